@@ -16,6 +16,7 @@ from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
+from dcpred_tasks.task_bodies.try_settings import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings
@@ -393,3 +394,15 @@ def test_without_a_budget_there_is_always_a_model() -> None:
     assert found is not None
     least = parse_budget(named.least())
     assert 20.0 < least.ratio < found.chosen.cost.cost_ratio <= 2 * least.ratio
+
+
+def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = quadrants(300)
+    trials = trials_of(X, y)
+    learn = learn_trial_scaling
+
+    def in_all_folds_but_the_last(job: Any, fold: int, settings: Settings, digest: str) -> Any:
+        return None if fold == trials.folds[-1] else learn(job, fold, settings, digest)
+
+    monkeypatch.setattr("dcpred.tuning.trials.learn_trial_scaling", in_all_folds_but_the_last)
+    assert trials.judge([Candidate(DEFAULT, {})], trials.folds) == [None]

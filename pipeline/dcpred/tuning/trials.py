@@ -327,7 +327,7 @@ class Trials:
         while waiting:
             ready: dict[int, tuple[Trial, str]] = {}
             for i, settings in waiting.items():
-                fitted = self._affordable(settings, keys[i])
+                fitted = self._affordable(settings, keys[i], folds)
                 if fitted is None:
                     found[i] = None
                     continue
@@ -359,11 +359,11 @@ class Trials:
         if receipt is not None:
             self.training.note(receipt, self.advance)
 
-    def _affordable(self, settings: Settings, key: str) -> Settings | None:
+    def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
         """Settings with as many of the landmarks as the budget may allow; None where it allows none, or the
-        scaling cannot be had.
+        scaling cannot be learned in one of these folds.
         """
-        if not is_done(scaling_file(self.job, self.folds[0], key)):
+        if not all(is_done(scaling_file(self.job, fold, key)) for fold in folds):
             return None
         scaling = read_scaling(self.job, self.folds[0], key).scaling
         outputs = n_outputs(self.n_classes)
