@@ -15,6 +15,8 @@ class SearchPolicy:
     """Level of the one-sided test by which a candidate replaces another: how often chance alone passes it."""
     rare_share: float = 0.9
     """Share of the most frequent class from which log-loss is judged in place of the error rate."""
+    worth_cost: float = 0.9
+    """Share of the cost of the choice below which a candidate is worth a change that loses no more."""
     # rows
     trial_rows: int = 16_000
     """Rows of a trial: all rows up to so many, else rows of cells."""

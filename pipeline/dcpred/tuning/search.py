@@ -3,6 +3,8 @@
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then those that helped put together; in rounds
 
+    cost        of candidates that lose no more than the choice, the cheapest
+
 A candidate replaces the incumbent where one paired test on the held-out rows says so (metrics.compare). The
 first incumbent is the default configuration, so that the choice is never surely worse. Every decision is
 in the trace.
@@ -53,7 +55,19 @@ class Search:
             if changed is incumbent:
                 break
             incumbent = changed
-        return Found(incumbent, self.judged, self.trace)
+        return Found(self.cheapest(incumbent), self.judged, self.trace)
+
+    def cheapest(self, incumbent: Judged) -> Judged:
+        """The cheapest candidate that loses no more than the incumbent, by neither metric."""
+        most = self.trials.policy.worth_cost * incumbent.cost.cost_ratio
+        for one in sorted(self.judged, key=lambda one: one.cost.cost_ratio):
+            if one.cost.cost_ratio > most:
+                break
+            comparison = self._compared(incumbent, one)
+            if comparison.gain >= 0 and self._tied(incumbent, one).gain >= 0:
+                self._note("cost", incumbent, one, comparison, "costs less than")
+                return one
+        return incumbent
 
     def portfolio(self) -> Judged | None:
         """The best configuration of the portfolio, or the default one where none is surely better."""
@@ -72,13 +86,16 @@ class Search:
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: Judged | None = None
     ) -> list[Judged]:
-        """The candidates that are worth a look at all folds: the best of a first look, and the default."""
+        """The candidates that are worth a look at all folds: the default, and the best of a first look.
+        Beside an incumbent these are those that lose no more.
+        """
         trials, survivors = self.trials, self.trials.policy.survivors
         found = [one for one in self._judge(entrants, trials.first_folds) if one is not None]
         found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))
         if trials.first_folds == trials.folds:
             return found
-        kept = {one.candidate.name for one in found[:survivors]} | {DEFAULT}
+        best = [one for one in found if incumbent is None or self._compared(incumbent, one).gain >= 0]
+        kept = {one.candidate.name for one in best[:survivors]} | {DEFAULT}
         beside = incumbent or (found[0] if found else None)
         for one in found:
             if one.candidate.name not in kept and beside is not None:
@@ -138,15 +155,18 @@ class Search:
 
     def _better(self, incumbent: Judged, one: Judged) -> tuple[Comparison, bool]:
         """The rule: surely better by the metric; or equal within a standard error, and surely better by the
-        metric that breaks ties.
+        metric that breaks ties. The level is shared, half for each test.
         """
-        level, comparison = self.trials.policy.level, self._compared(incumbent, one)
+        level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
         if comparison.p <= level and comparison.gain > 0:
             return comparison, True
         if not 0 <= comparison.gain <= comparison.standard_error:
             return comparison, False
-        tie = compare(incumbent.ties, one.ties, one.weight, counted=False)
+        tie = self._tied(incumbent, one)
         return comparison, tie.gain > 0 and tie.p <= level
+
+    def _tied(self, incumbent: Judged, one: Judged) -> Comparison:
+        return compare(incumbent.ties, one.ties, one.weight, counted=False)
 
     def _note(self, step: str, incumbent: Judged, one: Judged, comparison: Comparison, verdict: str) -> None:
         if comparison.gain < -comparison.standard_error:

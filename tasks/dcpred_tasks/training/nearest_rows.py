@@ -21,8 +21,9 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
-    group_rows = 32 if n > 64 * k else 1
-    n_groups = -(-n // group_rows)
+    # A row of D is partitioned twice: n / group_rows minima, then k · group_rows values.
+    group_rows = 1 << max(round(np.log2(n / (2 * k)) / 2), 0) if n > 2 * k else 1
+    n_groups = max(-(-n // group_rows), k)
     # With |q|² in the last column, D − |a|² is one product.
     Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
     for strip in row_strips(*pool.shape):
@@ -32,16 +33,18 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     B = np.concatenate([-2 * s * A[:, used], np.ones((len(A), 1), MODEL_DTYPE)], axis=1)
     out = np.empty((len(A), k), np.int64)
     space = np.empty((min(BATCH_ROWS, len(A)), len(Q)), MODEL_DTYPE)
+    in_group = np.arange(group_rows)[:, None] * n_groups
     for at in range(0, len(A), BATCH_ROWS):
         rows = B[at : at + BATCH_ROWS]
         D = np.matmul(rows, Q.T, out=space[: len(rows)])
         if own is not None:
             D[np.arange(len(D)), own[at : at + BATCH_ROWS]] = np.inf
-        grouped = D.reshape(len(D), group_rows, n_groups)
-        near = np.argpartition(grouped.min(axis=1), k - 1, axis=1)[:, :k]
-        inside = np.take_along_axis(grouped, near[:, None, :], axis=2).reshape(len(D), -1)
-        found = np.argpartition(inside, k - 1, axis=1)[:, :k]
-        out[at : at + BATCH_ROWS] = found // k * n_groups + np.take_along_axis(near, found % k, axis=1)
+        least = D.reshape(len(D), group_rows, n_groups).min(axis=1)
+        near = np.argpartition(least, k - 1, axis=1)[:, :k]
+        inside = (in_group + near[:, None, :]).reshape(len(D), -1)
+        first = np.arange(len(D))[:, None] * len(Q)
+        found = np.argpartition(D.ravel().take(first + inside), k - 1, axis=1)[:, :k]
+        out[at : at + BATCH_ROWS] = np.take_along_axis(inside, found, axis=1)
     return out
 
 
