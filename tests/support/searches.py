@@ -14,7 +14,6 @@ from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.plan import plan_routing
 from dcpred.training.steps import Training
 from dcpred.tuning.budget import Budget
-from dcpred.tuning.metrics import Metric
 from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
 from dcpred.tuning.trials import Trials
@@ -48,7 +47,6 @@ def trials_of(
     policy: SearchPolicy = SMALL,
     budget: Budget | None = WIDE,
     settings: Settings | None = None,
-    metric: Metric | None = None,
     workers: Workers | None = None,
     block_rows: int | None = None,
 ) -> Trials:
@@ -59,6 +57,6 @@ def trials_of(
     job = MemoryJob("", "", "", "", own, plan.n_rows, plan.block_rows, arrays=arrays)
     workers = workers or InlineWorkers()
     training = Training(job, plan, workers, SILENT)
-    trials = Trials(training, training.survey(None), workers, SILENT, policy, budget, metric)
+    trials = Trials(training, training.survey(None), workers, SILENT, policy, budget)
     trials.prepare()
     return trials

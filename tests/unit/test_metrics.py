@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn import metrics as sklearn_metrics
 
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, compare
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SCORERS, SQUARED, compare, metric_of
 from dcpred.tuning.policy import STANDARD
+from dcpred_tasks.errors import SettingsError
 
 
 def wrong_rows(n: int, only_incumbent: int, only_candidate: int, both: int = 0) -> tuple[np.ndarray, ...]:
@@ -122,3 +124,78 @@ def test_log_loss_is_that_of_calibrated_probabilities(n_classes: int) -> None:
 def test_log_loss_of_rows_without_a_score_is_finite() -> None:
     decision = np.array([[1.0], [np.nan], [-1.0], [2.0]])
     assert np.isfinite(LOG_LOSS.losses(decision, np.array([1.0, 0.0, 0.0, 1.0]), np.ones(4), 2)).all()
+
+
+# -- scorers of scikit-learn ---------------------------------------------------------------------------------
+
+
+def rare_classes(n: int, seed: int = 0, n_classes: int = 2) -> tuple[np.ndarray, ...]:
+    """Decision values (n, n_outputs), class numbers and weights."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(n_classes, n, p=[0.8, *[0.2 / (n_classes - 1)] * (n_classes - 1)])
+    decision = np.eye(n_classes)[y] + 0.7 * rng.normal(size=(n, n_classes))
+    decision = decision[:, 1:] - decision[:, :1] if n_classes == 2 else decision
+    return decision, y.astype(float), rng.uniform(0.5, 2.0, n)
+
+
+@pytest.mark.parametrize("name", ["balanced_accuracy", "roc_auc", "average_precision", "f1_macro"])
+def test_the_score_of_a_metric_is_that_of_scikit_learn(name: str) -> None:
+    decision, y, weight = rare_classes(500)
+    metric = metric_of(name, "classification", 2)
+    found = metric.score(float(np.average(metric.losses(decision, y, weight, 2), weights=weight)))
+    by_rank = name in ("roc_auc", "average_precision")
+    function = getattr(sklearn_metrics, name.replace("_macro", "") + "_score")
+    given = decision[:, 0] if by_rank else (decision[:, 0] > 0).astype(int)
+    more = {"average": "macro"} if name == "f1_macro" else {}
+    assert found == pytest.approx(function(y, given, sample_weight=weight, **more))
+
+
+@pytest.mark.parametrize("task", SCORERS)
+def test_every_metric_is_best_for_the_better_model(task: str) -> None:
+    rng = np.random.default_rng(0)
+    for n_classes in (2, 3) if task == "classification" else (0,):
+        if n_classes:
+            better, y, weight = rare_classes(400, n_classes=n_classes)
+            worse = better + rng.normal(size=better.shape)
+        else:
+            y, weight = rng.gamma(2.0, size=400), np.ones(400)
+            better, worse = (np.maximum(y + s * rng.normal(size=400), 0.01)[:, None] for s in (0.1, 0.5))
+        for name in SCORERS[task]:
+            metric = metric_of(name, task, n_classes)
+            losses = [metric.losses(one, y, weight, n_classes) for one in (worse, better)]
+            found = compare(*losses, weight, counted=metric.counted)
+            assert found.gain > 2 * found.standard_error, name
+
+
+def test_pseudo_values_have_the_error_of_an_area() -> None:
+    """Paired: the areas of two models of the same rows differ by less than each by itself."""
+    metric, gains, errors = metric_of("roc_auc", "classification", 2), [], []
+    for seed in range(60):
+        decision, y, _ = rare_classes(500, seed)
+        other = decision + 0.5 * np.random.default_rng(seed).normal(size=decision.shape)
+        losses = [metric.losses(one, y, np.ones(500), 2) for one in (other, decision)]
+        found = compare(*losses, np.ones(500), counted=metric.counted)
+        gains.append(found.gain)
+        errors.append(found.standard_error)
+    assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
+
+
+def test_a_scorer_sees_probabilities_and_labels() -> None:
+    decision, y, weight = rare_classes(300)
+    scorer = sklearn_metrics.make_scorer(
+        sklearn_metrics.brier_score_loss, greater_is_better=False, response_method="predict_proba"
+    )
+    metric, named = (metric_of(one, "classification", 2) for one in (scorer, "neg_brier_score"))
+    losses = [one.losses(decision, y, weight, 2) for one in (metric, named)]
+    assert losses[0] == pytest.approx(losses[1])
+    assert metric.name == "brier_score_loss"
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'auc', but classification is judged by one of accuracy, "):
+        metric_of("auc", "classification", 2)
+    with pytest.raises(SettingsError, match="'roc_auc', but regression is judged by one of r2, "):
+        metric_of("roc_auc", "regression", 0)
+    deviance = metric_of("neg_mean_poisson_deviance", "regression", 0)
+    with pytest.raises(SettingsError, match=r"cannot be computed on held-out rows: .*; choose another one"):
+        deviance.losses(np.full((40, 1), -1.0), np.ones(40), np.ones(40), 0)

@@ -9,8 +9,8 @@ CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
 NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
-    *("accuracy", "early_accuracy", "balanced_accuracy", "auc", "average_precision"),
-    *("log_loss", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
+    *("accuracy", "early_accuracy", "balanced_accuracy", "f1_macro", "auc", "average_precision"),
+    *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
     *("interval_coverage", "interval_width"),
 )
 TOLD = ("0.05", "0.25", "0.5", "0.75", "0.95")  # quantiles of residuals, of those that are kept
@@ -34,6 +34,8 @@ def _means(r: dict[str, Any], name: str) -> str:
     """What a number is of, where its name does not say."""
     if name == "interval_coverage":
         return f"  (share of rows inside intervals of alpha {r['interval_alpha']:g})"
+    if name == "accuracy" and "most_frequent_share" in r:
+        return f"  (class {short(r['most_frequent_class'])} alone {100 * r['most_frequent_share']:.2f} %)"
     if name not in ("auc", "average_precision"):
         return ""
     if len(r["classes"]) > 2:

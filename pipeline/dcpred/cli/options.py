@@ -195,6 +195,18 @@ def data_options(command: F) -> F:
     return command
 
 
+def metric_option(command: F) -> F:
+    return click.option(
+        "--metric",
+        metavar="NAME",
+        help=(
+            "What the search compares settings by, a scorer of scikit-learn as roc_auc, average_precision,"
+            " balanced_accuracy, neg_log_loss or neg_mean_absolute_error [default: accuracy, log-loss where"
+            " one class has at least 90 % of the rows, squared error]."
+        ),
+    )(command)
+
+
 def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError(

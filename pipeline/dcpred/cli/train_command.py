@@ -16,6 +16,7 @@ from dcpred.cli.options import (
     emit,
     files,
     json_option,
+    metric_option,
     reports_errors,
     scratch_option,
     storage_option,
@@ -25,6 +26,7 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
 from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH, describe_settings
 from dcpred_tasks.training.settings import make_settings
@@ -53,6 +55,7 @@ class _TrainCommand(click.Command):
     help="A setting, as landmarks=24; may be repeated. All settings are listed below.",
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
+@metric_option
 @data_options
 @cluster_options
 @scratch_option
@@ -66,6 +69,7 @@ def train_command(
     task: str | None,
     assignments: tuple[str, ...],
     config: Path | None,
+    metric: str | None,
     x: str,
     y: str,
     sample_weight: str | None,
@@ -83,19 +87,29 @@ def train_command(
     """
     from dcpred.inspection import cost_of  # noqa: PLC0415
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
     from dcpred.tuning.policy import STANDARD  # noqa: PLC0415
     from dcpred.tuning.tune import tune  # noqa: PLC0415
 
     check_cluster_options(workers, scheduler)
     values = read_values(config, assignments, task)
     settings = make_settings(values)
+    searches = values.keys() <= BESIDE_A_SEARCH
+    if metric is not None:
+        metric_of(metric, settings.task, 2)
+        if not searches:
+            raise SettingsError(
+                f"--metric {metric} was given together with settings, but it compares candidates of the"
+                " search for settings; leave one of them out"
+            )
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
     say = reporter()
-    if values.keys() <= BESIDE_A_SEARCH:
+    if searches:
         with trained_beside(model, scratch) as here:
-            tuned = tune(*addresses, here, pool, start=settings, weight=weight, policy=STANDARD, say=say)
+            policy = replace(STANDARD, metric=metric)
+            tuned = tune(*addresses, here, pool, start=settings, weight=weight, policy=policy, say=say)
         told = asdict(tuned)
         told["trained"]["model"] = str(model)
         emit(told, as_json, tuned_rendering.tuned)

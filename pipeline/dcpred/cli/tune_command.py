@@ -1,6 +1,6 @@
 """dcpred tune"""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dcpred.cli.options import (
     emit,
     files,
     json_option,
+    metric_option,
     reports_errors,
     scratch_option,
     storage_option,
@@ -49,6 +50,7 @@ from dcpred_tasks.training.settings import make_settings
     metavar="KEY=VALUE",
     help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); may be repeated.",
 )
+@metric_option
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
 @click.option(
     "--plot",
@@ -66,6 +68,7 @@ def tune_command(
     data: str,
     model: str | Path,
     budget: str | None,
+    metric: str | None,
     assignments: tuple[str, ...],
     short: bool,
     plot: Path | None,
@@ -85,6 +88,7 @@ def tune_command(
     directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
     given again.
     """
+    from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
     from dcpred.tuning.policy import STANDARD, THOROUGH  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
 
@@ -93,6 +97,8 @@ def tune_command(
     values = read_values(None, assignments, task)
     start = make_settings(values)
     check_beside_a_search(values)
+    if metric is not None:
+        metric_of(metric, start.task, 2)
     limit = parse_budget(budget) if budget is not None else None
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
@@ -105,7 +111,7 @@ def tune_command(
             start=start,
             weight=weight,
             budget=limit,
-            policy=STANDARD if short else THOROUGH,
+            policy=replace(STANDARD if short else THOROUGH, metric=metric),
             say=reporter(),
         )
     report = asdict(tuned)

@@ -4,7 +4,7 @@ from typing import Any
 
 from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
-from dcpred.tuning.frontier_plot import NAMES, shown, with_cost
+from dcpred.tuning.frontier_plot import is_share, less_is_better, shown, with_cost, words_of
 from dcpred.tuning.kept import quality_name
 
 CHOSEN = "*"  # marks a line of the table
@@ -15,7 +15,7 @@ def tuned(r: dict[str, Any]) -> str:
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
     name = quality_name(chosen)
     every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
-    heads = ["", "cost", NAMES[name], "leaves", "landmarks", "products", "overlap", "scaling"]
+    heads = ["", "cost", words_of(name), "leaves", "landmarks", "products", "overlap", "scaling"]
     lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
     took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
     judged = (
@@ -44,11 +44,13 @@ def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> lis
     if not references:
         return []
     others = ", ".join(f"{one['name']} {shown(one)}" for one in references)
-    return [f"on rows held out: this model {shown(chosen)}; {others}"]
+    alone = chosen.get("most_frequent_share")
+    majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
+    return [f"on rows held out: this model {shown(chosen)}; {others}{majority}"]
 
 
 def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
-    value = "-" if p[name] is None else f"{100 * p[name]:.2f} %" if name == "accuracy" else f"{p[name]:.5g}"
+    value = "-" if p[name] is None else f"{100 * p[name]:.2f} %" if is_share(name) else f"{p[name]:.5g}"
     return [
         CHOSEN if is_chosen else "",
         f"{p['cost_ratio']:.1f}x",
@@ -71,7 +73,7 @@ def _made(m: dict[str, Any]) -> str:
 def _uncertain(chosen: dict[str, Any], name: str) -> str:
     """Two standard errors."""
     two = 2.0 * chosen["standard_error"]
-    return f"{100 * two:.2g} points" if name == "accuracy" else f"{two:.2g}"
+    return f"{100 * two:.2g} points" if is_share(name) else f"{two:.2g}"
 
 
 PLOT_COLUMNS, PLOT_ROWS = 60, 12
@@ -81,7 +83,8 @@ def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: st
     """Quality (upwards is better) against cost, in characters; X is the point that was chosen."""
     every = points if chosen in points else [*points, chosen]
     cost = [p["cost_ratio"] for p in every]
-    value = [100 * p[name] if name == "accuracy" else -p[name] for p in every]
+    sign = -1.0 if less_is_better(name) else 1.0
+    value = [sign * p[name] * (100 if is_share(name) else 1) for p in every]
     left, bottom = min(cost), min(value)
     width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
     canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]

@@ -98,7 +98,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "metric", "verbose"})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -137,8 +137,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         values: dict[str, object] = {"task": self._task} | {
             k: v for k, v in given.items() if not isinstance(v, int | float | str) or v != DEFAULTS.get(k)
         }
-        if self.budget is not None:
-            out_of_core.check_budget(self)
+        out_of_core.check_search(self, self._task)
         if not self._names_settings():
             values |= PLAIN_SETTINGS
         elif self.budget is not None:
@@ -274,7 +273,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         coded: CodedFeatures,
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        given = X, target, weight, settings, self.budget, self.verbose, coded, self.n_jobs
+        given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs
         settings, scaling, self.tuned_ = out_of_core.choose(*given)
         return settings, scaling
 
@@ -299,9 +298,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            settings, self.tuned_ = out_of_core.fit(
-                X, y, sample_weight, settings, folder, budget, self.verbose, labels, self._encoding()
-            )
+            given = X, y, sample_weight, settings, folder, budget, self.metric, self.verbose
+            settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding())
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)
             self._trained_rows = model.provenance.get(TRAINED_ROWS)

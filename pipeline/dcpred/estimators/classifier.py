@@ -173,6 +173,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
         `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
+    metric : str, callable or None, default None
+        What the search for settings compares candidates by: the name of a scorer of scikit-learn
+        ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
+        "f1_macro" or "matthews_corrcoef"), or a scorer (`make_scorer`), which sees the numbers of classes as
+        targets. None: accuracy; log-loss where one class has at least 90 % of the rows.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
@@ -237,6 +242,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         random_state: Any = None,
         n_jobs: int | None = None,
         budget: str | None = None,
+        metric: Any = None,
         directory: str | None = None,
         verbose: int = 0,
     ) -> None:
@@ -281,6 +287,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.budget = budget
+        self.metric = metric
         self.directory = directory
         self.verbose = verbose
 

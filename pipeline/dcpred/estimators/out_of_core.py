@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
+from dcpred.tuning.metrics import Scorer, metric_of
 from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
@@ -55,7 +57,7 @@ from dcpred_tasks.training.target_means import CodedFeatures
 PLAIN = "plain"  # in place of a budget: nothing was asked for
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
-BESIDE_A_BUDGET = BESIDE_A_SEARCH | {"budget", "random_state", "n_jobs", "directory", "verbose"}
+BESIDE_A_BUDGET = BESIDE_A_SEARCH | {"budget", "metric", "random_state", "n_jobs", "directory", "verbose"}
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -218,6 +220,7 @@ def fit(
     settings: Settings,
     folder: Path,
     budget: str | None = None,
+    metric: str | Scorer | None = None,
     verbose: int = 0,
     labels: Names | None = None,
     schema: Schema | None = None,
@@ -246,7 +249,7 @@ def fit(
         start=settings,
         weight=weight,
         budget=limit,
-        policy=STANDARD,
+        policy=replace(STANDARD, metric=metric),
         say=say,
     )
     return make_settings(found.settings), found.found()
@@ -258,6 +261,7 @@ def choose(
     weight: NDArray[np.float64],
     settings: Settings,
     budget: str | None,
+    metric: str | Scorer | None,
     verbose: int,
     coded: CodedFeatures,
     n_jobs: int | None,
@@ -272,7 +276,8 @@ def choose(
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
     threads = cpu_count() if n_jobs is None else effective_n_jobs(n_jobs)
     say = reporter(verbose)
-    return choose_settings(rows, target, weight, settings, coded, budget=limit, threads=threads, say=say)
+    given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
+    return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say)
 
 
 def names_settings(estimator: Any) -> bool:
@@ -404,11 +409,18 @@ def computed(*columns: Any) -> tuple[Any, ...]:
     return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 
 
-def check_budget(estimator: Any) -> None:
-    """Raise SettingsError for a budget that is none, and for settings beside it that a search chooses."""
-    parse_budget(estimator.budget)
-    for name in _named(estimator):
-        raise SettingsError(
-            f"{name} was given together with budget={estimator.budget!r}, but a search within a budget"
-            " chooses it; leave one of them out"
-        )
+def check_search(estimator: Any, task: str) -> None:
+    """Raise SettingsError for an invalid budget or metric, and for settings beside them that a search
+    chooses.
+    """
+    if estimator.budget is not None:
+        parse_budget(estimator.budget)
+    if estimator.metric is not None:
+        metric_of(estimator.metric, task, 2)
+    for what in ("budget", "metric"):
+        given = getattr(estimator, what)
+        for name in _named(estimator) if given is not None else ():
+            raise SettingsError(
+                f"{name} was given together with {what}={given!r}, but the search for settings chooses it;"
+                " leave one of them out"
+            )

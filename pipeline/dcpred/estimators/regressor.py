@@ -142,6 +142,11 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
         generalised cross-validation.
+    metric : str, callable or None, default None
+        What the search for settings compares candidates by: the name of a scorer of scikit-learn ("r2",
+        "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
+        "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"), or a scorer
+        (`make_scorer`). None: the squared error.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
@@ -202,6 +207,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         random_state: Any = None,
         n_jobs: int | None = None,
         budget: str | None = None,
+        metric: Any = None,
         directory: str | None = None,
         verbose: int = 0,
     ) -> None:
@@ -243,6 +249,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.budget = budget
+        self.metric = metric
         self.directory = directory
         self.verbose = verbose
 

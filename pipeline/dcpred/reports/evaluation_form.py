@@ -86,6 +86,10 @@ _ANY = _object_of(
 )
 _OF_CLASSES = _object_of(
     accuracy=_is_amount,
+    maybe_most_frequent_class=_is_name,
+    maybe_most_frequent_share=_is_amount,
+    maybe_f1_macro=_is_amount,
+    maybe_brier_score=_is_amount,
     balanced_accuracy=_is_amount,
     auc=_maybe(_is_amount),
     average_precision=_maybe(_is_amount),

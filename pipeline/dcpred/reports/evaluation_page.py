@@ -46,6 +46,11 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
     if "accuracy" in r:
         found += [
             ("accuracy", percent(r["accuracy"], 2)),
+            *(
+                [("the most frequent class alone", percent(r["most_frequent_share"], 2))]
+                if "most_frequent_share" in r
+                else []
+            ),
             ("balanced accuracy", percent(r["balanced_accuracy"], 2)),
         ]
         found += [

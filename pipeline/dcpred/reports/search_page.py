@@ -6,7 +6,7 @@ from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.text import number, percent, plain
 from dcpred.reports.model_page import seconds_picture, settings_section
-from dcpred.tuning.frontier_plot import NAMES, judged, paint_frontier
+from dcpred.tuning.frontier_plot import is_share, judged, less_is_better, paint_frontier, words_of
 from dcpred.tuning.kept import quality_name
 
 SHAPE = ("n_leaves", "landmarks", "products", "overlap")
@@ -80,28 +80,28 @@ def _decisions(trace: list[dict[str, Any]]) -> Section:
 
 def _quality(point: dict[str, Any]) -> tuple[str, str]:
     name = quality_name(point)
-    return NAMES[name], name
+    return words_of(name), name
 
 
 def _shown(point: dict[str, Any]) -> str:
     name = quality_name(point)
     if point[name] is None:
         return "not judged"
-    return percent(point[name], 2) if name == "accuracy" else number(point[name], 5)
+    return percent(point[name], 2) if is_share(name) else number(point[name], 5)
 
 
 def _uncertain(point: dict[str, Any]) -> str:
     two = 2.0 * (point["standard_error"] or 0.0)
-    return f"{100 * two:.2g} points" if quality_name(point) == "accuracy" else f"{two:.2g}"
+    return f"{100 * two:.2g} points" if is_share(quality_name(point)) else f"{two:.2g}"
 
 
 def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
-    name = _quality(chosen)[0]
+    name, field = _quality(chosen)
 
     def paint(axes: Any) -> None:
         paint_frontier(points, chosen, axes)
 
-    better = "upwards" if name == "accuracy" else "downwards"
+    better = "downwards" if less_is_better(field) else "upwards"
     text = (
         f"The best {name} that was found at every cost; {better} is better, to the left is cheaper. Chosen:"
         f" {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."

@@ -51,15 +51,29 @@ def with_cost(
     return [made if p == chosen else p for p in points], made
 
 
-# Qualities, as a reader knows them.
-NAMES = {"accuracy": "accuracy", "log_loss": "log-loss", "rmse": "RMSE"}
+NAMES = {"log_loss": "log-loss", "rmse": "RMSE", "r2": "R²", "roc_auc": "ROC AUC", "f1_macro": "macro F1"}
+LESS_IS_BETTER = ("log_loss", "rmse", "brier_score", "_error", "_deviance")  # ends of names
+
+
+def words_of(name: str) -> str:
+    """The name of a quality, as a reader knows it."""
+    return NAMES.get(name, name.replace("_", " "))
+
+
+def is_share(name: str) -> bool:
+    """Whether a quality is shown in percent."""
+    return "accuracy" in name
+
+
+def less_is_better(name: str) -> bool:
+    return name.endswith(LESS_IS_BETTER)
 
 
 def judged(point: dict[str, Any]) -> float | None:
-    """The quality of a point: the accuracy in percent, log-loss or RMSE; None where nothing was judged."""
+    """The quality of a point: an accuracy in percent, else a number; None where nothing was judged."""
     name = quality_name(point)
     value = point[name]
-    return None if value is None else float(value) * (100.0 if name == "accuracy" else 1.0)
+    return None if value is None else float(value) * (100.0 if is_share(name) else 1.0)
 
 
 def shown(point: dict[str, Any]) -> str:
@@ -67,7 +81,7 @@ def shown(point: dict[str, Any]) -> str:
     name, value = quality_name(point), judged(point)
     if value is None:
         return "not judged"
-    return f"accuracy {value:.2f} %" if name == "accuracy" else f"{NAMES[name]} {value:.4g}"
+    return f"{words_of(name)} {value:.2f} %" if is_share(name) else f"{words_of(name)} {value:.4g}"
 
 
 def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axes: Any) -> None:
@@ -76,4 +90,4 @@ def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axe
     frontier(axes, drawn, (float(chosen["cost_ratio"]), judged(chosen)))
     axes.set_xlabel("predicted cost, linear predictions a row")
     name = quality_name(chosen)
-    axes.set_ylabel(f"{NAMES[name]} on held-out rows" + (", %" if name == "accuracy" else ""))
+    axes.set_ylabel(f"{words_of(name)} on held-out rows" + (", %" if is_share(name) else ""))

@@ -91,8 +91,8 @@ def _is_reference(line: Any) -> bool:
 
 
 def quality_name(row: Mapping[str, Any]) -> str:
-    """What the quality of a point is called: accuracy, log_loss or rmse."""
-    return next((name for name in QUALITIES if name in row), QUALITIES[0])
+    """What the quality of a point is called: the field "metric", or that of an earlier version."""
+    return str(row.get("metric") or next((name for name in QUALITIES if name in row), QUALITIES[0]))
 
 
 def _is_row(row: Any) -> bool:

@@ -1,16 +1,30 @@
-"""What candidates are judged by: a loss of each held-out row, and one that breaks ties."""
+"""What candidates are compared by: a loss of each held-out row, and one that breaks ties.
 
+The default metrics are means over rows. Any other scorer of scikit-learn, the area under a curve for one, is
+a function of all rows together. Each row then gets a pseudo-value, by the jackknife that leaves out a group
+of rows at a time (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11), so that one
+paired test serves all metrics.
+"""
+
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import get_scorer
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.training.calibration import fit_calibration
 
 Losses = Callable[[FloatArray, FloatArray, FloatArray, int], FloatArray]
+Scorer = Callable[..., float]  # as scikit-learn's make_scorer returns it: (estimator, X, y, sample_weight=…)
+GROUPS = 20  # of rows that a jackknife leaves out
 
 
 @dataclass(frozen=True)
@@ -20,7 +34,10 @@ class Metric:
     """
 
     name: str
+    """Its field in reports."""
     losses: Losses
+    score: Callable[[float], float]
+    """What a reader knows it by, of the mean loss."""
     counted: bool = False
     """Whether a row is either right or wrong, so that the test is McNemar's."""
 
@@ -36,10 +53,15 @@ def log_losses(decision: FloatArray, target: FloatArray, weight: FloatArray, n_c
     are compared by how well they order rows, and a model is calibrated when it is trained.
     """
     number: IntArray = target.astype(np.int64)
-    decision = np.nan_to_num(decision)  # Rows without a score are as far from all classes.
-    calibration, offset = fit_calibration(decision, number, weight, n_classes)
-    p = calibration.free(calibration.scores(decision - offset))
+    # Rows without a score are as far from all classes.
+    p = _calibrated(np.nan_to_num(decision), number, weight, n_classes)
     return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), number], 1e-12)))
+
+
+def _calibrated(decision: FloatArray, number: IntArray, weight: FloatArray, n_classes: int) -> FloatArray:
+    """Probabilities (n, n_classes), calibrated on the same rows."""
+    calibration, offset = fit_calibration(decision, number, weight, n_classes)
+    return np.asarray(calibration.free(calibration.scores(decision - offset)))
 
 
 def squared_errors(
@@ -48,9 +70,115 @@ def squared_errors(
     return np.asarray((decision[:, 0] - target) ** 2)
 
 
-ERROR = Metric("error rate", errors, counted=True)
-LOG_LOSS = Metric("log-loss", log_losses)
-SQUARED = Metric("squared error", squared_errors)
+ERROR = Metric("accuracy", errors, lambda loss: 1.0 - loss, counted=True)
+LOG_LOSS = Metric("log_loss", log_losses, lambda loss: loss)
+SQUARED = Metric("rmse", squared_errors, lambda loss: float(np.sqrt(loss)))
+OF_ROWS = {
+    "accuracy": ERROR,
+    "neg_log_loss": LOG_LOSS,
+    **dict.fromkeys(("r2", "neg_mean_squared_error", "neg_root_mean_squared_error"), SQUARED),
+}
+"""Metrics that are means over rows, by the names of scikit-learn's scorers; all three of regression rank
+candidates alike.
+"""
+SCORERS = {
+    "classification": (
+        *("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc"),
+        *("average_precision", "f1_macro", "matthews_corrcoef"),
+    ),
+    "regression": (
+        *("r2", "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error"),
+        *("neg_median_absolute_error", "neg_mean_poisson_deviance", "neg_mean_gamma_deviance"),
+    ),
+}
+"""Names of scorers by task. Their orientation is that of scikit-learn: greater is better."""
+
+
+def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
+    """The metric of a scorer of scikit-learn, or of its name. Raises SettingsError for another name."""
+    if callable(given):
+        score, name = getattr(given, "_score_func", given), "score"
+        return _of_scorer(getattr(score, "__name__", name), given, task)
+    if given not in SCORERS[task]:
+        raise SettingsError(
+            f"metric was set to {given!r}, but {task} is judged by one of {', '.join(SCORERS[task])}; choose"
+            " one of them"
+        )
+    if given in OF_ROWS:
+        return OF_ROWS[given]
+    name = f"{given}_ovr" if given == "roc_auc" and n_classes > 2 else given
+    return _of_scorer(given.removeprefix("neg_"), get_scorer(name), task, given.startswith("neg_"))
+
+
+def _of_scorer(name: str, scorer: Scorer, task: str, negated: bool = False) -> Metric:
+    sign = 1.0 if negated else -1.0
+    return Metric(name, partial(_pseudo_losses, scorer, task), lambda loss: sign * loss)
+
+
+class _Known:
+    """An estimator whose answers for held-out rows are known. X holds numbers of these rows."""
+
+    def __init__(self, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int) -> None:
+        self.known = np.nan_to_num(decision), target, weight, n_classes
+        self.classes_ = np.arange(n_classes)
+
+
+class _KnownClasses(ClassifierMixin, _Known, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+    def predict(self, X: IntArray) -> IntArray:
+        return np.asarray(class_numbers(self.known[0])[X])
+
+    def decision_function(self, X: IntArray) -> FloatArray:
+        decision = self.known[0][X]
+        return decision[:, 0] if decision.shape[1] == 1 else decision
+
+    def predict_proba(self, X: IntArray) -> FloatArray:
+        return self.probability[X]
+
+    @cached_property
+    def probability(self) -> FloatArray:
+        decision, target, weight, n_classes = self.known
+        return _calibrated(decision, target.astype(np.int64), weight, n_classes)
+
+
+class _KnownNumbers(RegressorMixin, _Known, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+    def predict(self, X: IntArray) -> FloatArray:
+        return np.asarray(self.known[0][X, 0])
+
+
+def _pseudo_losses(
+    scorer: Scorer,
+    task: str,
+    decision: FloatArray,
+    target: FloatArray,
+    weight: FloatArray,
+    n_classes: int,
+) -> FloatArray:
+    """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife."""
+    given = decision, target, weight, n_classes
+    known: Any = _KnownNumbers(*given) if task == "regression" else _KnownClasses(*given)
+    target = target.astype(np.int64) if task == "classification" else target
+    n = len(target)
+    group = np.arange(n) % min(GROUPS, n)
+
+    def loss(rows: IntArray) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # A class may be absent among so few rows.
+            try:
+                return -float(scorer(known, rows, target[rows], sample_weight=weight[rows]))
+            except ValueError as error:
+                raise SettingsError(
+                    f"the metric cannot be computed on held-out rows: {str(error).splitlines()[0]}; choose"
+                    " another one"
+                ) from error
+
+    whole = loss(np.arange(n))
+    without = np.array([loss(np.flatnonzero(group != one)) for one in range(group.max() + 1)])
+    g = len(without)
+    pseudo = g * whole - (g - 1) * without
+    # Rows of a group are alike, so that their spread is that of the mean of n independent rows.
+    spread = np.sqrt(n / max(g - 1, 1)) * (pseudo - pseudo.mean())
+    losses = spread[group]
+    return np.asarray(whole + losses - np.average(losses, weights=weight))
 
 
 @dataclass(frozen=True)

@@ -72,30 +72,29 @@ def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials)
     shape = {name: getattr(s, name) for name in SHAPE}
     cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
+    if n and trials.n_classes:
+        counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)
+        quality["most_frequent_share"] = float(counts.max() / counts.sum())
     return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
 
 
-def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials) -> dict[str, float | None]:
-    """The mean of a metric as a reader knows it, and its standard error."""
-    regression = trials.asked.task == "regression"
-    name = "rmse" if regression else "log_loss" if trials.metric.name == "log-loss" else "accuracy"
+def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials) -> dict[str, Any]:
+    """The mean of a metric as a reader knows it, with its name and standard error."""
+    metric = trials.metric
     if not len(losses):
-        return {name: None, "standard_error": None}
+        return {"metric": metric.name, metric.name: None, "standard_error": None}
     share = weight / weight.sum()
     mean = float(share @ losses)
     error = float(np.sqrt(share**2 @ (losses - mean) ** 2))
-    if name == "accuracy":
+    if metric.counted:
         # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
         n = len(losses)
         wrong = (n * mean + 2.0) / (n + 4.0)
-        return {
-            name: 1.0 - mean,
-            "standard_error": max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0)))),
-        }
-    if name == "rmse":
-        root = float(np.sqrt(mean))
-        return {name: root, "standard_error": error / max(2.0 * root, 1e-300)}
-    return {name: mean, "standard_error": error}
+        error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
+    found = metric.score(mean)
+    if metric.name == "rmse":
+        error /= max(2.0 * found, 1e-300)
+    return {"metric": metric.name, metric.name: found, "standard_error": error}
 
 
 def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Every number of a search for settings, in one place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 
@@ -13,6 +14,10 @@ class SearchPolicy:
     # what is believed
     level: float = 0.1
     """Level of the one-sided test by which a candidate replaces another: how often chance alone passes it."""
+    metric: str | Callable[..., float] | None = None
+    """A scorer of scikit-learn, or its name (metrics.SCORERS). None: the error rate, or log-loss where one
+    class is frequent, and the squared error of regressions.
+    """
     rare_share: float = 0.9
     """Share of the most frequent class from which log-loss is judged in place of the error rate."""
     worth_cost: float = 0.9

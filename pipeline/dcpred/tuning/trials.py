@@ -16,7 +16,7 @@ from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.budget import Budget, cost_of, rounded_up
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, metric_of
 from dcpred.tuning.policy import SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
@@ -113,14 +113,13 @@ class Trials:
         say: Reporter,
         policy: SearchPolicy,
         budget: Budget | None,
-        metric: Metric | None = None,
     ) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
         self.job, self.asked, self.policy = training.job, training.job.settings, policy
         self.named = budget is not None
         self.budget = budget or Budget(ratio=policy.ratio, ns=policy.ns, either=True)
         self.n_classes = len(survey.classes)
-        self.metric = metric or self._usual_metric()
+        self.metric = self._metric()
         self.ties = SQUARED if self.asked.task == "regression" else LOG_LOSS
         self.folds: list[int] = []
         self.first_folds: list[int] = []  # those of a first look
@@ -136,7 +135,9 @@ class Trials:
         self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
 
-    def _usual_metric(self) -> Metric:
+    def _metric(self) -> Metric:
+        if self.policy.metric is not None:
+            return metric_of(self.policy.metric, self.asked.task, self.n_classes)
         if self.asked.task == "regression":
             return SQUARED
         share = self.survey.class_weights / self.survey.class_weights.sum()

@@ -285,6 +285,7 @@ def _choice(
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
+    asked |= {"metric": str(policy.metric)} if policy.metric else {}
     contents = fingerprints(x, y, weight)
     runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]

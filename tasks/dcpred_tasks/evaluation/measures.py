@@ -142,7 +142,8 @@ class ClassMeasures:
             mine.merge(its)
 
     def as_dict(self) -> dict[str, Any]:
-        """accuracy, balanced_accuracy, auc, average_precision, auc_resolution, classes, confusion_matrix (a
+        """accuracy, most_frequent_class, most_frequent_share (the accuracy of that class alone),
+        balanced_accuracy, f1_macro, auc, average_precision, auc_resolution, classes, confusion_matrix (a
         line for each class, by the class that is predicted), confusions (the most frequent), curves.
 
         Of two classes the curves are of the second against the first. Of several each is compared with all
@@ -151,9 +152,15 @@ class ClassMeasures:
         found = [curves(scores) for scores in self.scores]
         known = [one for one in found if one is not None]
         recall = self.right[self.rows > 0] / self.rows[self.rows > 0]
+        met = self.rows + self.predicted > 0
+        f1 = 2 * self.right[met] / (self.rows + self.predicted)[met]
+        most = int(self.rows.argmax())
         return {
             "accuracy": int(self.right.sum()) / int(self.rows.sum()),
+            "most_frequent_class": self.classes[most],
+            "most_frequent_share": int(self.rows[most]) / int(self.rows.sum()),
             "balanced_accuracy": float(recall.mean()),
+            "f1_macro": float(f1.mean()),
             "auc": float(np.mean([one.auc for one in known])) if known else None,
             "average_precision": float(np.mean([one.average_precision for one in known])) if known else None,
             "auc_resolution": max((scores.resolution for scores in self.scores), default=None),
@@ -219,6 +226,7 @@ class ProbabilityMeasures:
     """How well probabilities are calibrated.
 
     log-loss           −Σ ln p(class of the row) / n, of probabilities from ε of their dtype on
+    Brier score        Σ |p − class of the row|² / n over classes, of two classes half of it (Brier 1950)
     calibration error  Σ_b (n_b / n) |share of rows that are so − mean probability| over 15 bins of about
                        equally many rows (expected calibration error; Naeini, Cooper and Hauskrecht 2015). Of
                        two classes the probability is that of the second, of several that of the predicted one
@@ -226,7 +234,7 @@ class ProbabilityMeasures:
 
     def __init__(self) -> None:
         self.n = 0
-        self.loss = ExactSums()
+        self.loss, self.squares = ExactSums(), ExactSums()
         self.stated = CountedValues(2, COUNTED_PROBABILITIES)
         """Probabilities of what is not so (kind 0) and of what is (kind 1)."""
 
@@ -235,6 +243,9 @@ class ProbabilityMeasures:
         own = probabilities[np.arange(len(target)), target]
         least = np.finfo(probabilities.dtype).eps
         self.n += len(target)
+        p = probabilities.astype(np.float64)
+        p[np.arange(len(target)), target] -= 1.0
+        self.squares.add((p**2).sum(axis=1) / (2.0 if p.shape[1] == 2 else 1.0))
         self.loss.add(-np.log(np.clip(own, least, 1.0), dtype=np.float64))
         if probabilities.shape[1] == 2:
             self.stated.add(probabilities[:, 1], target)
@@ -245,10 +256,13 @@ class ProbabilityMeasures:
     def merge(self, other: "ProbabilityMeasures") -> None:
         self.n += other.n
         self.loss.merge(other.loss)
+        self.squares.merge(other.squares)
         self.stated.merge(other.stated)
 
     def as_dict(self) -> dict[str, Any]:
-        """log_loss, calibration_error and reliability: of each bin rows, mean_probability and share."""
+        """log_loss, brier_score, calibration_error and reliability: of each bin rows, mean_probability and
+        share.
+        """
         values, counts = self.stated.values, self.stated.counts
         rows = counts.sum(axis=1)
         bins = np.minimum((np.cumsum(rows) - rows / 2) * BINS // self.n, BINS - 1).astype(int)
@@ -257,6 +271,7 @@ class ProbabilityMeasures:
         so = np.bincount(bins, weights=counts[:, 1], minlength=BINS)
         return {
             "log_loss": as_float(self.loss.total / self.n),
+            "brier_score": as_float(self.squares.total / self.n),
             "calibration_error": float(np.abs(so - stated).sum() / self.n),
             "reliability": [
                 {
