@@ -243,6 +243,31 @@ def test_probabilities(n_classes: int) -> None:
     assert told["calibration_error"] == pytest.approx(plain, abs=1e-6)
     assert [one["rows"] for one in told["reliability"]] == [40] * BINS
     assert sum(one["rows"] * one["share"] for one in told["reliability"]) == pytest.approx(so.sum())
+    one_hot = np.eye(n_classes)[target]
+    brier = ((stated.astype(float) - one_hot) ** 2).sum(axis=1).mean() / (2 if n_classes == 2 else 1)
+    assert told["brier_score"] == pytest.approx(brier)
+    assert ("thresholds" in told) == (n_classes == 2)
+    for one in told.get("thresholds", ()):
+        flagged = stated[:, 1] >= np.float32(one["threshold"])
+        assert one["rows"] == flagged.sum()
+        assert one["precision"] == pytest.approx(target[flagged].mean())
+        assert one["recall"] == pytest.approx(target[flagged].sum() / target.sum())
+        assert one["gain"] == pytest.approx(target[flagged].mean() / target.mean())
+    if n_classes == 2:
+        assert [one["rows"] for one in told["thresholds"]] == [1, 2, 3, 6, 12, 30, 60, 120, 300]
+
+
+def test_the_most_frequent_class_is_named() -> None:
+    """Beside the accuracy; the macro F1 is that of scikit-learn."""
+    decision, target = scored(300, 3, 0, 1)
+    found = Measures(model_of(3))
+    found.add(model_of(3), decision, target)
+    told = found.as_dict()
+    counts = np.bincount(target, minlength=3)
+    assert told["most_frequent_class"] == model_of(3).classes[counts.argmax()]
+    assert told["most_frequent_share"] == counts.max() / 300
+    expected = metrics.f1_score(target, decision.argmax(axis=1), average="macro")
+    assert told["f1_macro"] == pytest.approx(expected)
 
 
 def test_a_model_without_probabilities_is_not_judged_by_them() -> None:

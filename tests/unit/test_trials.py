@@ -191,7 +191,8 @@ def test_a_metric_can_be_given() -> None:
 
 def test_a_candidate_is_judged_alike_alone_and_beside_others() -> None:
     X, y = quadrants(300)
-    tries = [USUAL, LEARNED, Candidate("clipped", {"feature_map": "clip"}), Candidate("wide", {"width": 0.25})]
+    clipped, wide = Candidate("clipped", {"feature_map": "clip"}), Candidate("wide", {"width": 0.25})
+    tries = [USUAL, LEARNED, clipped, wide]
     together = judged(trials_of(X, y), *tries)
     assert len({one.losses.tobytes() for one in together}) == len(tries), "they differ"
     threads = judged(trials_of(X, y, workers=InlineWorkers(2)), *reversed(tries))[::-1]

@@ -26,7 +26,7 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
-    blocks = [rows(pairs + _cost(r)), *_classes(r), *_confusions(r), *_residuals(r)]
+    blocks = [rows(pairs + _cost(r)), *_classes(r), *_thresholds(r), *_confusions(r), *_residuals(r)]
     return "\n\n".join(blocks)
 
 
@@ -86,6 +86,21 @@ def _classes(r: dict[str, Any]) -> list[str]:
         for name, one in zip(names, shown, strict=True)
     ]
     return [head + "\n".join(lines)]
+
+
+def _thresholds(r: dict[str, Any]) -> list[str]:
+    """What comes of a threshold on the probability of the second of two classes."""
+    found = r.get("thresholds")
+    if not found:
+        return []
+    lines = [f"rows that are class {short(r['classes'][1]['class'])} with a probability of"]
+    lines.append(f"{'at least':>9}  {'rows':>11}  {'precision':>9}  {'recall':>8}  {'gain':>6}")
+    lines += [
+        f"{one['threshold']:>9.4g}  {one['rows']:>11,}  {_percent(one['precision']):>9}"
+        f"  {_percent(one['recall']):>8}  {one['gain']:>6.1f}"
+        for one in found
+    ]
+    return ["\n".join(lines)]
 
 
 def _confusions(r: dict[str, Any]) -> list[str]:

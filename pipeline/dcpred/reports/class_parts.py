@@ -229,4 +229,36 @@ def _reliability(r: dict[str, Any]) -> Section:
         ],
     )
     drawn = charts.picture("Reliability", text, paint, size=(360, 320), table=table)
-    return Section("Probabilities", "Whether probabilities can be taken at their word.", parts=[drawn])
+    parts = [drawn, *([_thresholds(r)] if r.get("thresholds") else [])]
+    return Section("Probabilities", "Whether probabilities can be taken at their word.", parts=parts)
+
+
+def _thresholds(r: dict[str, Any]) -> Picture:
+    found = r["thresholds"]
+    share = [one["rows"] / (r["n_samples"] - r["n_bad"]) for one in found]
+
+    def paint(axes: Any) -> None:
+        for (colour, dashes, _), name in zip(charts.LOOKS, ("precision", "recall"), strict=False):
+            values = [one[name] for one in found]
+            axes.plot(share, values, color=colour, linestyle=dashes, marker="o", label=name)
+        axes.set_xscale("log")
+        axes.set_ylim(0.0, 1.0)
+        axes.set_xlabel("share of rows that are flagged")
+        axes.set_ylabel("precision, recall")
+        axes.legend(loc="best", frameon=False)
+
+    text = (
+        f"Rows are flagged as {charts.short(r['classes'][1]['class'])} where its probability is at least a"
+        " threshold. Gain is precision as a multiple of the share that the class has of all rows."
+    )
+    table = Table(
+        ["threshold", "rows", "precision", "recall", "gain"],
+        [
+            [
+                *(number(one["threshold"], 4), f"{one['rows']:,}", percent(one["precision"], 2)),
+                *(percent(one["recall"], 2), number(one["gain"], 3)),
+            ]
+            for one in found
+        ],
+    )
+    return charts.picture("Thresholds", text, paint, size=(360, 320), table=table)

@@ -108,6 +108,11 @@ _OF_CLASSES = _object_of(
     maybe_confusion_matrix=_list_of(_list_of(_is_count)),
     maybe_confusions=_list_of(_object_of(**{"class": _is_name}, taken_for=_is_name, rows=_is_count)),
     maybe_curves=_list_of(_CURVES),
+    maybe_thresholds=_list_of(
+        _object_of(
+            threshold=_is_amount, rows=_is_count, precision=_is_amount, recall=_is_amount, gain=_is_amount
+        )
+    ),
     maybe_reliability=_list_of(
         _object_of(mean_probability=_is_amount, share=_is_amount, rows=_is_count),
     ),

@@ -30,6 +30,7 @@ POINTS = 101  # most points of a curve that is kept
 # -- Probabilities
 COUNTED_PROBABILITIES = 2**16
 BINS = 15
+FLAGGED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # shares of rows, the likeliest ones
 # -- Numbers
 COUNTED_RESIDUALS = 2**16
 FINE, COARSE = 64, 12  # ranges of predictions that residuals are counted by, and that are given
@@ -235,6 +236,7 @@ class ProbabilityMeasures:
     def __init__(self) -> None:
         self.n = 0
         self.loss, self.squares = ExactSums(), ExactSums()
+        self.of_two = True
         self.stated = CountedValues(2, COUNTED_PROBABILITIES)
         """Probabilities of what is not so (kind 0) and of what is (kind 1)."""
 
@@ -247,13 +249,15 @@ class ProbabilityMeasures:
         p[np.arange(len(target)), target] -= 1.0
         self.squares.add((p**2).sum(axis=1) / (2.0 if p.shape[1] == 2 else 1.0))
         self.loss.add(-np.log(np.clip(own, least, 1.0), dtype=np.float64))
-        if probabilities.shape[1] == 2:
+        self.of_two = probabilities.shape[1] == 2
+        if self.of_two:
             self.stated.add(probabilities[:, 1], target)
         else:
             taken = probabilities.argmax(axis=1)
             self.stated.add(probabilities.max(axis=1), (taken == target).astype(np.int64))
 
     def merge(self, other: "ProbabilityMeasures") -> None:
+        self.of_two = other.of_two if other.n else self.of_two
         self.n += other.n
         self.loss.merge(other.loss)
         self.squares.merge(other.squares)
@@ -261,7 +265,7 @@ class ProbabilityMeasures:
 
     def as_dict(self) -> dict[str, Any]:
         """log_loss, brier_score, calibration_error and reliability: of each bin rows, mean_probability and
-        share.
+        share. Of two classes also thresholds.
         """
         values, counts = self.stated.values, self.stated.counts
         rows = counts.sum(axis=1)
@@ -281,7 +285,28 @@ class ProbabilityMeasures:
                 }
                 for b in np.flatnonzero(n)
             ],
+            **({"thresholds": self._thresholds()} if self.of_two else {}),
         }
+
+    def _thresholds(self) -> list[dict[str, Any]]:
+        """What becomes of rows whose probability of the second class is at least a threshold: how many they
+        are, precision, recall, and gain, precision as a multiple of the share that the class has of all rows.
+        """
+        counts = self.stated.counts[::-1]
+        flagged, positive = np.cumsum(counts.sum(axis=1)), np.cumsum(counts[:, 1])
+        if not positive[-1]:
+            return []
+        at = np.unique(np.minimum(np.searchsorted(flagged, np.multiply(FLAGGED, self.n)), len(flagged) - 1))
+        return [
+            {
+                "threshold": float(self.stated.values[::-1][i]),
+                "rows": int(flagged[i]),
+                "precision": float(positive[i] / flagged[i]),
+                "recall": float(positive[i] / positive[-1]),
+                "gain": float(positive[i] / flagged[i] * self.n / positive[-1]),
+            }
+            for i in at
+        ]
 
 
 def difference(a: FloatArray, b: FloatArray | float) -> FloatArray:
