@@ -16,7 +16,7 @@ from dcpred_tasks.model.leaf_arrays import LEAF, Line
 
 LEAST_ALPHA, LARGEST_ALPHA = 0.01, 0.5  # what may be asked of intervals
 DEFAULT_ALPHA = 0.1
-SHARES: FloatArray = np.arange(1, 100) / 100  # of rows below a quantile
+SHARES: FloatArray = np.arange(1, 100) / 100  # one-sided quantiles: shares of rows below them
 TIE = 2.0**-20  # By so much the class of a row leads, also in single precision.
 STRIP_NUMBERS = 2**14  # numbers that are worked on at once, so that they stay in cache
 # Shares of a leaf's rows of which novelty knows the distance, denser where rows are far.

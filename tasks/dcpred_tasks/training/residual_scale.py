@@ -15,7 +15,7 @@ import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
 
-STEPS = 4  # of Fisher scoring
+STEPS = 4  # steps of Fisher scoring
 MOST_LEVERAGE = 0.7
 FLEXIBILITY = 1.4  # A degree of freedom counts as so many: cross-validation alone takes too many.
 MOST_FREEDOM = 0.9  # degrees of freedom, as a share of the rows
@@ -23,7 +23,7 @@ MOST_RESPONSE = 5.0  # A residual of more than so many σ counts as one of so ma
 PENALTIES: FloatArray = np.logspace(-6, 3, 28)
 ENDS = (0.01, 0.99)  # log σ stays between these quantiles of the leaf's rows.
 LEAST_SHARE = 0.02  # quantile of |r| below which its log is not taken for the first step
-SMALLEST = 1e-3  # and the same in sizes of all residuals
+SMALLEST = 1e-3  # size of a residual below which its log is not taken, in sizes of all
 
 
 @dataclass(frozen=True)
