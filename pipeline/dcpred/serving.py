@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
-from dcpred_tasks.model.answers import calibration_of, intervals_of
+from dcpred_tasks.model.answers import calibration_of, intervals_of, quantile_shares
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
@@ -30,6 +30,7 @@ from dcpred_tasks.task_bodies.predict_block import (
     interval_block,
     novelty_block,
     probability_block,
+    quantile_block,
 )
 
 
@@ -131,6 +132,18 @@ class ServedModel:
         bounds = self._each_row(X, interval_block, alpha)
         check_scored(bounds)
         return bounds
+
+    def predict_quantile(self, X: ArrayLike, q: float | Sequence[float] = 0.5) -> FloatArray:
+        """The number below which a share `q` of rows like these lies, float64 (n_samples,), or (n_samples,
+        len(q)) for several.
+
+        q  0.01, 0.02 and so on to 0.99
+
+        Raises SettingsError for another share, DataError as `predict_interval` does.
+        """
+        found = self._each_row(X, quantile_block, quantile_shares(self.model, q))
+        check_scored(found)
+        return found if np.ndim(q) else found[:, 0]
 
     def novelty(self, X: ArrayLike) -> FloatArray:
         """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie

@@ -32,6 +32,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.output_column import needed
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs, possible_outputs
 from dcpred_tasks.task_bodies.predict_block import novelty_block
 from dcpred_tasks.training import held_out
@@ -80,10 +81,10 @@ class Trained:
 
     def told(self, model: Model) -> dict[str, Any]:
         """What `dcpred evaluate` says of the test rows."""
-        rows = decide(model, self.split.X_test)
+        rows = decide(model, self.split.X_test, scale=True)
         good = rows.status == Status.OK
-        found = Measures(model)
-        found.add(model, rows.decision[good], self.target(self.split.y_test)[good], rows.leaf[good])
+        found, rows = Measures(model), rows.take(good)
+        found.add(model, rows.decision, self.target(self.split.y_test)[good], rows)
         return found.as_dict()
 
     def new(self, model: Model) -> list[str]:
@@ -187,10 +188,9 @@ def possible(model: Model, outputs: tuple[str, ...]) -> bool:
 def cost(model: Model, outputs: tuple[str, ...], X: NDArray[Any], timing: dict[str, Any]) -> float:
     """Of a row, in linear predictions."""
     asked = columns(outputs)
-    near = any(column.needs_nearness for column in asked)
 
     def encode(rows: SingleArray) -> object:
-        return encode_outputs(model, asked, decide(model, rows, nearness=near))
+        return encode_outputs(model, asked, decide(model, rows, **needed(asked)))
 
     own, linear = measure_call(encode, X, **timing)
     return own / linear

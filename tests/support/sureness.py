@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Sureness
+from dcpred_tasks.model.sureness import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Sureness
 from dcpred_tasks.training.held_out import ALPHAS
 from dcpred_tasks.training.nearness import nearness_of
 from support.models import random_rows
@@ -23,8 +23,16 @@ def random_sureness(model: Model, seed: int) -> Sureness:
     novelty = _novelty(model, rng)
     if model.task == "regression":
         spread = 10.0 ** rng.uniform(-1, 1, model.n_leaves)
+        quantile, signed = np.sort(rng.exponential(size=len(ALPHAS))), np.sort(rng.normal(size=len(SHARES)))
+        bounds = np.sort(rng.normal(size=(model.n_leaves, 2)), axis=1)
+        beta, intercept = (
+            rng.normal(size=model.beta.shape).astype(np.float32),
+            rng.normal(size=model.intercept.shape),
+        )
         return Sureness(
-            novelty, intervals=Intervals(spread, ALPHAS, np.sort(rng.exponential(size=len(ALPHAS))))
+            novelty,
+            intervals=Intervals(spread, ALPHAS, quantile, SHARES, signed),
+            scale=None if seed % 2 else Scale(model.beta_at, beta, intercept, bounds),
         )
     knot = np.sort(rng.normal(size=int(rng.integers(2, 9))) * 2)
     prior = rng.dirichlet(np.ones(len(model.classes)))

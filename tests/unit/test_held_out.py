@@ -12,6 +12,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.importances import importances, known_importances
 from dcpred_tasks.model.leaf_arrays import model_arrays
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, LEVELS
+from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.training import held_out
 from dcpred_tasks.training.held_out import FEWEST_ROWS, FOLDS, folds_of_leaves
 from dcpred_tasks.training.in_memory import train_rows
@@ -115,10 +116,9 @@ def test_probabilities_of_test_rows_are_near_what_is_so() -> None:
 def test_intervals_of_test_rows_hold_what_they_say_and_are_wide_where_noise_is() -> None:
     X, y = noisy(4_000, 0)
     model = trained(X[:2_500], y[:2_500], NUMBERS)
-    leaves = np.empty(1_500, np.int32)
-    decision, _ = score_rows(model, X[2_500:], leaves=leaves)
+    rows = decide(model, X[2_500:], scale=True)
     for alpha, off in ((DEFAULT_ALPHA, 0.03), (0.5, 0.05)):
-        bounds = answers.intervals(model, decision[:, 0], leaves, alpha)
+        bounds = answers.intervals(model, rows.decision[:, 0], rows.leaf, rows.log_scale, alpha)
         inside = (bounds[:, 0] <= y[2_500:]) & (y[2_500:] <= bounds[:, 1])
         assert inside.mean() == pytest.approx(1 - alpha, abs=off)
     width, loud = bounds[:, 1] - bounds[:, 0], X[2_500:, 1] > 0

@@ -34,6 +34,7 @@ from support.sureness import sure
 
 N_ROWS = 120
 ROOT = Path(__file__).parents[2]
+ONE_SIDED = columns(("q05", "q95"))[:-1]
 PLAIN = {
     "two classes": replace(random_model(1), classes=(0, 1)),
     "signs": replace(random_model(2), classes=(-1, 1)),
@@ -47,7 +48,7 @@ MODELS = {name: sure(model) for name, model in PLAIN.items()}
 CASES = [
     pytest.param(column, model, id=f"{column.name}, {name}")
     for name, model in MODELS.items()
-    for column in (*OUTPUT_COLUMNS, STATUS)
+    for column in (*OUTPUT_COLUMNS, *ONE_SIDED, STATUS)
     if model.task in column.tasks
 ]
 each = pytest.mark.parametrize(("column", "model"), CASES)
@@ -68,11 +69,15 @@ class Scored(ScoredRows):
         return np.flatnonzero(self.status != Status.OK)
 
 
+def asked(model: Model) -> tuple[str, ...]:
+    return (*possible_outputs(model.task), *(c.name for c in ONE_SIDED if model.task in c.tasks))
+
+
 def scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
-    rows = decide(model, X, nearness=True, score=score_rows)
-    values = encode_outputs(model, columns(possible_outputs(model.task)), rows)
+    rows = decide(model, X, nearness=True, scale=True, score=score_rows)
+    values = encode_outputs(model, columns(asked(model)), rows)
     done = Scored(X, rows.decision, rows.status, rows.leaf, values, rows)
     assert len(done.good) > 50
     assert len(done.bad) >= 12
@@ -209,7 +214,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         str(folder / "model"),
         model_hash,
         str(folder / "out"),
-        possible_outputs(model.task),
+        asked(model),
         N_ROWS,
         chunk_rows=30,
         block_rows=60,
@@ -226,7 +231,9 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
     assert set(group.array_keys()) == set(plan.arrays)
     score_block(plan, 0)
     done = scored(model)
-    decided = {start: decide(model, done.X[start : start + 30], nearness=True) for start in (0, 30)}
+    decided = {
+        start: decide(model, done.X[start : start + 30], nearness=True, scale=True) for start in (0, 30)
+    }
     for column in plan.columns:
         array: Any = group[column.name]
         assert array.shape == (N_ROWS, *column.row_shape(model))

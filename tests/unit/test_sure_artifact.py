@@ -24,7 +24,7 @@ PLAIN = {
     "coded": random_model(4, d=6, scaling="coded"),
 }
 SURE = {name: sure(model) for name, model in PLAIN.items()}
-PARTS = ("novelty", "calibration", "intervals")
+PARTS = ("novelty", "calibration", "intervals", "scale")
 
 
 @pytest.fixture(autouse=True)
@@ -107,9 +107,18 @@ HARM: dict[str, tuple[str, str, Callable[[np.ndarray], Any]]] = {
     "an infinite quantile": ("intervals", "quantile", _last(np.inf)),
     "alphas that ascend": ("intervals", "alpha", lambda a: a[::-1]),
     "an alpha of 0": ("intervals", "alpha", _last(0.0)),
+    "shares that descend": ("intervals", "share", lambda a: a[::-1]),
+    "a share of all": ("intervals", "share", _last(1.0)),
+    "signed quantiles that descend": ("intervals", "signed", lambda a: a[::-1]),
+    "a signed quantile too few": ("intervals", "signed", lambda a: a[:-1]),
+    "weights of other leaves": ("scale", "at", lambda a: np.append(a[:-1] - (a[:-1] > 0), a[-1])),
+    "a weight that is none": ("scale", "beta", _last(np.nan)),
+    "a level too few": ("scale", "intercept", lambda a: a[:-1]),
+    "ranges that are exchanged": ("scale", "bounds", lambda a: a[:, ::-1]),
+    "an endless range": ("scale", "bounds", _last(1e3)),
     "a point that is none": ("novelty", "point", _last(np.nan)),
     "a factor of 0": ("novelty", "factor", _last(0.0)),
-    "a level too few": ("novelty", "edge", lambda a: a[:, :-1]),
+    "an edge too few": ("novelty", "edge", lambda a: a[:, :-1]),
     "edges that ascend": ("novelty", "edge", lambda a: a[:, ::-1]),
 }
 
@@ -118,7 +127,7 @@ HARM: dict[str, tuple[str, str, Callable[[np.ndarray], Any]]] = {
 def test_what_cannot_be_so_is_refused(tmp_path: Path, name: str) -> None:
     """By whoever made hash and digests fit."""
     part, field, change = HARM[name]
-    model = SURE["numbers" if part == "intervals" else "three classes"]
+    model = SURE["numbers" if part in ("intervals", "scale") else "three classes"]
     assert model.sureness is not None
     holder = getattr(model.sureness, part)
     harmed = np.ascontiguousarray(change(getattr(holder, field)))

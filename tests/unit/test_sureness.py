@@ -24,13 +24,14 @@ def of(residual: np.ndarray, size: float | np.ndarray = 1.0, weight: np.ndarray 
         np.ones(n) if weight is None else weight,
         np.full(n, 1.0) * size,
         np.full(n, 1e9),
+        np.zeros(n),
     )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))
 def test_the_quantile_is_that_of_split_conformal(seed: int, n: int) -> None:
     residual = np.random.default_rng(seed).standard_t(3, n)
-    found = fit_intervals(np.ones(1), np.array([1e9]), of(residual))
+    found, _ = fit_intervals(np.ones(1), np.array([1e9]), of(residual))
     ordered = np.sort(np.abs(residual))
     for alpha in (0.01, 0.05, 0.1, 0.123, 0.25, 0.5):
         rank = math.ceil((n + 1) * (1 - alpha) - 1e-9)
@@ -49,7 +50,7 @@ def test_of_rows_like_those_of_training_a_share_alpha_lies_outside() -> None:
     for alpha in (0.05, 0.1, 0.3):
         half = np.array(
             [
-                fit_intervals(np.ones(1), np.array([1e9]), of(rng.standard_cauchy(99))).at(alpha)
+                fit_intervals(np.ones(1), np.array([1e9]), of(rng.standard_cauchy(99)))[0].at(alpha)
                 for _ in range(1_000)
             ]
         )
@@ -61,12 +62,12 @@ def test_leaves_of_large_residuals_have_wide_intervals_and_small_leaves_those_of
     rng = np.random.default_rng(0)
     size = np.repeat([1.0, 10.0], 1_000)
     held = of(rng.normal(size=2_000) * size, size)
-    found = fit_intervals(np.array([1.0, 10.0]), np.array([1e6, 1e6]), held)
-    bounds = found.bounds(np.zeros(2), np.array([0, 1]), 0.1)
+    found, _ = fit_intervals(np.array([1.0, 10.0]), np.array([1e6, 1e6]), held)
+    bounds = found.bounds(np.zeros(2), found.sizes(np.array([0, 1]), np.empty(0)), 0.1)
     np.testing.assert_allclose(bounds[:, 1], [1.645, 16.45], rtol=0.1)
     np.testing.assert_array_equal(bounds[:, 0], -bounds[:, 1])
     # A leaf without a residual, of as many rows as the common size counts for.
-    few = fit_intervals(np.array([0.0, 10.0]), np.array([PRIOR_ROWS, 1e9]), held)
+    few, _ = fit_intervals(np.array([0.0, 10.0]), np.array([PRIOR_ROWS, 1e9]), held)
     assert few.spread[0] == pytest.approx(10 / math.sqrt(2), rel=1e-3)
     assert few.spread[1] == pytest.approx(10, rel=1e-3)
 
@@ -74,8 +75,8 @@ def test_leaves_of_large_residuals_have_wide_intervals_and_small_leaves_those_of
 def test_a_row_of_twice_the_weight_counts_as_two() -> None:
     residual = np.random.default_rng(0).exponential(size=400)
     weight = np.random.default_rng(1).integers(1, 4, 400).astype(float)
-    once = fit_intervals(np.ones(1), np.ones(1), of(residual, weight=weight))
-    often = fit_intervals(np.ones(1), np.ones(1), of(np.repeat(residual, weight.astype(int))))
+    once, _ = fit_intervals(np.ones(1), np.ones(1), of(residual, weight=weight))
+    often, _ = fit_intervals(np.ones(1), np.ones(1), of(np.repeat(residual, weight.astype(int))))
     for alpha in (0.1, 0.3, 0.5):
         assert once.at(alpha) == pytest.approx(often.at(alpha), rel=0.05)
 
@@ -84,7 +85,7 @@ def test_a_row_of_twice_the_weight_counts_as_two() -> None:
 def test_residuals_far_from_one(scale: float) -> None:
     residual = scale * np.random.default_rng(0).normal(size=300)
     sizes = np.array([scale, 0.5 * scale])
-    found = fit_intervals(sizes, np.array([100.0, 200.0]), of(residual, scale))
+    found, _ = fit_intervals(sizes, np.array([100.0, 200.0]), of(residual, scale))
     assert (found.spread > 0).all()
     assert np.isfinite(found.spread).all()
     if scale:
@@ -94,7 +95,7 @@ def test_residuals_far_from_one(scale: float) -> None:
 
 
 def test_an_alpha_between_those_that_are_stored_is_kept_on_the_sure_side() -> None:
-    found = fit_intervals(np.ones(1), np.ones(1), of(np.random.default_rng(0).normal(size=5_000)))
+    found, _ = fit_intervals(np.ones(1), np.ones(1), of(np.random.default_rng(0).normal(size=5_000)))
     assert found.at(0.1234) == found.at(0.123)
     assert all(found.at(float(alpha)) == q for alpha, q in zip(found.alpha, found.quantile, strict=True))
     assert (np.diff(found.quantile) >= 0).all()
@@ -110,7 +111,8 @@ def test_another_alpha_is_refused(alpha: object) -> None:
 
 def test_a_row_without_a_score_has_no_bounds() -> None:
     found = Intervals(np.array([1.0, 2.0]), np.array([0.1]), np.array([3.0]))
-    bounds = found.bounds(np.array([np.nan, 5.0]), np.array([-1, 1], np.int32), 0.1)
+    size = found.sizes(np.array([-1, 1], np.int32), np.empty(0))
+    bounds = found.bounds(np.array([np.nan, 5.0]), size, 0.1)
     assert np.isnan(bounds[0]).all()
     assert bounds[1].tolist() == [-1.0, 11.0]
 

@@ -11,7 +11,7 @@ NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
     *("accuracy", "early_accuracy", "balanced_accuracy", "f1_macro", "auc", "average_precision"),
     *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
-    *("interval_coverage", "interval_width"),
+    *("interval_coverage", "interval_width", "interval_winkler"),
 )
 TOLD = ("0.05", "0.25", "0.5", "0.75", "0.95")  # quantiles of residuals, of those that are kept
 
@@ -26,7 +26,8 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
-    blocks = [rows(pairs + _cost(r)), *_classes(r), *_thresholds(r), *_confusions(r), *_residuals(r)]
+    blocks = [rows(pairs + _cost(r)), *_classes(r), *_thresholds(r), *_confusions(r)]
+    blocks += [*_residuals(r), *_quarters(r)]
     return "\n\n".join(blocks)
 
 
@@ -36,6 +37,8 @@ def _means(r: dict[str, Any], name: str) -> str:
         return f"  (share of rows inside intervals of alpha {r['interval_alpha']:g})"
     if name == "accuracy" and "most_frequent_share" in r:
         return f"  (class {short(r['most_frequent_class'])} alone {100 * r['most_frequent_share']:.2f} %)"
+    if name == "interval_winkler":
+        return "  (width, and more for rows outside; less is better)"
     if name not in ("auc", "average_precision"):
         return ""
     if len(r["classes"]) > 2:
@@ -122,6 +125,19 @@ def _residuals(r: dict[str, Any]) -> list[str]:
     width = max(map(len, [*cells, *heads]))
     lines = ["  ".join(f"{cell:>{width}}" for cell in line) for line in (heads, cells)]
     return ["\n".join(["residuals (target less prediction), by share of rows below", *lines])]
+
+
+def _quarters(r: dict[str, Any]) -> list[str]:
+    quarters = r.get("interval_quarters")
+    if not quarters:
+        return []
+    lines = [f"{'predictions':>25}  {'rows':>11}  {'inside':>8}"]
+    lines += [f"{_range(one):>25}  {one['rows']:>11,}  {_percent(one['coverage']):>8}" for one in quarters]
+    return ["\n".join(["intervals by quarter of the prediction", *lines])]
+
+
+def _range(quarter: dict[str, Any]) -> str:
+    return f"{quarter['least_prediction']:.4g} to {quarter['largest_prediction']:.4g}"
 
 
 def _percent(share: float | None) -> str:

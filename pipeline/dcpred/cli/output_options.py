@@ -10,7 +10,7 @@ from dcpred.cli.options import F
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 
 
 def outputs_options(command: F) -> F:
@@ -20,7 +20,8 @@ def outputs_options(command: F) -> F:
     @click.option(
         "--outputs",
         metavar="NAMES",
-        help=f"Of {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}].",
+        help=f"Of {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}], and quantiles of numbers,"
+        f" {QUANTILES[0]} to {QUANTILES[-1]}.",
     )
     @click.option(
         "--alpha",

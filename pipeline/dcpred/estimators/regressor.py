@@ -14,9 +14,9 @@ from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.class_names import check_numbers, check_one_each, known_weight, plain_column
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
-from dcpred_tasks.model.answers import intervals_of
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA
-from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block, value_block
+from dcpred_tasks.model.answers import intervals_of, quantile_shares
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_share
+from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block, quantile_block, value_block
 from dcpred_tasks.training.survey import LARGEST_TARGET
 
 
@@ -295,6 +295,20 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         if is_a(X, DASK_FRAME):
             return self._framed(X, interval_block, ("lower", "upper"), self.model_, alpha)
         return self._each_row(X, interval_block, (2,), alpha)
+
+    @if_calibrated
+    def predict_quantile(self, X: Any, q: float | Sequence[float] = 0.5) -> Any:
+        """The number below which a share `q` of rows like these lies, float64 (n_samples,), or (n_samples,
+        len(q)) for several; lazy where X is. Shares are 0.01, 0.02 and so on to 0.99. Rows without a score
+        are treated as in `predict_interval`. Raises SettingsError for another share. Needs calibrate=True.
+        """
+        shares = quantile_shares(self._fitted(), q)
+        if is_a(X, DASK_FRAME):
+            names = tuple(check_share(share) for share in shares)
+            found = self._framed(X, quantile_block, names, self.model_, shares)
+            return found if np.ndim(q) else found[names[0]]
+        found = self._each_row(X, quantile_block, (len(shares),), shares)
+        return found if np.ndim(q) else found[:, 0]
 
     def predict_early(self, X: Any) -> Any:
         """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row

@@ -124,6 +124,15 @@ _OF_NUMBERS = _object_of(
     maybe_interval_alpha=_is_amount,
     maybe_interval_coverage=_is_amount,
     maybe_interval_width=_is_amount,
+    maybe_interval_winkler=_is_amount,
+    maybe_interval_quarters=_list_of(
+        _object_of(
+            rows=_is_count,
+            least_prediction=_is_number,
+            largest_prediction=_is_number,
+            coverage=_is_amount,
+        )
+    ),
     residual_quantiles=lambda value: (
         _QUANTILES(value) and all(_is_share(name) and _is_number(one) for name, one in value.items())
     ),

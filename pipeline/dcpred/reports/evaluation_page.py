@@ -91,7 +91,7 @@ def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
-    found = class_sections(r) if "accuracy" in r else [_residuals(r)]
+    found = class_sections(r) if "accuracy" in r else [_residuals(r), _quarters(r)]
     return [*found, _leaves(r)]
 
 
@@ -108,6 +108,29 @@ def _residuals(r: dict[str, Any]) -> Section:
         f" {number(high)}; the median is {number(told['0.5'])}."
     )
     return Section("Residuals", text, parts=pictures)
+
+
+def _quarters(r: dict[str, Any]) -> Section:
+    """How often intervals hold their numbers, by quarter of the prediction."""
+    quarters = r.get("interval_quarters") or []
+    if not quarters or r.get("interval_coverage") is None:
+        return Section("Intervals")
+    wanted = percent(1 - r["interval_alpha"], 0)
+    inside = [one["coverage"] for one in quarters]
+    text = (
+        f"Intervals of {wanted} hold {percent(r['interval_coverage'])} of all rows, and between"
+        f" {percent(min(inside))} and {percent(max(inside))} by quarter of the prediction."
+    )
+    lines = [
+        [
+            number(one["least_prediction"]),
+            number(one["largest_prediction"]),
+            f"{one['rows']:,}",
+            percent(share),
+        ]
+        for one, share in zip(quarters, inside, strict=True)
+    ]
+    return Section("Intervals", text, parts=[Table(["prediction from", "to", "rows", "inside"], lines)])
 
 
 def _unit(*values: Any) -> tuple[float, str]:

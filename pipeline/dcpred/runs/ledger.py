@@ -27,7 +27,7 @@ from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free,
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA
-from dcpred_tasks.scoring.outputs import OUTPUTS, columns
+from dcpred_tasks.scoring.outputs import OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
@@ -348,7 +348,7 @@ def _possible(run: ScoreRun) -> bool:
         return False
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
-    if not run.outputs or not all(name in OUTPUTS for name in run.outputs):
+    if not run.outputs or not {*run.outputs} <= {*OUTPUTS, *QUANTILES}:
         return False
     takes_alpha = any(column.takes_alpha for column in columns(run.outputs))
     if takes_alpha != (run.alpha is not None) or (takes_alpha and not _is_alpha(run.alpha)):

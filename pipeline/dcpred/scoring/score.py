@@ -35,7 +35,7 @@ from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, Sett
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
-from dcpred_tasks.scoring.outputs import columns, default_outputs, possible_outputs
+from dcpred_tasks.scoring.outputs import columns, default_outputs, possible_outputs, possible_quantiles
 from dcpred_tasks.scoring.scorer import arithmetic, compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -284,15 +284,16 @@ def check_outputs(
     """Output columns in their order, those that a model for this task has without being asked where None are
     named; and the alpha that one of them takes, None where none does. Raises SettingsError.
     """
-    possible = possible_outputs(task)
-    gives = f"a model for {task} gives {', '.join(possible[:-1])} and {possible[-1]}"
+    possible, quantiles = possible_outputs(task), possible_quantiles(task)
+    listed = [*possible, *([f"{quantiles[0]} to {quantiles[-1]}"] if quantiles else [])]
+    gives = f"a model for {task} gives {', '.join(listed[:-1])} and {listed[-1]}"
     if outputs is not None and not outputs:
         raise SettingsError(f"no outputs were asked for, but {gives}; name some")
-    unknown = [name for name in outputs or () if name not in possible]
+    unknown = [name for name in outputs or () if name not in (*possible, *quantiles)]
     if unknown:
         raise SettingsError(f"output {unknown[0]!r} was asked for, but {gives}; ask for those")
     asked = default_outputs(task) if outputs is None else outputs
-    chosen = tuple(name for name in possible if name in asked)
+    chosen = tuple(name for name in (*possible, *quantiles) if name in asked)
     taken = [column.name for column in columns(possible) if column.takes_alpha]
     if not set(taken) & set(chosen):
         if alpha is not None:

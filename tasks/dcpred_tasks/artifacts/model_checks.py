@@ -16,7 +16,7 @@ from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import known
-from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty
+from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Scale
 from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")
@@ -24,6 +24,7 @@ MOST_CLASSES = 2**16
 MOST_ROWS = 2**53  # A double counts so far.
 MOST_CENTRES = 16  # The engine looks at no more in a node.
 LARGEST_DEGREE = 10
+MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
 # No process could work with more than that beside its rows.
 LARGEST_MODEL = memory_bytes() // 4
@@ -108,6 +109,8 @@ def check_model(model: Model) -> None:
             _check_calibration(model, model.sureness.calibration)
         if model.sureness.intervals is not None:
             _check_intervals(model, model.sureness.intervals)
+        if model.sureness.scale is not None:
+            _check_scale(model, model.sureness.scale)
 
 
 def _check_novelty(model: Model, novelty: Novelty) -> None:
@@ -132,8 +135,8 @@ def _check_calibration(model: Model, calibration: Calibration) -> None:
 
 
 def _check_intervals(model: Model, intervals: Intervals) -> None:
-    n = (len(intervals.alpha),)
-    _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n)
+    n, k = (len(intervals.alpha),), (len(intervals.share),)
+    _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n, share=k, signed=k)
     if (
         (intervals.spread <= 0).any()
         or (intervals.quantile < 0).any()
@@ -142,6 +145,22 @@ def _check_intervals(model: Model, intervals: Intervals) -> None:
         raise ValueError("arrays interval_spread and interval_quantile are no sizes that ascend")
     if (np.diff(intervals.alpha) >= 0).any() or ((intervals.alpha <= 0) | (intervals.alpha >= 1)).any():
         raise ValueError("array interval_alpha holds no shares that descend")
+
+    if (np.diff(intervals.share) <= 0).any() or ((intervals.share <= 0) | (intervals.share >= 1)).any():
+        raise ValueError("array interval_share does not ascend between 0 and 1")
+    if (np.diff(intervals.signed) < 0).any():
+        raise ValueError("array interval_signed does not ascend")
+
+
+def _check_scale(model: Model, scale: Scale) -> None:
+    n = model.n_leaves
+    _check_arrays(
+        "scale_", scale, at=(n + 1,), beta=model.beta.shape, intercept=model.intercept.shape, bounds=(n, 2)
+    )
+    if (scale.at != model.beta_at).any():
+        raise ValueError("array scale_at has other offsets than beta_at")
+    if (scale.bounds[:, 0] > scale.bounds[:, 1]).any() or np.abs(scale.bounds).max() > MOST_LOG_SCALE:
+        raise ValueError("array scale_bounds holds no ranges of log sizes")
 
 
 def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import EDGE, ModelArray, model_arrays
-from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Sureness
+from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Scale, Sureness
 from dcpred_tasks.model.symlog import Symlog
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
@@ -84,7 +84,14 @@ SELF_TEST = {
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-SURE = NOVELTY | CALIBRATION | INTERVALS
+# Of intervals, but not in models of earlier versions, or where widths are those of leaves. A reader that does
+# not know the scale would give other widths.
+QUANTILES = {
+    "interval_share": ModelArray(ACC_DTYPE, ("quantile_share",)),
+    "interval_signed": ModelArray(ACC_DTYPE, ("quantile_share",)),
+}
+SCALE = model_arrays(Scale, "scale_")
+SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
 ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
@@ -207,6 +214,8 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """The arrays of Sureness that a model of this task has; none where none of them is declared."""
     own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
+    for more in (QUANTILES, SCALE) if task == "regression" else ():
+        own = own | more if any(name in declared for name in more) else own
     return own if any(name in declared for name in own) else {}
 
 
@@ -218,6 +227,7 @@ def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
         ("novelty_", sureness.novelty),
         ("calibration_", sureness.calibration),
         ("interval_", sureness.intervals),
+        ("scale_", sureness.scale),
     )
     return {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
 
@@ -232,4 +242,5 @@ def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
     novelty = part(Novelty, "novelty_")
     if novelty is None:
         return None
-    return Sureness(novelty, part(Calibration, "calibration_"), part(Intervals, "interval_"))
+    own = part(Calibration, "calibration_"), part(Intervals, "interval_"), part(Scale, "scale_")
+    return Sureness(novelty, *own)

@@ -7,16 +7,16 @@ Davis and Goadrich 2006).
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, LeafNumbers
 from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles, root
-from dcpred_tasks.model.answers import probabilities
+from dcpred_tasks.model.answers import intervals, probabilities
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA, Intervals
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 
 # -- Classes
 COUNTED_SCORES = 2**20  # different decision values that are counted apart, of all outputs together
@@ -32,7 +32,7 @@ COUNTED_PROBABILITIES = 2**16
 BINS = 15
 FLAGGED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # shares of rows, the likeliest ones
 # -- Numbers
-COUNTED_RESIDUALS = 2**16
+COUNTED_RESIDUALS = COUNTED_PREDICTIONS = 2**16
 FINE, COARSE = 64, 12  # ranges of predictions that residuals are counted by, and that are given
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 BAND = (0.05, 0.5, 0.95)  # quantiles of the residuals of a range of predictions
@@ -41,6 +41,17 @@ ENDS = (0.005, 0.995)
 HALF = LARGEST / 2  # differences of numbers up to here do not overflow
 # -- Leaves
 LISTED_LEAVES = 500  # leaves that are given: those with the most rows
+
+
+class PredictedRows(Protocol):
+    """Rows as `dcpred_tasks.scoring.decided.decide` gives them."""
+
+    @property
+    def decision(self) -> Scores: ...
+    @property
+    def leaf(self) -> LeafNumbers: ...
+    @property
+    def log_scale(self) -> FloatArray: ...
 
 
 @dataclass(frozen=True)
@@ -424,37 +435,66 @@ def _histogram(values: FloatArray, counts: NDArray[np.int64]) -> dict[str, Any]:
 
 
 class IntervalMeasures:
-    """How often numbers lie inside their intervals of DEFAULT_ALPHA, and how wide these are."""
+    """How often numbers lie inside their intervals of DEFAULT_ALPHA, and how wide these are. The Winkler
+    score is the width, and 2 / alpha of what the number lies outside; less is better.
+    """
 
     def __init__(self) -> None:
-        self.n = self.inside = 0
-        self.width = ExactSums()
+        self.n = 0
+        self.width, self.outside = ExactSums(), ExactSums()
+        self.inside = CountedValues(2, COUNTED_PREDICTIONS)
+        """Predictions of rows outside (kind 0) and inside (kind 1)."""
 
-    def add(self, intervals: Intervals, decision: Scores, target: NDArray[Any], leaves: LeafNumbers) -> None:
-        """decision (n, 1), finite; target (n,); leaves (n,)."""
-        bounds = intervals.bounds(decision[:, 0].astype(np.float64), leaves, DEFAULT_ALPHA)
+    def add(self, model: Model, rows: PredictedRows, target: FloatArray) -> None:
+        value = rows.decision[:, 0].astype(np.float64)
+        low, high = intervals(model, value, rows.leaf, rows.log_scale, DEFAULT_ALPHA).T
         self.n += len(target)
-        self.inside += int(((bounds[:, 0] <= target) & (target <= bounds[:, 1])).sum())
-        self.width.add(difference(bounds[:, 1], bounds[:, 0]))
+        self.inside.add(value, ((low <= target) & (target <= high)).astype(np.int64))
+        self.width.add(difference(high, low))
+        beyond = np.maximum(difference(low, target), difference(target, high))
+        self.outside.add(np.maximum(beyond, 0.0))
 
     def merge(self, other: "IntervalMeasures") -> None:
         self.n += other.n
-        self.inside += other.inside
+        self.inside.merge(other.inside)
         self.width.merge(other.width)
+        self.outside.merge(other.outside)
 
     def as_dict(self) -> dict[str, Any]:
-        """interval_alpha, interval_coverage (the share of rows inside) and interval_width, the mean one."""
+        """interval_alpha, interval_coverage (the share of rows inside), interval_width, the mean one,
+        interval_winkler, and interval_quarters: rows, predictions and coverage of each quarter of the rows by
+        prediction. Rows of one prediction are in one quarter.
+        """
+        alpha = Fraction(DEFAULT_ALPHA)
         return {
             "interval_alpha": DEFAULT_ALPHA,
-            "interval_coverage": self.inside / self.n,
+            "interval_coverage": int(self.inside.counts[:, 1].sum()) / self.n,
             "interval_width": as_float(self.width.total / self.n),
+            "interval_winkler": as_float((self.width.total + 2 / alpha * self.outside.total) / self.n),
+            "interval_quarters": self._quarters(),
         }
 
+    def _quarters(self) -> list[dict[str, Any]]:
+        values, counts = self.inside.values, self.inside.counts
+        rows = counts.sum(axis=1)
+        quarter = np.minimum((np.cumsum(rows) - rows / 2) * 4 // self.n, 3)
+        parts = [np.flatnonzero(quarter == number) for number in range(4)]
+        return [
+            {
+                "rows": int(rows[own].sum()),
+                "least_prediction": float(values[own[0]]),
+                "largest_prediction": float(values[own[-1]]),
+                "coverage": int(counts[own, 1].sum()) / int(rows[own].sum()),
+            }
+            for own in parts
+            if len(own)
+        ]
 
-def intervals_of(model: Model) -> Intervals | None:
-    """The intervals of a model that gives some of DEFAULT_ALPHA; others were trained on too few rows."""
+
+def gives_intervals(model: Model) -> bool:
+    """Whether a model gives those of DEFAULT_ALPHA; others were trained on too few rows."""
     found = None if model.sureness is None else model.sureness.intervals
-    return found if found is not None and (found.alpha <= DEFAULT_ALPHA).any() else None
+    return found is not None and bool((found.alpha <= DEFAULT_ALPHA).any())
 
 
 class LeafMeasures:
@@ -516,18 +556,17 @@ class Measures:
         self.intervals = IntervalMeasures()
 
     def add(
-        self, model: Model, decision: Scores, target: NDArray[Any], leaves: LeafNumbers | None = None
+        self, model: Model, decision: Scores, target: NDArray[Any], rows: PredictedRows | None = None
     ) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,), where they are
-        known.
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; rows, whose decision this is,
+        where their leaves are known.
         """
         self.n += len(target)
         self.quality.add(decision, target)
-        if leaves is not None:
-            self.leaves.add(decision, target, leaves)
-            intervals = intervals_of(model)
-            if intervals is not None:
-                self.intervals.add(intervals, decision, target, leaves)
+        if rows is not None:
+            self.leaves.add(decision, target, rows.leaf)
+            if gives_intervals(model):
+                self.intervals.add(model, rows, target.astype(np.float64))
         if model.task == "classification":
             stated = class_probabilities(model, decision)
             if stated is not None:

@@ -2,6 +2,7 @@
 values and leaves.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,8 +93,53 @@ def novelty(model: Model, nearness: SingleArray, leaf: LeafNumbers) -> FloatArra
     return novelty_of(model).of(nearness, leaf)
 
 
-def intervals(model: Model, value: FloatArray, leaf: LeafNumbers, alpha: float) -> FloatArray:
+def scale_model(model: Model) -> Model | None:
+    """The model whose decision values are the log of σ(x) over the size of a leaf's residuals, on the same
+    tree and basis; None where widths of intervals are those of leaves.
+    """
+    found = None if model.sureness is None else model.sureness.scale
+    if found is None:
+        return None
+    return replace(
+        model,
+        beta=found.beta,
+        intercept=found.intercept,
+        bounds=found.bounds,
+        support=None,
+        machines=None,
+        sureness=None,
+    )
+
+
+def intervals(
+    model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, alpha: float
+) -> FloatArray:
     """Lower and upper bounds float64 (n, 2) of values (n,); see Intervals.bounds. Raises DataError,
     SettingsError.
+
+    log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
-    return intervals_of(model).bounds(value, leaf, alpha)
+    return intervals_of(model).bounds(value, _sizes(model, leaf, log_scale), alpha)
+
+
+def quantile(
+    model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, share: float
+) -> FloatArray:
+    """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
+    return intervals_of(model).below(value, _sizes(model, leaf, log_scale), share)
+
+
+def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
+    """The shares that are requested, one or several. Raises SettingsError, DataError where the model does not
+    give one of them.
+    """
+    shares = tuple(np.atleast_1d(np.asarray(q)).tolist())
+    for share in shares:
+        intervals_of(model).signed_at(share)
+    return shares
+
+
+def _sizes(model: Model, leaf: LeafNumbers, log_scale: FloatArray) -> FloatArray:
+    assert model.sureness is not None
+    assert len(log_scale) == (0 if model.sureness.scale is None else len(leaf))
+    return intervals_of(model).sizes(leaf, log_scale)

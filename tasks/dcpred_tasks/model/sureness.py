@@ -4,18 +4,19 @@ and how new a row is. Training measures them (dcpred_tasks.training.held_out); o
 answers.py says them of a model.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Annotated
 
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, LeafNumbers, SingleArray
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.leaf_arrays import LEAF, Line
 
 LEAST_ALPHA, LARGEST_ALPHA = 0.01, 0.5  # what may be asked of intervals
 DEFAULT_ALPHA = 0.1
+SHARES: FloatArray = np.arange(1, 100) / 100  # one-sided quantiles: shares of rows below them
 TIE = 2.0**-20  # By so much the class of a row leads, also in single precision.
 STRIP_NUMBERS = 2**14  # numbers that are worked on at once, so that they stay in cache
 # Shares of a leaf's rows of which novelty knows the distance, denser where rows are far.
@@ -91,20 +92,57 @@ class Intervals:
     spread    float64 (n_leaves,), σ: the size of a residual in each leaf, > 0
     alpha     float64 (m,), descending: shares of rows outside
     quantile  float64 (m,), t of each alpha, ascending
+    share     float64 (k,), ascending: shares of rows below a one-sided quantile; (0,) of earlier versions
+    signed    float64 (k,), the quantile of (y − f) / σ of each share, ascending
+    Where widths follow a Scale, σ is that of the leaf times exp of it.
     """
 
     spread: FloatArray
     alpha: FloatArray
     quantile: FloatArray
+    share: FloatArray = field(default_factory=lambda: np.empty(0))
+    signed: FloatArray = field(default_factory=lambda: np.empty(0))
 
-    def bounds(self, value: FloatArray, leaf: LeafNumbers, alpha: float) -> FloatArray:
+    def sizes(self, leaf: LeafNumbers, log_scale: FloatArray) -> FloatArray:
+        """σ of rows, float64 (n,).
+
+        leaf       (n,), NO_LEAF where a row has no score
+        log_scale  (n,), what Scale gives them, or (0,) without one
+        """
+        own = self.spread[np.maximum(leaf, 0)]
+        return own * np.exp(log_scale) if len(log_scale) else own
+
+    def bounds(self, value: FloatArray, size: FloatArray, alpha: float) -> FloatArray:
         """float64 (n, 2), lower and upper; NaN for rows without a score. Raises SettingsError.
 
-        value  float64 (n,)
-        leaf   (n,), NO_LEAF or any other number where the value is NaN
+        value  float64 (n,), and the `sizes` of the rows
         """
-        half = self.at(alpha) * self.spread[np.where(np.isfinite(value), leaf, 0)]
+        half = self.at(alpha) * size
         return np.stack([value - half, value + half], axis=1)
+
+    def below(self, value: FloatArray, size: FloatArray, share: float) -> FloatArray:
+        """The quantile of rows (n,) below which this share of rows like them lies, one of SHARES. Raises
+        SettingsError, DataError.
+        """
+        return value + self.signed_at(share) * size
+
+    def signed_at(self, share: float) -> float:
+        """The quantile of (y − f) / σ. Raises SettingsError for a share that is none of SHARES, and where the
+        model has none, DataError for one of an earlier version.
+        """
+        name = check_share(share)
+        if len(self.quantile) and not len(self.share):
+            raise DataError(
+                f"{name} was requested, but the model was trained by a version of dcpred without quantiles;"
+                " train it again"
+            )
+        which = np.flatnonzero(np.abs(self.share - share) < 1e-9)
+        if not len(which):
+            few = "rows to hold any out" if not len(self.share) else f"rows for {name}"
+            raise SettingsError(
+                f"{name} was requested, but the model was trained on too few {few}; train it on more rows"
+            )
+        return float(self.signed[which[0]])
 
     def at(self, alpha: float) -> float:
         """t of a share of rows outside: that of the next smaller one which is stored. Raises SettingsError
@@ -133,6 +171,30 @@ def check_alpha(alpha: object) -> None:
             f"intervals were asked for with alpha {alpha!r}, but it is the share of rows that may lie"
             f" outside, from {LEAST_ALPHA} to {LARGEST_ALPHA}; give one of those"
         )
+
+
+def check_share(share: object) -> str:
+    """The name of a quantile, as q05 of 0.05. Raises SettingsError for a share that is none of SHARES."""
+    if not (isinstance(share, Real) and np.abs(SHARES - float(share)).min() < 1e-9):
+        raise SettingsError(
+            f"the quantile {share!r} was requested, but quantiles are 0.01, 0.02 and so on to 0.99; choose"
+            " one of those"
+        )
+    return f"q{round(100 * float(share)):02d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """log σ(x) of a leaf's rows over the size of its residuals, on the functions that the leaf predicts with:
+    decision values of a model that is the same but for these arrays. Their fields are those of LeafArrays.
+    """
+
+    at: IntArray
+    beta: Annotated[
+        SingleArray, Line(MODEL_DTYPE, ("basis", "output"), offsets="at", in_leaf="scale_beta", since=9)
+    ]
+    intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"), in_leaf="scale_intercept", since=9)]
+    bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"), in_leaf="scale_bounds", since=9)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,3 +247,4 @@ class Sureness:
     novelty: Novelty
     calibration: Calibration | None = None
     intervals: Intervals | None = None
+    scale: Scale | None = None

@@ -1,23 +1,24 @@
-"""What is made of raw rows for output columns and answers: decision values, status, leaf, and how near the
-row is to the training rows of its leaf, where that is asked for.
+"""What is made of raw rows for output columns and answers: decision values, status and leaf; and where that
+is asked for how near the row is to the training rows of its leaf, and how much residuals of such rows spread.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import LEAF_DTYPE, SCORE_DTYPE, LeafNumbers, SingleArray, Status
-from dcpred_tasks.model.answers import nearness_model
+from dcpred_tasks.dtypes import LEAF_DTYPE, SCORE_DTYPE, FloatArray, LeafNumbers, SingleArray, Status
+from dcpred_tasks.model.answers import nearness_model, scale_model
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.scoring import scorer
 
 ScoreRows = Callable[..., tuple[Scores, NDArray[np.uint8]]]
 
-_of_nearness: "WeakKeyDictionary[Model, Model]" = WeakKeyDictionary()
+_further: "WeakKeyDictionary[Model, dict[str, Model | None]]" = WeakKeyDictionary()
+_none: SingleArray = np.empty(0, SCORE_DTYPE)
 
 
 @dataclass(frozen=True)
@@ -34,37 +35,62 @@ class Decided:
     """s of dcpred_tasks.model.sureness.Novelty, float32 (n,), NaN where the status is not 1; (0,) where
     nobody asks for it.
     """
+    log_scale: FloatArray = field(default_factory=lambda: np.empty(0))
+    """The decision values of dcpred_tasks.model.answers.scale_model, float64 (n,), 0 where the status is not
+    1; (0,) for a model without one.
+    """
+    log_scale_off: FloatArray = field(default_factory=lambda: np.empty(0))
+    """How far these may be off by rounding, for verification."""
 
     def take(self, index: NDArray[Any] | slice) -> "Decided":
-        near = self.nearness[index] if len(self.nearness) else self.nearness
-        return Decided(self.decision[index], self.status[index], self.leaf[index], near)
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Decided(**{name: value[index] if len(value) else value for name, value in own.items()})
 
 
 def decide(
-    model: Model, X: NDArray[np.generic], *, nearness: bool = False, score: ScoreRows = scorer.score_rows
+    model: Model,
+    X: NDArray[np.generic],
+    *,
+    nearness: bool = False,
+    scale: bool = False,
+    score: ScoreRows = scorer.score_rows,
 ) -> Decided:
     """Decide raw rows (n, n_features).
 
     nearness  whether it is asked for: rows then go down the tree once more, to another model
+    scale     the same of log_scale
     score     the scorer, or the definition
 
     Raises DataError where the model cannot tell the nearness.
     """
     leaf = np.empty(len(X), LEAF_DTYPE)
     near = nearness_scorer(model) if nearness else None
+    spread = scale_scorer(model) if scale else None
     decision, status = score(model, X, leaves=leaf)
-    if near is None:
-        return Decided(decision, status, leaf, np.empty(0, SCORE_DTYPE))
-    found: SingleArray = score(near, X)[0][:, 0].astype(SCORE_DTYPE)
-    ok = status == Status.OK
+    found, log_scale, ok = _none, np.empty(0), status == Status.OK
     # Of a row so far that its distance overflows there is no value: it is as far as can be.
-    found[ok & np.isnan(found)] = 0.0
-    found[~ok] = np.nan
-    return Decided(decision, status, leaf, found)
+    if near is not None:
+        found = np.nan_to_num(score(near, X)[0][:, 0].astype(SCORE_DTYPE), copy=False)
+        found[~ok] = np.nan
+    if spread is not None:
+        log_scale = np.where(ok, np.nan_to_num(score(spread, X)[0][:, 0]), 0.0)
+    return Decided(decision, status, leaf, found, log_scale)
 
 
 def nearness_scorer(model: Model) -> Model:
     """The nearness model of a model, made once. Raises DataError."""
-    if model not in _of_nearness:
-        _of_nearness[model] = nearness_model(model)
-    return _of_nearness[model]
+    found = _made(model, nearness_model)
+    assert found is not None
+    return found
+
+
+def scale_scorer(model: Model) -> Model | None:
+    """The same of the scale model; None for a model without one."""
+    return _made(model, scale_model)
+
+
+def _made(model: Model, make: Callable[[Model], Model | None]) -> Model | None:
+    made = _further.setdefault(model, {})
+    if make.__name__ not in made:
+        made[make.__name__] = make(model)
+    return made[make.__name__]

@@ -6,8 +6,8 @@ OUTPUT_COLUMNS, and whoever computes what it holds.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ class OutputColumn(ABC):
     """Whether an output has it without being asked for it."""
     needs_nearness: bool = False
     """Whether it is made of `Decided.nearness`."""
+    needs_scale: bool = False
+    """Whether it is made of `Decided.log_scale`."""
     takes_alpha: bool = False
     """Whether what it holds depends on an alpha, which is then a part of the plan."""
     dtypes: tuple[type[np.generic], ...]
@@ -118,6 +120,19 @@ class OutputColumn(ABC):
     def tally_names(self, model: Model) -> tuple[Label, ...]:
         """The same values, as a person knows them."""
         return ()
+
+
+class Needs(TypedDict):
+    """Arguments of `decide`."""
+
+    nearness: bool
+    scale: bool
+
+
+def needed(asked: Iterable[OutputColumn]) -> Needs:
+    """What columns need of `decide` beside decision values."""
+    both = [(column.needs_nearness, column.needs_scale) for column in asked]
+    return {"nearness": any(near for near, _ in both), "scale": any(scale for _, scale in both)}
 
 
 def by_row(values: NDArray[Any]) -> NDArray[Any]:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.model.sureness import SHARES
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, Values, by_row
-from dcpred_tasks.scoring.sure_outputs import IntervalColumn, NoveltyColumn, ProbabilityColumn
+from dcpred_tasks.scoring.sure_outputs import IntervalColumn, NoveltyColumn, ProbabilityColumn, QuantileColumn
 
 LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
@@ -152,7 +153,9 @@ OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (
     IntervalColumn(),
     NoveltyColumn(),
 )
-OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for
+OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for, and quantiles
+QUANTILE_COLUMNS: tuple[OutputColumn, ...] = tuple(QuantileColumn(float(share)) for share in SHARES)
+QUANTILES = tuple(column.name for column in QUANTILE_COLUMNS)
 
 
 def columns(outputs: Collection[str], alpha: float | None = None) -> tuple[OutputColumn, ...]:
@@ -160,7 +163,7 @@ def columns(outputs: Collection[str], alpha: float | None = None) -> tuple[Outpu
 
     alpha  what a column takes that `takes_alpha`; None: its default
     """
-    asked = (column for column in OUTPUT_COLUMNS if column.name in outputs)
+    asked = (column for column in (*OUTPUT_COLUMNS, *QUANTILE_COLUMNS) if column.name in outputs)
     if alpha is not None:
         asked = (IntervalColumn(alpha) if column.takes_alpha else column for column in asked)
     return (*asked, STATUS)
@@ -169,6 +172,11 @@ def columns(outputs: Collection[str], alpha: float | None = None) -> tuple[Outpu
 def possible_outputs(task: str) -> tuple[str, ...]:
     """The names of all outputs that models of this task may give."""
     return tuple(column.name for column in OUTPUT_COLUMNS if task in column.tasks)
+
+
+def possible_quantiles(task: str) -> tuple[str, ...]:
+    """The names of the one-sided quantiles that models of this task may give beside those."""
+    return QUANTILES if task in QUANTILE_COLUMNS[0].tasks else ()
 
 
 def default_outputs(task: str) -> tuple[str, ...]:

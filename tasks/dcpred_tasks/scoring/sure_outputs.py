@@ -1,5 +1,5 @@
-"""Arrays of an output that say how sure a prediction is: probabilities, intervals, novelty. They are written
-where they are asked for, by models that were trained with `calibrate`.
+"""Arrays of an output that say how sure a prediction is: probabilities, intervals, quantiles, novelty. They
+are written where they are asked for, by models that were trained with `calibrate`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, VALUE_DTYPE, FloatArray, IntArray
+from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, VALUE_DTYPE, FloatArray, IntArray, LeafNumbers
 from dcpred_tasks.model.answers import (
     calibration_of,
     intervals,
@@ -17,9 +17,10 @@ from dcpred_tasks.model.answers import (
     novelty,
     novelty_of,
     probabilities,
+    quantile,
 )
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_share
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, by_row
 
@@ -101,15 +102,39 @@ def _capped(p: FloatArray, decision: FloatArray) -> FloatArray:
     return np.where(decision[:, 0] > 0, np.maximum(p, 0.5), np.minimum(p, 0.5))
 
 
+class _ByScale(_NumbersColumn):
+    """Numbers at some sizes of residuals from the prediction."""
+
+    tasks = ("regression",)
+    dtypes = (VALUE_DTYPE,)
+    needs_scale = True
+
+    def given(self, rows: Decided) -> tuple[FloatArray, LeafNumbers, FloatArray]:
+        """What they are made of: predictions, leaves and scales."""
+        return rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, rows.log_scale
+
+    def differing(
+        self,
+        model: Model,
+        stored: NDArray[Any],
+        right: NDArray[Any],
+        rows: Decided,
+        tolerance: FloatArray,
+    ) -> IntArray:
+        stored, right = by_row(stored), by_row(right)
+        off = tolerance[:, None] + 1e-12 * np.abs(right)
+        if len(rows.log_scale_off):
+            off += np.abs(right - rows.decision) * np.expm1(np.minimum(rows.log_scale_off, 50.0))[:, None]
+        return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
+
+
 @dataclass(frozen=True)
-class IntervalColumn(_NumbersColumn):
+class IntervalColumn(_ByScale):
     """Lower and upper bound of a number; a share `alpha` of rows lies outside."""
 
     alpha: float = DEFAULT_ALPHA
 
     name = "interval"
-    tasks = ("regression",)
-    dtypes = (VALUE_DTYPE,)
     dimensions = ("sample", "bound")
     takes_alpha = True
 
@@ -126,22 +151,31 @@ class IntervalColumn(_NumbersColumn):
         intervals_of(model).at(self.alpha)
 
     def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
-        return intervals(model, rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, self.alpha)
+        return intervals(model, *self.given(rows), self.alpha)
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
         yield from super().check(values, fill, status)
         yield f"has an {self.name} whose bounds are exchanged", values[:, 0] > values[:, 1]
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: Decided,
-        tolerance: FloatArray,
-    ) -> IntArray:
-        near = np.abs(stored - right) <= tolerance[:, None] + 1e-12 * np.abs(right)
-        return np.flatnonzero(~near.all(axis=1))
+
+@dataclass(frozen=True)
+class QuantileColumn(_ByScale):
+    """The number below which a share of rows like this one lies, as q05 of 0.05."""
+
+    share: float
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return check_share(self.share)
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        return {"share": self.share}
+
+    def require(self, model: Model) -> None:
+        intervals_of(model).signed_at(self.share)
+
+    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+        return quantile(model, *self.given(rows), self.share)
 
 
 class NoveltyColumn(_NumbersColumn):

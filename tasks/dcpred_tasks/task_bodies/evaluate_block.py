@@ -7,16 +7,15 @@ result.
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import numpy as np
-
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
-from dcpred_tasks.dtypes import LEAF_DTYPE, Status
+from dcpred_tasks.dtypes import Status
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.evaluation.targets import known_targets
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.retry import Retrying
@@ -92,11 +91,11 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
         wanted, labelled = retrying(
             partial(known_targets, model, target, first, last, drop_unlabelled=job.drop_unlabelled)
         )
-        leaves = np.empty(len(rows), LEAF_DTYPE)
         with one_thread():
-            decision, status = score_rows(model, rows, leaves=leaves)
-            good = (status == Status.OK) & labelled
-            found.compact.add(model, decision[good], wanted[good], leaves[good])
+            decided = decide(model, rows, scale=True)
+            good = (decided.status == Status.OK) & labelled
+            taken = decided.take(good)
+            found.compact.add(model, taken.decision, wanted[good], taken)
             if found.local is not None:
                 decision, _ = score_rows(model, rows, early=True)
                 found.local.add(model, decision[good], wanted[good])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix
-from dcpred_tasks.model.answers import intervals, novelty
+from dcpred_tasks.model.answers import intervals, novelty, quantile
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.sureness import Calibration
@@ -119,8 +119,17 @@ def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
 
 def interval_block(X: NDArray[Any], model: Model, alpha: float) -> FloatArray:
     """Lower and upper bounds (n_samples, 2) of raw rows; NaN in rows without a score."""
-    rows = decide(model, X)
-    return intervals(model, rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, alpha)
+    rows = decide(model, X, scale=True)
+    return intervals(model, rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale, alpha)
+
+
+def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> FloatArray:
+    """The number below which each share of rows like these lies (n_samples, n_shares), of raw rows; NaN in
+    rows without a score.
+    """
+    rows = decide(model, X, scale=True)
+    given = rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale
+    return np.stack([quantile(model, *given, share) for share in shares], axis=1)
 
 
 def novelty_block(X: NDArray[Any], model: Model) -> FloatArray:

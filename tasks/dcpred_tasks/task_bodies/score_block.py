@@ -29,8 +29,8 @@ from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer
-from dcpred_tasks.scoring.output_column import OutputColumn, Values
+from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer, scale_scorer
+from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
 from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
@@ -72,8 +72,11 @@ def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic)
-    if any(column.needs_nearness for column in run.columns):
-        warm_up(nearness_scorer(model))
+    needs = needed(run.columns)
+    further = [nearness_scorer(model) if needs["nearness"] else None]
+    further += [scale_scorer(model) if needs["scale"] else None]
+    for one in filter(None, further):
+        warm_up(one)
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
@@ -172,7 +175,9 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
             n = len(status)
-            rows = Decided(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), np.full(n, np.nan, np.float32))
+            known = scale_scorer(model) is not None
+            further = np.full(n, np.nan, np.float32), np.zeros(n if known else 0)
+            rows = Decided(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), *further)
             values = encode_outputs(model, run.columns, rows)
             writer.observe(start, status)
             writer.notes.append(writer.write(start, values))
@@ -263,7 +268,7 @@ def _score(
     model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, asked: Collection[OutputColumn]
 ) -> ScoredRows:
     """Rows scored; those that were given up keep their status and get no scores."""
-    rows = decide(model, X, nearness=any(column.needs_nearness for column in asked))
+    rows = decide(model, X, **needed(asked))
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         rows.status[lost], rows.decision[lost] = given_up[lost], np.nan

@@ -3,7 +3,7 @@ again by the plain definition.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any
@@ -15,8 +15,8 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_r
 from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
-from dcpred_tasks.scoring.decided import decide
-from dcpred_tasks.scoring.output_column import OutputColumn, Values
+from dcpred_tasks.scoring.decided import decide, scale_scorer
+from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
 from dcpred_tasks.scoring.outputs import STATUS, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
@@ -152,9 +152,9 @@ def _wrong_scores(
     model: Model, X: NDArray[Any], asked: Sequence[OutputColumn], values: Values
 ) -> Iterator[tuple[int, str]]:
     """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
-    near = any(column.needs_nearness for column in asked)
-    decided = decide(model, X, nearness=near, score=score_rows)
-    off = tolerance(model, X)
+    decided, off = decide(model, X, **needed(asked), score=score_rows), tolerance(model, X)
+    if len(decided.log_scale) and (scale := scale_scorer(model)):
+        decided = replace(decided, log_scale_off=tolerance(scale, X))
     good = np.flatnonzero((decided.status == Status.OK) & (values[STATUS.name] == Status.OK))
     for column in reversed(asked):  # the status comes first
         index = np.arange(len(X)) if column is STATUS else good

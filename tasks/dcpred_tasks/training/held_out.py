@@ -16,17 +16,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.model.compact_model import leaf_values
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.compact_model import Model, leaf_values
 from dcpred_tasks.model.leaf_arrays import join_leaves
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA, Intervals, Novelty, Sureness
+from dcpred_tasks.model.sureness import (
+    DEFAULT_ALPHA,
+    LARGEST_ALPHA,
+    LEAST_ALPHA,
+    SHARES,
+    Intervals,
+    Novelty,
+    Scale,
+    Sureness,
+)
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.nearness import own_place
+from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 
@@ -36,6 +46,8 @@ WANTED_ROWS, FEW_ROWS = 5_000, 500
 MOST_NUMBERS = 2**21  # decision values of rows that were held out, of many classes
 # Rows of mean residual that each leaf has beside its own: the least interval that few rows can make.
 PRIOR_ROWS = 20.0
+# Powers of the scale that are tried: half of it where most residuals are nearly zero and a few are large.
+POWERS = (1.0, 0.5)
 ALPHAS = np.round(np.arange(round(LARGEST_ALPHA * 1_000), round(LEAST_ALPHA * 1_000) - 1, -1) / 1_000, 3)
 
 
@@ -48,6 +60,7 @@ class HeldOut:
     weight    float64 (n,), > 0
     residual  float64 (n,), of a regression the size of a residual of the rows which trained that leaf
     rows      float64 (n,), how many these are
+    log_scale float64 (n,), log of σ over that size, by that leaf
     """
 
     decision: FloatArray
@@ -55,10 +68,11 @@ class HeldOut:
     weight: FloatArray
     residual: FloatArray
     rows: FloatArray
+    log_scale: FloatArray
 
     @staticmethod
     def none(n_outputs: int) -> "HeldOut":
-        return HeldOut(np.empty((0, n_outputs)), *(np.empty(0) for _ in range(4)))
+        return HeldOut(np.empty((0, n_outputs)), *(np.empty(0) for _ in range(5)))
 
 
 @dataclass(frozen=True)
@@ -120,10 +134,17 @@ def fit_and_judge(
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
     own = rows.take(np.flatnonzero(~rows.halo))
-    residual = np.array([_residual(fitted, own, kernels, settings)])
+    residual, scale = _residuals(_alone(fitted, own.X, kernels, settings), own, settings)
     place = own_place(own.X)
     fitted = replace(
-        fitted, own_point=place.point, own_factor=place.factor, own_edge=place.edge, own_residual=residual
+        fitted,
+        own_point=place.point,
+        own_factor=place.factor,
+        own_edge=place.edge,
+        own_residual=np.array([residual]),
+        scale_beta=scale.beta,
+        scale_intercept=scale.intercept,
+        scale_bounds=scale.bounds,
     )
     part = row_hash(np.arange(len(own.X)) + (leaf + 1) * 2**32, settings.seed + 5).astype(ACC_DTYPE) / 2.0**64
     fold = np.full(len(rows.X), FOLDS)
@@ -153,39 +174,51 @@ def _judged(
     own = rest.take(np.flatnonzero(~rest.halo))
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
-    other = _fit(rest, n_outputs, kernels, settings, leaf)
-    decision = _values(other, out.X, kernels, settings)
-    residual = _residual(other, own, kernels, settings)
+    other = _alone(_fit(rest, n_outputs, kernels, settings, leaf), rest.X, kernels, settings)
+    residual, scale = _residuals(other, own, settings)
     n = len(out.X)
     return HeldOut(
-        decision,
+        _values(other, out.X),
         out.target.astype(ACC_DTYPE),
         out.weight,
         np.full(n, residual),
         np.full(n, float(len(own.X))),
+        scale(_functions(other, out.X)) if settings.task == "regression" else np.zeros(n),
     )
 
 
-def _values(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Settings) -> FloatArray:
-    """Decision values (n, n_outputs) of scaled rows in one leaf."""
+def _alone(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Settings) -> Model:
+    """A leaf as a model of its own, of scaled rows."""
     d = X.shape[1]
     alone = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, d), np.float32))
     scaling = Scaling(np.zeros(d), np.ones(d))
-    model = assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
+    return assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
+
+
+def _values(model: Model, X: SingleArray) -> FloatArray:
+    """Decision values (n, n_outputs) of scaled rows in one leaf."""
     # In single precision a machine leaves out rows that rounding would decide.
     rows = X if model.machines is None else X.astype(ACC_DTYPE)
     return np.array(leaf_values(model, 0, rows), ACC_DTYPE)
 
 
-def _residual(leaf: LeafModel, own: LeafRowsToFit, kernels: Kernels, settings: Settings) -> float:
-    """The root of the mean squared residual of a leaf's own rows, weighted; 0 for classes."""
+def _functions(model: Model, X: SingleArray) -> FloatArray:
+    """What one leaf is linear in, (n, n_functions); without any for a constant or a machine."""
+    return model.basis(0)(X) if len(model.beta) else np.empty((len(X), 0))
+
+
+def _residuals(model: Model, own: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
+    """The root of the mean squared residual of a leaf's own rows, weighted, and how they spread; 0 for
+    classes.
+    """
     if settings.task != "regression":
-        return 0.0
-    off = np.abs(own.target.astype(ACC_DTYPE) - _values(leaf, own.X, kernels, settings)[:, 0])
+        return 0.0, constant_scale(0)
+    off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own.X)[:, 0])
     largest = float(off.max())
     if largest == 0:
-        return 0.0
-    return largest * float(np.sqrt(np.average((off / largest) ** 2, weights=own.weight)))
+        return 0.0, constant_scale(len(model.beta))
+    size = float(np.sqrt(np.average((off / largest) ** 2, weights=own.weight)))
+    return largest * size, fit_scale(_functions(model, own.X), off / largest / size, own.weight)
 
 
 def joined(parts: Sequence[HeldOut]) -> HeldOut:
@@ -208,7 +241,13 @@ def measured(
     if settings.task == "regression":
         residual = np.concatenate([leaf.own_residual for leaf in leaves])
         rows = np.minimum(leaf_rows, settings.max_leaf_rows).astype(ACC_DTYPE)
-        return leaves, Sureness(novelty, intervals=fit_intervals(residual, rows, held))
+        intervals, power = fit_intervals(residual, rows, held)
+        scale = None
+        if power:
+            scale = Scale(**join_leaves(Scale, leaves))
+            own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
+            scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
+        return leaves, Sureness(novelty, intervals=intervals, scale=scale)
     of_intercepts = not settings.other_machine  # Other machines add none.
     given = held.decision, held.target.astype(np.int64), held.weight, n_classes
     calibration, offset = fit_calibration(*given, moves=of_intercepts)
@@ -221,8 +260,10 @@ def _moved(leaf: LeafModel, offset: FloatArray) -> LeafModel:
     return replace(leaf, intercept=moved.astype(leaf.intercept.dtype))
 
 
-def fit_intervals(residual: FloatArray, rows: FloatArray, held: HeldOut) -> Intervals:
-    """Intervals by rows that were held out; a row of twice the mean weight counts as two.
+def fit_intervals(residual: FloatArray, rows: FloatArray, held: HeldOut) -> tuple[Intervals, float]:
+    """Intervals by rows that were held out, and the power of the scale that their widths follow: the first of
+    POWERS that lowers the Winkler score of these rows by more than its error, 0 without one. A row of twice
+    the mean weight counts as two.
 
     residual  float64 (n_leaves,), size of the residuals of the rows that trained each leaf
     rows      float64 (n_leaves,), how many these are
@@ -236,11 +277,37 @@ def fit_intervals(residual: FloatArray, rows: FloatArray, held: HeldOut) -> Inte
         square = (n * (of / scale) ** 2 + PRIOR_ROWS * common**2) / (n + PRIOR_ROWS)
         return np.asarray(scale * np.sqrt(square))
 
-    score = np.abs(held.target - held.decision[:, 0]) / spread(held.residual, held.rows)
-    order = np.argsort(score, kind="stable")
+    own, off = spread(residual, rows), held.target - held.decision[:, 0]
+    constant = spread(held.residual, held.rows)
+    plain = _quantiles(own, off / constant, held.weight)
+    if not held.log_scale.any() or not (plain.alpha <= DEFAULT_ALPHA).any():
+        return plain, 0.0
+    half = plain.at(DEFAULT_ALPHA) * constant
+    for power in POWERS:
+        varied = constant * np.exp(power * held.log_scale)
+        scaled = _quantiles(own, off / varied, held.weight)
+        widths = scaled.at(DEFAULT_ALPHA) * varied
+        if is_narrower(np.abs(off), widths, half, held.weight, DEFAULT_ALPHA):
+            return scaled, power
+    return plain, 0.0
+
+
+def _quantiles(spread: FloatArray, score: FloatArray, weight: FloatArray) -> Intervals:
+    """Intervals by the residuals of rows held out, in sizes of residuals."""
     if not len(score):
-        return Intervals(spread(residual, rows), np.empty(0), np.empty(0))
-    share = np.cumsum(held.weight[order]) / held.weight.mean() / (len(score) + 1)
+        return Intervals(spread, *(np.empty(0) for _ in range(4)))
+    n = len(score)
+
+    def ordered(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        order = np.argsort(values, kind="stable")
+        return values[order], np.cumsum(weight[order]) / weight.mean() / (n + 1)
+
+    size, share = ordered(np.abs(score))
     at = np.searchsorted(share, (1.0 - ALPHAS) * (1 - 1e-12))
-    possible = at < len(score)
-    return Intervals(spread(residual, rows), ALPHAS[possible], score[order][at[possible]])
+    possible = at < n
+    signed, share = ordered(score)
+    # The row below a lower quantile is as far as it can be, and so is the one above an upper one.
+    place = np.searchsorted(share, SHARES * (1 - 1e-12))
+    place = np.where(SHARES < 0.5, np.searchsorted(share, SHARES * (1 + 1e-12), side="right") - 1, place)
+    known = (place >= 0) & (place < n)
+    return Intervals(spread, ALPHAS[possible], size[at[possible]], SHARES[known], signed[place[known]])

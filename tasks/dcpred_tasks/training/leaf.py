@@ -32,6 +32,7 @@ class LeafModel(LeafArrays):
     machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
     own_point        float32 (n_features,), with own_factor and own_edge what Novelty joins; (0,) for none
     own_residual     float64 (1,), of a regression the size of a residual of the leaf's rows; (0,) for none
+    scale_beta       float32 (b, 1), with scale_intercept and scale_bounds what Scale joins; (0, 1) for none
     """
 
     support: SingleArray
@@ -43,6 +44,9 @@ class LeafModel(LeafArrays):
     own_factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_edge: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_residual: FloatArray = field(default_factory=lambda: np.empty(0))
+    scale_beta: SingleArray = field(default_factory=lambda: np.empty((0, 1), MODEL_DTYPE))
+    scale_intercept: FloatArray = field(default_factory=lambda: np.zeros(1))
+    scale_bounds: FloatArray = field(default_factory=lambda: np.zeros(2))
 
 
 @dataclass(frozen=True)
