@@ -32,6 +32,8 @@ class OutputColumn(ABC):
     """Whether an output has it without being asked for it."""
     needs_nearness: bool = False
     """Whether it is made of `Decided.nearness`."""
+    needs_reasons: bool = False
+    """Whether it is made of `Decided.contributions`."""
     takes_alpha: bool = False
     """Whether what it holds depends on an alpha, which is then a part of the plan."""
     dtypes: tuple[type[np.generic], ...]

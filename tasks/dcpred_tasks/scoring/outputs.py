@@ -13,7 +13,12 @@ from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, Values, by_row
-from dcpred_tasks.scoring.sure_outputs import IntervalColumn, NoveltyColumn, ProbabilityColumn
+from dcpred_tasks.scoring.sure_outputs import (
+    ContributionsColumn,
+    IntervalColumn,
+    NoveltyColumn,
+    ProbabilityColumn,
+)
 
 LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
@@ -151,6 +156,7 @@ OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (
     ProbabilityColumn(),
     IntervalColumn(),
     NoveltyColumn(),
+    ContributionsColumn(),
 )
 OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for
 

@@ -263,12 +263,15 @@ def _score(
     model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, asked: Collection[OutputColumn]
 ) -> ScoredRows:
     """Rows scored; those that were given up keep their status and get no scores."""
-    rows = decide(model, X, nearness=any(column.needs_nearness for column in asked))
+    near = any(column.needs_nearness for column in asked)
+    rows = decide(model, X, nearness=near, reasons=any(column.needs_reasons for column in asked))
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         rows.status[lost], rows.decision[lost] = given_up[lost], np.nan
         if len(rows.nearness):
             rows.nearness[lost] = np.nan
+        if len(rows.contributions):
+            rows.contributions[lost] = np.nan
     return ScoredRows(X, rows.decision, rows.status, rows.leaf, encode_outputs(model, asked, rows))
 
 

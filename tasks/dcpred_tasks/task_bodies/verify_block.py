@@ -153,7 +153,8 @@ def _wrong_scores(
 ) -> Iterator[tuple[int, str]]:
     """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
     near = any(column.needs_nearness for column in asked)
-    decided = decide(model, X, nearness=near, score=score_rows)
+    reasons = any(column.needs_reasons for column in asked)
+    decided = decide(model, X, nearness=near, reasons=reasons, score=score_rows)
     off = tolerance(model, X)
     good = np.flatnonzero((decided.status == Status.OK) & (values[STATUS.name] == Status.OK))
     for column in reversed(asked):  # the status comes first
