@@ -140,37 +140,30 @@ def average(model: Model) -> FloatArray:
 
 def mean_contributions(model: Model, parts: Parts) -> FloatArray:
     """The mean size of the contribution of each part to the decision value of the label, float64 (n_parts,),
-    over kept training rows; a leaf counts by its training rows. Raises DataError without such rows.
+    over kept training rows, or else landmarks; a leaf counts by its training rows. Raises DataError as
+    `check_contributions` does.
     """
     check_contributions(model)
-    if model.background is None:
-        raise DataError(
-            "Cannot compute feature importances: the model keeps no training rows. It was trained with"
-            " calibrate=false or by an earlier version of dcpred; train it again."
-        )
     known = _importances.setdefault(model, {})
     if parts not in known:
-        each = max(IMPORTANCE_ROWS // model.n_leaves, 1)
         total = np.zeros(len(parts.names))
-        for leaf in range(model.n_leaves):
-            rows = model.background.of(leaf)[:each]
-            if len(rows) and model.leaf_rows[leaf]:
-                game = _game(model, leaf, parts)
-                inside = game.basis.inside(rows.astype(ACC_DTYPE))
-                values = _values(model, leaf, inside)
-                output = class_numbers(values) if model.n_outputs > 1 else np.zeros(len(rows), np.int64)
-                sizes = [np.abs(game(row, int(k))) for row, k in zip(inside, output, strict=True)]
-                total += model.leaf_rows[leaf] * np.mean(sizes, axis=0)
+        for leaf in np.flatnonzero(model.leaf_rows):
+            game = _game(model, leaf, parts)
+            rows = _background(model, leaf, max(IMPORTANCE_ROWS // model.n_leaves, 1))
+            values = _values(model, leaf, rows)
+            output = class_numbers(values) if model.n_outputs > 1 else np.zeros(len(rows), np.int64)
+            sizes = [np.abs(game(row, int(k))) for row, k in zip(rows, output, strict=False)]
+            total += model.leaf_rows[leaf] * (np.mean(sizes, axis=0) if sizes else 0.0)
         known[parts] = np.asarray(total / max(model.leaf_rows.sum(), 1))
     return known[parts]
 
 
-def _background(model: Model, leaf: int) -> FloatArray:
+def _background(model: Model, leaf: int, most: int = MOST_BACKGROUND) -> FloatArray:
     """Background rows of a leaf in the features that its landmarks lie in, float64 (n, n_columns)."""
     basis = model.basis(leaf)
     if model.background is None or not len(model.background.of(leaf)):
-        return basis.landmarks[:MOST_BACKGROUND].astype(ACC_DTYPE)
-    return np.asarray(basis.inside(model.background.of(leaf)[:MOST_BACKGROUND]), ACC_DTYPE)
+        return basis.landmarks[:most].astype(ACC_DTYPE)
+    return np.asarray(basis.inside(model.background.of(leaf)[:most]), ACC_DTYPE)
 
 
 def _values(model: Model, leaf: int, rows: FloatArray) -> FloatArray:
