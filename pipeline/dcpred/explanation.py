@@ -544,7 +544,7 @@ class Contributions:
         return Contributions(*own, self.feature_names, self.method)
 
     @property
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # type: ignore[misc, override]
         """Plots of shap ask for this class. The package is not imported here; whoever plots has done it."""
         return getattr(sys.modules.get("shap"), "Explanation", Contributions)
 

@@ -422,7 +422,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
         """The mean size of the contribution of each feature to the decision value, float64 (n_features_in_,),
-        in units of the decision value, over training rows that the model keeps; with calibrate=False over its landmarks.
+        in units of the decision value, over training rows that the model keeps; with calibrate=False over its
+        landmarks.
         """
         model, schema = self._fitted(), self._encoding() if self._of_frame else None
         names = self._feature_names()

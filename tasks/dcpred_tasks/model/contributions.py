@@ -310,7 +310,7 @@ class _Paths(_Game):
             slope = _gradient(self.plain, weights, path).reshape(len(t), *gap.shape)
             of_columns += np.einsum("tbd,bd,t->d", slope, gap, share)
         ends = self.plain(np.concatenate([row[None], self.background])) @ weights
-        phi = np.bincount(self.part, of_columns / len(self.background), self.n_parts)
+        phi: FloatArray = np.bincount(self.part, of_columns / len(self.background), self.n_parts)
         return completed(phi, float(ends[0] - ends[1:].mean()))
 
 

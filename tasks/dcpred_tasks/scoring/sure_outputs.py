@@ -220,6 +220,6 @@ class ContributionsColumn(_NumbersColumn):
         off = (tolerance + ROUNDING * size)[:, None]
         wrong = (~(np.abs(stored - right) <= off)).any(axis=1)
         if model.n_outputs > 1:  # Where two classes tie, either may be explained.
-            two = np.sort(rows.decision, axis=1)[:, -2:]
+            two = np.sort(rows.decision.astype(ACC_DTYPE), axis=1)[:, -2:]
             wrong &= two[:, 1] - two[:, 0] > 2 * tolerance
         return np.flatnonzero(wrong)
