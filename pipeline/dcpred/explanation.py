@@ -543,8 +543,8 @@ class Contributions:
         own = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
         return Contributions(*own, self.feature_names, self.method)
 
-    @property
-    def __class__(self) -> type:  # type: ignore[misc, override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         """Plots of shap ask for this class. The package is not imported here; whoever plots has done it."""
         return getattr(sys.modules.get("shap"), "Explanation", Contributions)
 

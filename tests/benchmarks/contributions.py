@@ -6,8 +6,8 @@ they sum to the decision, and what a row takes.
 Estimators with default settings, seed 0: at most 6,000 rows to train on. The permutation importance of a
 feature is the loss (mean squared error; log-loss) that shuffling it adds on at most 4,000 other rows, in the
 mean of five shuffles. The rank correlation is Spearman's, over all features; beside it that of
-`distance_shares_`. The error is the largest difference between the decision value of the engine and the sum of
-contributions by the definition, where bounds take nothing away, as a share of 1 + |decision|.
+`distance_shares_`. The error is the largest difference between the decision value of the engine and the sum
+of contributions by the definition, where bounds take nothing away, as a share of 1 + |decision|.
 Microseconds are processor time in one thread.
 """
 

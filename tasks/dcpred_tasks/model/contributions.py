@@ -47,7 +47,7 @@ IMPORTANCE_ROWS = 512  # rows of all leaves that importances are means of
 LEAST_EXPONENT = -138.0  # e to it is 1e-60: so small a factor counts as this, and none is 0.
 EXACT_FEATURES = 12  # up to which all nodes are used at once
 ENOUGH = 1e-10  # largest error of a sum of contributions, relative to the sizes of its terms
-PATH_NODES = 16  # of integrated gradients
+PATH_NODES = 16  # nodes of integrated gradients
 PRESENT = -1e29  # Intercepts of classes that a leaf has no row of are lower.
 LEAF, AVERAGE = "leaf", "average"  # the two further parts of a decision value
 STRIP_NUMBERS = 2**17  # factors that are worked on at once
@@ -147,7 +147,7 @@ def mean_contributions(model: Model, parts: Parts) -> FloatArray:
     known = _importances.setdefault(model, {})
     if parts not in known:
         total = np.zeros(len(parts.names))
-        for leaf in np.flatnonzero(model.leaf_rows):
+        for leaf in np.flatnonzero(model.leaf_rows).tolist():
             game = _game(model, leaf, parts)
             rows = _background(model, leaf, max(IMPORTANCE_ROWS // model.n_leaves, 1))
             values = _values(model, leaf, rows)
@@ -310,7 +310,7 @@ class _Paths(_Game):
             slope = _gradient(self.plain, weights, path).reshape(len(t), *gap.shape)
             of_columns += np.einsum("tbd,bd,t->d", slope, gap, share)
         ends = self.plain(np.concatenate([row[None], self.background])) @ weights
-        phi: FloatArray = np.bincount(self.part, of_columns / len(self.background), self.n_parts)
+        phi = np.bincount(self.part, of_columns / len(self.background), self.n_parts).astype(ACC_DTYPE)
         return completed(phi, float(ends[0] - ends[1:].mean()))
 
 
@@ -338,7 +338,7 @@ def _gradient(basis: LeafBasis, weights: FloatArray, Z: FloatArray) -> FloatArra
     K = family.value(sums * gamma, kernel.degree, kernel.coef0)
     Q = np.zeros((m, m))
     np.add.at(Q, (basis.pairs[:, 0], basis.pairs[:, 1]), weights[m : m + len(basis.pairs)])
-    slope = weights[:m] + K @ (Q + Q.T)  # of f by each kernel value
+    slope = weights[:m] + K @ (Q + Q.T)  # derivatives of f by each kernel value
     slope *= -gamma * family.fall(sums * gamma, K, kernel.degree, kernel.coef0)  # by each sum
     if family.sum == Sum.PRODUCTS:
         return np.asarray(slope @ U)

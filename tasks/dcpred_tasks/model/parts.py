@@ -12,8 +12,8 @@ from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.model.leaf_arrays import Line
 
 KEPT_ROWS = 256  # training rows that a leaf keeps at most
-MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # that all leaves keep about, and numbers of these rows
-FEWEST_ROWS = 8  # that each leaf keeps, if it has so many
+MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # rows that all leaves keep about, and numbers in them
+FEWEST_ROWS = 8  # rows that each leaf keeps, if it has so many
 
 
 @dataclass(frozen=True)
