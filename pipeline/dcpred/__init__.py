@@ -12,7 +12,7 @@ from dcpred.version import __version__
 if TYPE_CHECKING:
     from dcpred.datasets.importing import import_data
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
-    from dcpred.explanation import explain
+    from dcpred.explanation import contributions, explain
     from dcpred.reports.report import report
     from dcpred.results.open_scores import open_scores
     from dcpred.serving import ServedModel, load_model, storage_options
@@ -22,6 +22,7 @@ __all__ = [
     "DCPredRegressor",
     "ServedModel",
     "__version__",
+    "contributions",
     "explain",
     "import_data",
     "load_model",
@@ -33,6 +34,7 @@ _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
+    "contributions": "explanation",
     "explain": "explanation",
     "import_data": "datasets.importing",
     "load_model": "serving",

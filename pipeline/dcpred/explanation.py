@@ -1,9 +1,11 @@
-"""Why a row gets what it gets: its leaf, the landmarks that its decision value is summed of, the features
-that its distance to the nearest of them is made of, and how new it is. By the definition, in double
-precision.
+"""Why a row gets its prediction: what each column of the table adds to the decision value, the leaf, and how
+new the row is; on request the landmarks that the decision value is summed of, and the distance to the nearest
+of them. By the definition, in double precision.
 """
 
+import html
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,17 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.serving import ServedModel, load_model
+from dcpred.serving import RowsToExplain, ServedModel, load_model
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.artifacts.model_schema import parts_of_table
 from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DataError, MissingChunkError
 from dcpred_tasks.input_kinds import check_dense, check_exact_rows, is_sparse
 from dcpred_tasks.model.answers import novelty, probabilities
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, check_features, class_numbers, leaf_values, score_rows
+from dcpred_tasks.model.contributions import LEAF, PRODUCT_KERNELS, check_contributions, is_exact, method
+from dcpred_tasks.model.contributions import contributions as contributions_of
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernel_families import Sum
+from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import Decided, decide
@@ -30,11 +36,27 @@ from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
-LANDMARKS, FEATURES, CLASSES = 5, 5, 3  # how many are named
+LANDMARKS, FEATURES, CLASSES, CONTRIBUTIONS = 5, 5, 3, 8  # how many are named
 MOST_ROWS = 1_000
+ROUNDING = 1e-9  # A leaf that adds less, relative to decision values, adds nothing.
 HALF = 0.5  # A landmark has a code if the column of that is more.
 WITHOUT = "the model was trained without calibrate=true, and does not know how sure it is"
+LANDMARK_BACKGROUND = (
+    "the model keeps no training rows, so the parts compare the row with the landmarks of its leaf; train it"
+    " again with calibrate=true to compare with training rows"
+)
+INTEGRATED = "the parts are integrated gradients, because the {} has no exact Shapley values"
 CONSTANT = "its leaf is constant: all of its training rows have this value"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a column of the table adds to the decision value of a row."""
+
+    name: str
+    value: float | str | None
+    """Its value in the row as the table has it: a number, a category, a date; None for a missing value."""
+    part: float
 
 
 @dataclass(frozen=True)
@@ -97,6 +119,16 @@ class Explanation:
     leaf: int | None = None
     leaf_rows: int | None = None
     """Training rows of the leaf."""
+    contributions: list[Contribution] = field(default_factory=list)
+    """What each column adds, largest first; with `leaf_part` and `average` they sum to the decision value."""
+    direction: Label | None = None
+    """The class that the decision value speaks for where it is above 0; None for numbers."""
+    leaf_part: float | None = None
+    """What the leaf adds: the mean of its background rows less the average, and the effect of its bounds."""
+    average: float | None = None
+    """The mean decision value of the model."""
+    method: str | None = None
+    """Shapley values, or integrated gradients."""
     n_landmarks: int = 0
     """Landmarks of the leaf."""
     landmarks: list[LandmarkPart] = field(default_factory=list)
@@ -117,18 +149,89 @@ class Explanation:
     remarks: list[str] = field(default_factory=list)
     """What is not told, and why."""
 
+    def __str__(self) -> str:
+        """One sentence."""
+        if self.status != "ok":
+            return f"row {self.row:,}: no score ({self.status.replace('_', ' ')})"
+        named, others = self.largest()
+        said = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
+        said += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
+        said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
+        said += [f"average {self.average:.3g}"] if self.average is not None else []
+        found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
+        toward = "" if self.direction is None else f" for {self.direction}"
+        why = f" (decision value{toward} {self.decision:.3g}: {'; '.join(said)})" if said else ""
+        return f"row {self.row:,}: {found}{why}"
+
+    def largest(self) -> tuple[list[Contribution], float]:
+        """The contributions that are named, and the sum of all others."""
+        named = [one for one in self.contributions[:CONTRIBUTIONS] if one.part]
+        return named, math.fsum(one.part for one in self.contributions[len(named) :])
+
+
+class Explanations(list[Explanation]):
+    """Explanations of rows, which print as sentences and show as tables in a notebook."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return "".join(map(_table, self))
+
+
+def _table(one: Explanation) -> str:
+    """An explanation as a table with bars."""
+    named, others = one.largest()
+    lines = [(each.name, shown(each.value), each.part) for each in named]
+    if len(one.contributions) > len(named):
+        lines.append((f"{len(one.contributions) - len(named)} others", "", others))
+    lines += [] if not one.leaf_part else [("leaf", str(one.leaf), one.leaf_part)]
+    lines += [] if one.average is None else [("average", "", one.average)]
+    most = max((abs(part) for _, _, part in lines), default=0.0) or 1.0
+    cells = (
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td>"
+        f"<td style='text-align:right'>{part:+.3g}</td><td><div style='height:.8em;"
+        f"width:{abs(part) / most * 120:.0f}px;background:{'#b2182b' if part > 0 else '#2166ac'}'>"
+        "</div></td></tr>"
+        for name, value, part in lines
+    )
+    head = html.escape(str(one).partition(" (decision value")[0])
+    toward = "" if one.direction is None else f" for {html.escape(str(one.direction))}"
+    total = "" if one.decision is None else f", decision value{toward} {one.decision:.6g}"
+    return f"<table><caption>{head}{total}</caption>{''.join(cells)}</table>"
+
+
+def shown(value: float | str | None) -> str:
+    """A value of a table, in a sentence."""
+    if value is None:
+        return "missing"
+    return repr(value) if isinstance(value, str) else f"{value:,.6g}"
+
 
 def explain(
-    model: ServedModel | str | Path | Any, X: Any, rows: Sequence[int] | None = None
-) -> list[Explanation]:
+    model: ServedModel | str | Path | Any,
+    X: Any,
+    rows: Sequence[int] | None = None,
+    *,
+    landmarks: bool = False,
+) -> Explanations:
     """Explain rows in memory.
 
-    model  a served model, its path, or a fitted estimator
-    X      (n_samples, n_features) raw rows, as `predict` takes them
-    rows   which of them; None: all, of which there may be 1,000
+    model      a served model, its path, or a fitted estimator
+    X          (n_samples, n_features) raw rows, as `predict` takes them
+    rows       which of them; None: all, of which there may be 1,000
+    landmarks  also give the landmarks of the leaf, and the distance to the nearest of them
 
     Raises DataError for rows that there are not, and as `predict` does.
     """
+    own, found, names, schema = _rows_to_explain(model, X)
+    numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
+    check_numbers(numbers, len(found), "X")
+    return explain_rows(own, found[numbers], numbers, names, schema, landmarks=landmarks)
+
+
+def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
+    """Rows in memory, and what explains them."""
     if not hasattr(model, "rows_to_explain"):
         model = load_model(model)
     if is_sparse(X):
@@ -140,13 +243,12 @@ def explain(
             f"X is a {type(X).__name__} that is not in memory, but rows in memory are explained; pass some"
             " rows of it, computed"
         )
-    numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
-    check_numbers(numbers, len(found), "X")
-    told = explain_rows(own, found[numbers], numbers, None if names is None else [str(n) for n in names])
-    return _in_the_table(told, schema)
+    return RowsToExplain(own, found, None if names is None else [str(n) for n in names], schema)
 
 
-def explain_stored(model_path: str | Path, x: str, rows: Sequence[int]) -> list[Explanation]:
+def explain_stored(
+    model_path: str | Path, x: str, rows: Sequence[int], *, landmarks: bool = False
+) -> Explanations:
     """Explain rows of a Zarr array. Raises RefusedErrors."""
     artifact = open_artifact(model_path)
     model, X = artifact.model(), zarr_arrays.open_array(x)
@@ -155,19 +257,20 @@ def explain_stored(model_path: str | Path, x: str, rows: Sequence[int]) -> list[
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_numbers(rows, X.shape[0], x)
     found = np.concatenate([_row(X, x, row) for row in rows])
-    return _in_the_table(explain_rows(model, found, rows, artifact.feature_names), artifact.schema)
+    names, schema = artifact.feature_names, artifact.schema
+    return explain_rows(model, found, rows, names, schema, landmarks=landmarks)
 
 
-def _in_the_table(found: list[Explanation], schema: Schema | None) -> list[Explanation]:
-    """Explanations with what features are in the table that they come from."""
+def _in_the_table(one: Explanation, schema: Schema | None) -> Explanation:
+    """An explanation with what features are in the table that they come from."""
     if schema is None:
-        return found
+        return one
 
     def told(part: FeaturePart) -> FeaturePart:
         says = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
         return replace(part, said=says[0], said_of_landmark=says[1])
 
-    return [replace(one, features=[told(part) for part in one.features]) for one in found]
+    return replace(one, features=[told(part) for part in one.features])
 
 
 def _row(X: Any, x: str, row: int) -> NDArray[Any]:
@@ -196,24 +299,38 @@ def check_numbers(rows: Sequence[int], n_rows: int, source: str) -> None:
 
 
 def explain_rows(
-    model: Model, X: NDArray[Any], numbers: Sequence[int], names: Sequence[str] | None
-) -> list[Explanation]:
+    model: Model,
+    X: NDArray[Any],
+    numbers: Sequence[int],
+    names: Sequence[str] | None,
+    schema: Schema | None = None,
+    *,
+    landmarks: bool = False,
+) -> Explanations:
     """Explain raw rows, whose numbers are those that are told."""
     sure = model.sureness is not None
     rows = decide(model, X, nearness=sure, score=score_rows)
+    parts = parts_of_table(schema, names, model.n_features)
+    divided = model.machines is None
+    added = contributions_of(model, X, rows.decision, rows.leaf, parts=parts) if divided else None
     blame = bad_features(model.scaling, X)
     new = novelty(model, rows.nearness, rows.leaf) if sure else None
     chances = probabilities(model, rows.decision) if sure and model.task == "classification" else None
-    out = []
+    out = Explanations()
     for i, number in enumerate(numbers):
         status = Status(int(rows.status[i]))
         if status != Status.OK:
             bad = int(blame[i])
             out.append(Explanation(number, status.name.lower(), None if bad < 0 else bad))
             continue
-        told = _scored(Explanation(number, "ok"), model, X[i : i + 1], rows.take(slice(i, i + 1)), names)
+        row, x = rows.take(slice(i, i + 1)), X[i : i + 1]
+        told = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)
+        if added is not None:
+            values = table_values(X[i], parts, schema)
+            told = _divided(told, model, dict(zip(parts.names, values, strict=True)), added[i])
         classes = _classes(model, rows.decision[i], None if chances is None else chances[i])
-        out.append(replace(told, classes=classes, novelty=None if new is None else float(new[i])))
+        told = replace(told, classes=classes, novelty=None if new is None else float(new[i]))
+        out.append(_in_the_table(told, schema))
     return out
 
 
@@ -231,10 +348,52 @@ def _classes(model: Model, decision: FloatArray, chance: FloatArray | None) -> l
     ]
 
 
-def _scored(
-    one: Explanation, model: Model, X: NDArray[Any], row: Decided, names: Sequence[str] | None
+def _divided(
+    one: Explanation, model: Model, values: dict[str, float | str | None], added: FloatArray
 ) -> Explanation:
-    """An explanation with what is to be told of the leaf of its row."""
+    """An explanation with what each column adds."""
+    assert one.decision is not None
+    found = [Contribution(name, values[name], float(part)) for name, part in zip(values, added, strict=False)]
+    found.sort(key=lambda each: -abs(each.part))
+    average = float(added[-1])
+    rest = one.decision - average - math.fsum(each.part for each in found)
+    if abs(rest) < ROUNDING * (abs(one.decision) + abs(average)):
+        rest = 0.0
+    remarks = [] if is_exact(model) else [INTEGRATED.format(_basis_in_words(model))]
+    remarks += [] if model.background is not None else [LANDMARK_BACKGROUND]
+    return replace(
+        one,
+        contributions=found,
+        leaf_part=rest,
+        average=average,
+        method=method(model),
+        remarks=[*one.remarks, *remarks],
+    )
+
+
+def _basis_in_words(model: Model) -> str:
+    return "triangle basis" if model.kernel.name in PRODUCT_KERNELS else f"{model.kernel.name} kernel"
+
+
+def table_values(x: NDArray[Any], parts: Parts, schema: Schema | None) -> list[float | str | None]:
+    """What a raw row (n_features,) holds in each part, in the words of the table."""
+    by_part: list[float | str | None] = []
+    columns = [] if schema is None or len(schema.sources) != len(parts.names) else schema.sources
+    for part in range(len(parts.names)):
+        own = [float(x[feature]) for feature in np.flatnonzero(parts.of_feature == part)]
+        by_part.append(columns[part].in_words(own) if columns else None if math.isnan(own[0]) else own[0])
+    return by_part
+
+
+def _scored(
+    one: Explanation,
+    model: Model,
+    X: NDArray[Any],
+    row: Decided,
+    names: Sequence[str] | None,
+    landmarks: bool,
+) -> Explanation:
+    """An explanation with the leaf of its row, and its decision value; with its landmarks on request."""
     leaf, number = int(row.leaf[0]), int(class_numbers(row.decision)[0])
     output = number if model.n_outputs > 1 else 0
     scaled = model.scaling.exact(X)
@@ -246,13 +405,17 @@ def _scored(
         leaf_rows=int(model.leaf_rows[leaf]),
         remarks=[] if model.sureness is not None else [WITHOUT],
     )
+    if model.classes:
+        one = replace(one, direction=model.classes[number if model.n_outputs > 1 else 1])
     weights = model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1], output].astype(np.float64)
     if model.machine(leaf) is None and len(weights):
+        if not landmarks:
+            return replace(one, decision=value)
         return _summed(one, model, weights, float(model.intercept[leaf, output]), scaled, X, names)
     remark = CONSTANT
     if model.machine(leaf) is not None:
         assert model.machines is not None
-        remark = f"its leaf has a machine of another system ({model.machines.name}), which has no landmarks"
+        remark = f"its leaf holds a {model.machines.name} model, whose decision value has no parts"
     return replace(one, decision=value, intercept=value, remarks=[*one.remarks, remark])
 
 
@@ -335,3 +498,111 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
             if columns[scaling.source == feature].max() <= HALF:
                 raw[feature] = None
     return raw
+
+
+# -- rows in bulk --------------------------------------------------------------------------------------------
+
+
+class Contributions:
+    """What each column adds to the decision values of rows, as plots of the package shap take it.
+    Row by row, `base_values` and the sum of `values` are the decision value.
+
+    values         float64 (n, n_columns + 1), of the columns, and of the leaf
+    base_values    float64 (n,), the mean decision value of the model
+    data           float64 (n, n_columns + 1), what the model reads: numbers, numbers of categories and days
+    display_data   object (n, n_columns + 1), the same in the words of the table
+    feature_names  names of the columns, and "leaf"
+    method         "Shapley values" or "integrated gradients"
+
+    An index of rows gives those rows, a number one row.
+    """
+
+    def __init__(
+        self,
+        values: FloatArray,
+        base_values: FloatArray,
+        data: FloatArray,
+        display_data: NDArray[np.object_],
+        feature_names: list[str],
+        method: str,
+    ) -> None:
+        self.values, self.base_values = values, base_values
+        self.data, self.display_data = data, display_data
+        self.feature_names, self.method = feature_names, method
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, int | slice | np.integer | np.ndarray | list):
+            return self._of_shap()[index]
+        own = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
+        return Contributions(*own, self.feature_names, self.method)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Plots of shap ask for this class. The package is not imported here; whoever plots has done it."""
+        return getattr(sys.modules.get("shap"), "Explanation", Contributions)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "shap" not in sys.modules or "values" not in self.__dict__:
+            raise AttributeError(f"contributions have no attribute {name!r}")
+        return getattr(self._of_shap(), name)
+
+    def _of_shap(self) -> Any:
+        if "shap" not in sys.modules:
+            raise TypeError("Contributions are indexed by rows: a number, a slice or an array of numbers.")
+        return sys.modules["shap"].Explanation(
+            self.values,
+            self.base_values,
+            self.data,
+            display_data=self.display_data,
+            feature_names=self.feature_names,
+        )
+
+    def __repr__(self) -> str:
+        many = self.values if self.values.ndim > 1 else self.values[None]
+        size = np.abs(many).mean(axis=0) if len(many) else np.zeros(many.shape[1])
+        top = np.argsort(-size, kind="stable")[:CONTRIBUTIONS]
+        named = ", ".join(f"{self.feature_names[j]} {size[j]:.3g}" for j in top)
+        return (
+            f"Contributions of {many.shape[1] - 1} columns to {len(many):,} rows ({self.method}; mean size:"
+            f" {named})"
+        )
+
+
+def contributions(
+    model: ServedModel | str | Path | Any, X: Any, *, label: Label | None = None
+) -> Contributions:
+    """What each column of the table adds to the decision values of rows in memory.
+
+    model  a served model, its path, or a fitted estimator
+    X      (n_samples, n_features) raw rows, as `predict` takes them
+    label  of several classes, the one whose decision value is explained; None: that of each row's label
+
+    Rows without a score have NaN. Raises DataError as `predict` does, for models of other systems, and for a
+    label that the model does not have.
+    """
+    own, found, names, schema = _rows_to_explain(model, X)
+    check_contributions(own)
+    parts = parts_of_table(schema, names, own.n_features)
+    rows = decide(own, found)
+    output = None
+    if label is not None:
+        if own.n_outputs == 1 or label not in own.classes:
+            raise DataError(
+                f"Cannot explain label {label!r}: the model has one decision value, or other classes."
+            )
+        output = np.full(len(found), own.classes.index(label))
+    added = contributions_of(own, found, rows.decision, rows.leaf, parts=parts, output=output)
+    first = np.unique(parts.of_feature, return_index=True)[1]
+    data = np.column_stack([found[:, first].astype(np.float64), rows.leaf])
+    words = np.empty(data.shape, object)
+    for i, x in enumerate(found):
+        values = table_values(x, parts, schema)
+        words[i] = [*("missing" if value is None else value for value in values), str(rows.leaf[i])]
+    return Contributions(added[:, :-1], added[:, -1], data, words, [*parts.names, LEAF], method(own))

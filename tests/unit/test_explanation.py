@@ -87,7 +87,7 @@ def test_parts_are_those_of_the_decision_value(seed: int, kernel: str, scaling: 
         model = sure(model)
     X = random_rows(model, 20, seed)
     decision, status = score_rows(model, X)
-    for i, one in enumerate(explain_rows(model, X, range(20), None)):
+    for i, one in enumerate(explain_rows(model, X, range(20), None, landmarks=True)):
         assert one.row == i
         if status[i] != 1:
             assert one.status != "ok"
@@ -103,12 +103,12 @@ def test_a_number_is_told_with_what_its_bounds_take_away(seed: int) -> None:
     model = random_model(seed, task="regression")
     X = random_rows(model, 50, seed)
     _, status = score_rows(model, X)
-    unbounded = explain_rows(sure(model), X, range(50), None)
+    unbounded = explain_rows(sure(model), X, range(50), None, landmarks=True)
     sums = [total(one) for one, code in zip(unbounded, status, strict=True) if code == 1 and one.n_landmarks]
     low, high = np.quantile(sums, [0.3, 0.7]) if sums else (0.0, 1.0)
     model = sure(replace(model, bounds=np.tile([low, high], (model.n_leaves, 1))))
     decision, status = score_rows(model, X)
-    found = explain_rows(model, X, range(50), None)
+    found = explain_rows(model, X, range(50), None, landmarks=True)
     clipped = 0
     for one, value, code in zip(found, decision, status, strict=True):
         if code == 1 and one.n_landmarks:
@@ -169,7 +169,7 @@ def test_names_of_columns_are_told(X: np.ndarray) -> None:
     columns = ["height", "width", "a name of many letters, which is cut", "x", "line\nbreak"]
     frame = pd.DataFrame(X, columns=columns)
     model = DCPredRegressor(n_leaves=1, random_state=0).fit(frame, X[:, 0])
-    one = explain(model, frame[columns[::-1]], [0])[0]
+    one = explain(model, frame[columns[::-1]], [0], landmarks=True)[0]
     assert {part.name for part in one.features} <= set(columns)
     assert {part.value for part in one.features} <= {float(v) for v in X[0]}
     text = explained([one])
@@ -183,7 +183,7 @@ def test_categories_and_dates_are_told_as_the_table_has_them(X: np.ndarray) -> N
     frame = pd.DataFrame({"town": towns[np.arange(len(X)) % 4], "day": days})
     y = (frame["town"] == "b") * 30.0 + np.arange(len(X)) % 50
     model = DCPredRegressor(n_leaves=1, random_state=0).fit(frame, y)
-    one = explain(model, frame, [3])[0]
+    one = explain(model, frame, [3], landmarks=True)[0]
     parts = {part.name: part for part in one.features}
     assert parts["town"].said == "another town"
     assert parts["town"].said_of_landmark in {*towns, None}
@@ -194,7 +194,7 @@ def test_categories_and_dates_are_told_as_the_table_has_them(X: np.ndarray) -> N
 def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifier, X: np.ndarray) -> None:
     bad = X[:3].copy()
     bad[1, 2] = np.nan
-    found = explain_rows(classifier.model_, bad, range(3), None)
+    found = explain_rows(classifier.model_, bad, range(3), None, landmarks=True)
     assert [one.status for one in found] == ["ok", "non_finite_feature", "ok"]
     assert found[1] == Explanation(1, "non_finite_feature", 2)
     assert "row 1 has no score (non finite feature: feature 2)" in explained(found)
@@ -202,17 +202,17 @@ def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifie
 
 def test_what_cannot_be_told_is_said_in_a_sentence(X: np.ndarray) -> None:
     said = {
-        "machine of another system (fourier)": trained(basis="fourier", size=16),
+        "its leaf holds a fourier model": trained(basis="fourier", size=16),
         "the polynomial kernel is no function of a distance": trained(kernel="polynomial"),
         "trained without calibrate=true": trained(calibrate=False),
     }
     for sentence, model in said.items():
-        found = [one for one in explain(model, X) if "constant" not in "".join(one.remarks)]
+        found = [one for one in explain(model, X, landmarks=True) if "constant" not in "".join(one.remarks)]
         assert found
         for one in found:
             assert any(sentence in remark for remark in one.remarks), one.remarks
             assert sentence in " ".join(explained([one]).split())
-    other = explain(said["machine of another system (fourier)"], X, [0])[0]
+    other = explain(said["its leaf holds a fourier model"], X, [0])[0]
     assert (other.decision, other.landmarks) == (other.intercept, [])
     plain = explain(said["trained without calibrate=true"], X, [0])[0]
     assert (plain.novelty, plain.classes[0].probability) == (None, None)
@@ -236,13 +236,13 @@ def test_a_code_that_has_no_column_is_no_number() -> None:
     model = DCPredClassifier(n_leaves=1, categorical=[0], random_state=0).fit(X, y)
     told = [
         part.of_landmark
-        for one in explain(model, X, range(200))
+        for one in explain(model, X, range(200), landmarks=True)
         for part in one.features
         if part.feature == 0
     ]
     assert told
     assert set(told) <= {0.0, 1.0, 3.0, 4.0, None}
-    one = explain(model, X, [0])[0]
+    one = explain(model, X, [0], landmarks=True)[0]
     of_none = replace(one, features=[replace(one.features[0], of_landmark=None)])
     assert explained([of_none]).splitlines()[-1].endswith(" other")
 
@@ -280,7 +280,7 @@ def asked(stored: Path, rows: str, *more: str, code: int = 0) -> str:
 
 
 def test_the_command_tells_what_python_tells(stored: Path, X: np.ndarray) -> None:
-    text = asked(stored, "5, 7,55-57")
+    text = asked(stored, "5, 7,55-57", "--landmarks")
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("row ")] == [
         "row 5",
         "row 7 has no score (non finite feature: feature 3)",
@@ -289,9 +289,9 @@ def test_the_command_tells_what_python_tells(stored: Path, X: np.ndarray) -> Non
         "row 57",
     ]
     assert all(len(line) <= WIDTH for line in text.splitlines())
-    told = json.loads(asked(stored, "5,7,55-57", "--json"))["rows"]
+    told = json.loads(asked(stored, "5,7,55-57", "--json", "--landmarks"))["rows"]
     assert [one["row"] for one in told] == [5, 7, 55, 56, 57]
-    right = explain(stored / "model", X, [5])[0]
+    right = explain(stored / "model", X, [5], landmarks=True)[0]
     assert told[0]["predicted"] == right.predicted
     assert told[0]["landmarks"][0]["part"] == right.landmarks[0].part
     assert told[1]["bad_feature"] == 3
@@ -331,7 +331,7 @@ def test_a_gap_is_told_as_one() -> None:
     y = (X[:, 0] > 0).astype(int)
     X[::3, 0] = np.nan
     fitted = DCPredClassifier(n_leaves=1, landmarks=4, products=0, random_state=0, missing="impute").fit(X, y)
-    one = explain(fitted, X, [3])[0]
+    one = explain(fitted, X, [3], landmarks=True)[0]
     assert [part.value for part in one.features if part.feature == 0] == [None]
     assert "gap" in explained([one])
     json.dumps(asdict(one), allow_nan=False)

@@ -119,7 +119,7 @@ def test_without_calibrate_there_is_nothing_of_it(data: Classes, folder: Path) -
     for ask in (plain.novelty, served(plain, folder).novelty, served(plain, folder).predict_proba):
         with pytest.raises(DataError, match=r"trained with calibrate=false, or by .*; train it again"):
             ask(data.X)
-    assert plain.feature_importances_.sum() == pytest.approx(1)
+    assert plain.distance_shares_.sum() == pytest.approx(1)
 
 
 def test_tools_of_scikit_learn_take_them(data: Classes) -> None:
@@ -147,9 +147,10 @@ def test_a_feature_of_noise_matters_little_and_one_without_variance_nothing() ->
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3)) * [1.0, 100.0, 0.0]
     fitted = DCPredClassifier(random_state=0, scaling="learned", n_leaves=1).fit(X, (X[:, 0] > 0).astype(int))
-    assert fitted.feature_importances_.sum() == pytest.approx(1)
-    assert fitted.feature_importances_[0] > 0.9
-    assert fitted.feature_importances_[2] == 0
+    for shares in (fitted.distance_shares_, fitted.feature_importances_ / fitted.feature_importances_.sum()):
+        assert shares.sum() == pytest.approx(1)
+        assert shares[0] > 0.9
+        assert shares[2] == 0
 
 
 def test_columns_of_a_frame_have_one_importance_each_whatever_they_became(folder: Path) -> None:
@@ -163,10 +164,10 @@ def test_columns_of_a_frame_have_one_importance_each_whatever_they_became(folder
         }
     )
     fitted = DCPredClassifier(**SMALL, scaling="standard").fit(frame, (kind == "oak") ^ (frame["size"] > 0))
-    shares = fitted.feature_importances_
-    assert shares.shape == fitted.feature_names_in_.shape == (3,)
-    assert shares.sum() == pytest.approx(1)
-    assert (shares > 0).all()
+    for shares in (fitted.distance_shares_, fitted.feature_importances_):
+        assert shares.shape == fitted.feature_names_in_.shape == (3,)
+        assert (shares > 0).all()
+    assert fitted.distance_shares_.sum() == pytest.approx(1)
     assert fitted.model_.n_features > 3
     p, new = fitted.predict_proba(frame), fitted.novelty(frame)
     one = served(fitted, folder)

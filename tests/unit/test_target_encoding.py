@@ -514,7 +514,8 @@ def test_categories_are_named_where_rows_are_explained(tmp_path: Path) -> None:
     fitted.save(tmp_path / "m")
     served = load_model(tmp_path / "m")
     np.testing.assert_array_equal(served.predict(frame[:50]), fitted.predict(frame[:50]))
-    for one in explain(served, frame[:5]):
+    for one in explain(served, frame[:5], landmarks=True):
+        assert {part.name: part.value for part in one.contributions}["shop"] == frame.shop[one.row]
         part = next(part for part in one.features if part.name == "shop")
         assert part.said == frame.shop[one.row]
         assert str(part.said_of_landmark).startswith("shop ")

@@ -40,12 +40,17 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
 @click.argument("data")
 @click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Which rows, as 5,17,100-110.")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option(
+    "--landmarks", is_flag=True, help="Also print landmarks, and the distance to the nearest of them."
+)
 @json_option
 @reports_errors
 @storage_option
-def explain_command(model: str | Path, data: str, rows: tuple[int, ...], x: str, as_json: bool) -> None:
-    """Say why rows get what they get: the leaf, the landmarks that the decision value is summed of, the
-    features that the distance to the nearest of them is made of, and how new the row is.
+def explain_command(
+    model: str | Path, data: str, rows: tuple[int, ...], x: str, landmarks: bool, as_json: bool
+) -> None:
+    """Explain predictions: what each column of the table adds to the decision value, what the leaf adds, and
+    how new the row is.
     """
-    found = explain_stored(model, find_rows(data, x, model), rows)
+    found = explain_stored(model, find_rows(data, x, model), rows, landmarks=landmarks)
     emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

@@ -4,10 +4,11 @@ import textwrap
 from collections.abc import Sequence
 
 from dcpred.execution.progress import counted
-from dcpred.explanation import ClassPart, Explanation
+from dcpred.explanation import ClassPart, Explanation, shown
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
+BAR = 20  # letters of the longest bar
 ABSENT = -1e29  # Decision values of classes that a leaf has no row of are lower.
 
 
@@ -26,6 +27,7 @@ def _lines(one: Explanation) -> list[str]:
     lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
     if one.novelty is not None:
         lines.append(_line("", f"novelty {one.novelty:.3f}: that share of them lies nearer to their mean"))
+    lines += _contributions(one)
     lines += _sum(one)
     lines += _distance(one)
     for remark in one.remarks:
@@ -46,6 +48,33 @@ def _class(part: ClassPart) -> str:
     if part.decision is not None:
         said.append("not in this leaf" if part.decision < ABSENT else f"decision value {part.decision:.6g}")
     return _cut(str(part.name)) + (f"  ({', '.join(said)})" if said else "")
+
+
+def _contributions(one: Explanation) -> list[str]:
+    """What each column adds, with bars."""
+    if one.average is None or one.leaf_part is None:
+        return []
+    named, others = one.largest()
+    rows = [
+        (_cut(part.name), _cut(part.value if isinstance(part.value, str) else shown(part.value)), part.part)
+        for part in named
+    ]
+    if n := len(one.contributions) - len(named):
+        rows.append((counted(n, "other column", "other columns"), "", others))
+    rows += [("leaf", f"{one.leaf:,}", one.leaf_part)] if one.leaf_part else []
+    most = max([abs(part) for _, _, part in rows], default=0.0) or 1.0
+    lines = [
+        f"  {name:<{LONGEST_NAME}}  {value:>{LONGEST_NAME}}  {part:>+12.6g}  {_bar(part / most)}".rstrip()
+        for name, value, part in rows
+    ]
+    head = f"  {'column':<{LONGEST_NAME}}  {'value':>{LONGEST_NAME}}  {'adds':>12}"
+    total = "decision value" + ("" if one.direction is None else f" for {_cut(str(one.direction))}")
+    rest = [("average", one.average), (total, one.decision)]
+    return ["", head, *lines, *(f"  {name:<{2 * LONGEST_NAME + 2}}  {part:>+12.6g}" for name, part in rest)]
+
+
+def _bar(share: float) -> str:
+    return ("+" if share > 0 else "-") * round(abs(share) * BAR)
 
 
 def _sum(one: Explanation) -> list[str]:

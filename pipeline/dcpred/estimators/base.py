@@ -30,6 +30,7 @@ from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
+from dcpred_tasks.artifacts.model_schema import parts_of_table
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.errors import DataError, SettingsError
@@ -44,6 +45,7 @@ from dcpred_tasks.input_kinds import (
 )
 from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model, class_array
+from dcpred_tasks.model.contributions import mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
@@ -417,9 +419,22 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """What share of the squared distance between rows each feature makes, float64 (n_features_in_,), sum
-        1: its variance times the square of the factor that the scaling gives it (times those of leaves). It
-        tells what the model looks at, and not what a feature does to a prediction.
+        """The mean size of the contribution of each feature to the decision value, float64 (n_features_in_,),
+        in units of the decision value, over training rows that the model keeps; with calibrate=False over its
+        landmarks.
+        """
+        model, schema = self._fitted(), self._encoding() if self._of_frame else None
+        names = self._feature_names()
+        try:
+            return mean_contributions(model, parts_of_table(schema, names, model.n_features))
+        except DataError as error:  # hasattr asks.
+            raise AttributeError(str(error)) from None
+
+    @property
+    def distance_shares_(self) -> NDArray[np.float64]:
+        """The share of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1: its
+        variance times the square of the factor that the scaling gives it (times those of leaves). It shows
+        which rows the model takes for similar, and not what a feature does to a prediction.
         """
         shares, schema = importances(self._fitted()), self._encoding()
         if schema is None or not self._of_frame:

@@ -34,6 +34,7 @@ from dcpred_tasks.artifacts.model_checks import (
 )
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
+    BACKGROUND,
     COMPACT,
     MACHINES,
     OF_ROWS,
@@ -42,17 +43,19 @@ from dcpred_tasks.artifacts.model_layout import (
     SELF_TEST,
     SUPPORT,
     arrays_of,
+    background_of,
     every_weight,
     named_dimensions,
     sureness_of,
     wanted_of_sureness,
 )
-from dcpred_tasks.artifacts.model_schema import read_model_schema, schema_documents
+from dcpred_tasks.artifacts.model_schema import parts_of_table, read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
+from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.schema import Schema
@@ -123,6 +126,11 @@ class Artifact:
         wanted = _stored(COMPACT | REFERENCE | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
+        wanted |= {
+            name: array
+            for name, array in BACKGROUND.items()
+            if BACKGROUND.keys() <= self.body["arrays"].keys()
+        }
         wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         if "weights" in a:
@@ -131,13 +139,14 @@ class Artifact:
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
+        scaling = self._scaling(a)
         model = Model(
             **leaf_arrays,
             task=self.body["task"],
             classes=tuple(self.body["classes"]),
             kernel=kernel,
             triangle_bound=self.body["triangle_bound"],
-            scaling=self._scaling(a),
+            scaling=scaling,
             tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
@@ -145,10 +154,17 @@ class Artifact:
             reference=_reference(a),
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
             sureness=sureness_of(a),
+            background=background_of(a),
+            parts=self._parts(scaling.n_features),
         )
         with checked(self.path):
             check_model(model)
         return model
+
+    def _parts(self, n_features: int) -> Parts | None:
+        """What is known of the columns of the table; None where nothing is."""
+        schema, names = self.schema, self.feature_names
+        return None if schema is None and names is None else parts_of_table(schema, names, n_features)
 
     def _scaling(self, arrays: Mapping[str, NDArray[Any]]) -> Scaling:
         try:

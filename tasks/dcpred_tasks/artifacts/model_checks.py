@@ -103,6 +103,9 @@ def check_model(model: Model) -> None:
         _check_offsets("machine_at", model.machines.at, n_leaves)
         for leaf in range(n_leaves):
             model.machine(leaf)
+    if model.background is not None:
+        _check_offsets("background_at", model.background.at, n_leaves)
+        _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
     if model.sureness is not None:
         _check_novelty(model, model.sureness.novelty)
         if model.sureness.calibration is not None:

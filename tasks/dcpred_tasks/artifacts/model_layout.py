@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import EDGE, ModelArray, model_arrays
+from dcpred_tasks.model.parts import Background
 from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Scale, Sureness
 from dcpred_tasks.model.symlog import Symlog
 
@@ -79,6 +80,8 @@ INTERVALS = {
     "interval_alpha": ModelArray(ACC_DTYPE, ("alpha",)),
     "interval_quantile": ModelArray(ACC_DTYPE, ("alpha",)),
 }
+# Training rows that contributions compare with: optional, too.
+BACKGROUND = model_arrays(Background, "background_")
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
@@ -93,7 +96,7 @@ QUANTILES = {
 SCALE = model_arrays(Scale, "scale_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
-ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | BACKGROUND | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
@@ -154,6 +157,8 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
         arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
     arrays |= sureness_arrays(model.sureness)
+    if model.background is not None:
+        arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
     stored = {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
@@ -244,3 +249,9 @@ def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
         return None
     own = part(Calibration, "calibration_"), part(Intervals, "interval_"), part(Scale, "scale_")
     return Sureness(novelty, *own)
+
+
+def background_of(arrays: Mapping[str, NDArray[Any]]) -> Background | None:
+    """The background rows among the arrays of a model; None where it keeps none."""
+    own = {k.removeprefix("background_"): arrays[k] for k in BACKGROUND if k in arrays}
+    return Background(**own) if own else None

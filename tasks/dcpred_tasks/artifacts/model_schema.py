@@ -5,10 +5,11 @@ numbers alone only tells names, target and ids: it stands in the provenance, and
 it would have without.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.schema.schema import Schema, read_schema
 
 KEY = "schema"
@@ -36,3 +37,15 @@ def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) ->
         return read_schema(told, path)
     except DataError as error:
         raise ModelFormatError(str(error)) from None
+
+
+def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_features: int) -> Parts:
+    """What decision values are divided into: the columns of the table that a model was trained on, where its
+    schema is known, else its features.
+    """
+    if schema is None or len(schema.features) != n_features:
+        return Parts.of_features(
+            names if names is not None and len(names) == n_features else None, n_features
+        )
+    numbers = [j for j, (_, span) in enumerate(schema.spans) for _ in range(span.start, span.stop)]
+    return Parts(tuple(column.name for column in schema.sources), tuple(numbers))

@@ -37,6 +37,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
 from dcpred_tasks.model.machine import Machine, machine_of, needs_double
+from dcpred_tasks.model.parts import Background, Parts
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
@@ -110,7 +111,8 @@ class Model(LeafArrays):
     """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes.
 
     The arrays of leaves are the fields of LeafArrays; `*_at` are their offsets, int64 (n_leaves + 1,), and
-    leaf_rows int64 (n_leaves,) the training rows of each.
+    leaf_rows int64 (n_leaves,) the training rows of each. `background` and `parts` serve
+    contributions alone.
     """
 
     task: str
@@ -129,6 +131,8 @@ class Model(LeafArrays):
     reference: Reference | None = None
     machines: Machines | None = None
     sureness: Sureness | None = None
+    background: Background | None = None
+    parts: Parts | None = None
 
     @property
     def n_features(self) -> int:

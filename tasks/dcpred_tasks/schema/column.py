@@ -12,7 +12,7 @@ target    no feature: y
 dropped   no feature
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor
@@ -79,6 +79,13 @@ class Column:
     def says(self, part: int, value: float) -> str | None:
         """What a value of its feature `part` is in the table; None where it is the number itself."""
         return None
+
+    def in_words(self, features: Sequence[float]) -> float | str | None:
+        """The value of the table that became these features: a number, a category, a date; None for a missing
+        one.
+        """
+        first = features[0]
+        return None if np.isnan(first) else self.says(0, first) or first
 
     def encodes_as(self, other: "Column") -> bool:
         """Whether the same values become the same features."""
@@ -149,6 +156,9 @@ class Boolean(Column):
             raise mismatch(self, cells)
         return _column(np.where(cells.gap, np.nan, values))
 
+    def in_words(self, features: Sequence[float]) -> float | str | None:
+        return {0.0: "false", 1.0: "true"}.get(features[0]) or super().in_words(features)
+
     def encodes_as(self, other: Column) -> bool:
         return isinstance(other, Number | Boolean) and self.name == other.name
 
@@ -205,6 +215,9 @@ class Category(Column):
     @property
     def features(self) -> tuple[str, ...]:
         return (self.name,)
+
+    def in_words(self, features: Sequence[float]) -> float | str | None:
+        return None if features[0] == self.gap else super().in_words(features)
 
     def says(self, part: int, value: float) -> str | None:
         known = [*map(str, self.categories), OTHERS, "gap"]
@@ -288,6 +301,12 @@ class Date(Column):
         for j, part in enumerate(self.parts):
             out[there, j] = _part(part, instants, days)
         return out
+
+    def in_words(self, features: Sequence[float]) -> float | str | None:
+        found, second = super().in_words(features), dict(zip(self.parts, features, strict=True)).get(SECOND)
+        if not isinstance(found, str) or not second:
+            return found
+        return str(np.datetime64(found) + np.timedelta64(round(second), "s")).replace("T", " ")
 
     def says(self, part: int, value: float) -> str | None:
         fits = self.parts[part] == DAY and abs(value) < LAST_DAY

@@ -1,5 +1,6 @@
-"""What is made of raw rows for output columns and answers: decision values, status and leaf; and where that
-is asked for how near the row is to the training rows of its leaf, and how much residuals of such rows spread.
+"""What is made of raw rows for output columns and answers: decision values, status and leaf; and where they
+are asked for how near the row is to the training rows of its leaf, how much residuals of such rows spread,
+and the contributions of features.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import LEAF_DTYPE, SCORE_DTYPE, FloatArray, LeafNumbers, SingleArray, Status
 from dcpred_tasks.model.answers import nearness_model, scale_model
 from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.contributions import contributions
 from dcpred_tasks.scoring import scorer
 
 ScoreRows = Callable[..., tuple[Scores, NDArray[np.uint8]]]
@@ -41,6 +43,8 @@ class Decided:
     """
     log_scale_off: FloatArray = field(default_factory=lambda: np.empty(0))
     """How far these may be off by rounding, for verification."""
+    contributions: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) where nobody asks for them."""
 
     def take(self, index: NDArray[Any] | slice) -> "Decided":
         own = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -53,15 +57,17 @@ def decide(
     *,
     nearness: bool = False,
     scale: bool = False,
+    reasons: bool = False,
     score: ScoreRows = scorer.score_rows,
 ) -> Decided:
     """Decide raw rows (n, n_features).
 
     nearness  whether it is asked for: rows then go down the tree once more, to another model
     scale     the same of log_scale
+    reasons   whether contributions are asked for
     score     the scorer, or the definition
 
-    Raises DataError where the model cannot tell the nearness.
+    Raises DataError where the model has no nearness or no contributions.
     """
     leaf = np.empty(len(X), LEAF_DTYPE)
     near = nearness_scorer(model) if nearness else None
@@ -74,7 +80,8 @@ def decide(
         found[~ok] = np.nan
     if spread is not None:
         log_scale = np.where(ok, np.nan_to_num(score(spread, X)[0][:, 0]), 0.0)
-    return Decided(decision, status, leaf, found, log_scale)
+    why = contributions(model, X, decision, leaf) if reasons else np.empty((0, 0))
+    return Decided(decision, status, leaf, found, log_scale, contributions=why)
 
 
 def nearness_scorer(model: Model) -> Model:

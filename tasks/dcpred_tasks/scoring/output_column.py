@@ -34,6 +34,8 @@ class OutputColumn(ABC):
     """Whether it is made of `Decided.nearness`."""
     needs_scale: bool = False
     """Whether it is made of `Decided.log_scale`."""
+    needs_reasons: bool = False
+    """Whether it is made of `Decided.contributions`."""
     takes_alpha: bool = False
     """Whether what it holds depends on an alpha, which is then a part of the plan."""
     dtypes: tuple[type[np.generic], ...]
@@ -127,12 +129,17 @@ class Needs(TypedDict):
 
     nearness: bool
     scale: bool
+    reasons: bool
 
 
 def needed(asked: Iterable[OutputColumn]) -> Needs:
     """What columns need of `decide` beside decision values."""
-    both = [(column.needs_nearness, column.needs_scale) for column in asked]
-    return {"nearness": any(near for near, _ in both), "scale": any(scale for _, scale in both)}
+    asked = tuple(asked)
+    return {
+        "nearness": any(column.needs_nearness for column in asked),
+        "scale": any(column.needs_scale for column in asked),
+        "reasons": any(column.needs_reasons for column in asked),
+    }
 
 
 def by_row(values: NDArray[Any]) -> NDArray[Any]:

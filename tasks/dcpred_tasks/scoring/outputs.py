@@ -14,7 +14,13 @@ from dcpred_tasks.model.sureness import SHARES
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, Values, by_row
-from dcpred_tasks.scoring.sure_outputs import IntervalColumn, NoveltyColumn, ProbabilityColumn, QuantileColumn
+from dcpred_tasks.scoring.sure_outputs import (
+    ContributionsColumn,
+    IntervalColumn,
+    NoveltyColumn,
+    ProbabilityColumn,
+    QuantileColumn,
+)
 
 LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
@@ -152,6 +158,7 @@ OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (
     ProbabilityColumn(),
     IntervalColumn(),
     NoveltyColumn(),
+    ContributionsColumn(),
 )
 OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for, and quantiles
 QUANTILE_COLUMNS: tuple[OutputColumn, ...] = tuple(QuantileColumn(float(share)) for share in SHARES)

@@ -1,5 +1,5 @@
-"""Arrays of an output that say how sure a prediction is: probabilities, intervals, quantiles, novelty. They
-are written where they are asked for, by models that were trained with `calibrate`.
+"""Arrays of an output that are written where they are asked for: probabilities, intervals, quantiles and
+novelty, by models that were trained with `calibrate`, and contributions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ from dcpred_tasks.model.answers import (
     quantile,
 )
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.contributions import check_contributions, method, part_names
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_share
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, by_row
@@ -208,3 +209,51 @@ class NoveltyColumn(_NumbersColumn):
             for off in (ROUNDING, -ROUNDING)
         )
         return np.flatnonzero(~((stored >= nearer - ROUNDING) & (stored <= farther + ROUNDING)))
+
+
+class ContributionsColumn(_NumbersColumn):
+    """What each part adds to the decision value of the label: columns of the table, the leaf, and the
+    average. A row sums to its decision value.
+    """
+
+    name = "contributions"
+    dtypes = (SCORE_DTYPE, VALUE_DTYPE)
+    dimensions = ("sample", "part")
+    needs_reasons = True
+
+    def dtype(self, model: Model) -> np.dtype[Any]:
+        return model.score_dtype
+
+    def row_shape(self, model: Model) -> tuple[int, ...]:
+        return (len(part_names(model)),)
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        return {"parts": list(part_names(model)), "method": method(model)}
+
+    def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
+        parts = attributes.get("parts")
+        return parts if isinstance(parts, list) and len(parts) == n else None
+
+    def require(self, model: Model) -> None:
+        check_contributions(model)
+
+    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+        if not len(rows.contributions):  # No row was read.
+            return np.full((len(rows.status), *self.row_shape(model)), np.nan, self.dtype(model))
+        return rows.contributions.astype(self.dtype(model))
+
+    def differing(
+        self,
+        model: Model,
+        stored: NDArray[Any],
+        right: NDArray[Any],
+        rows: Decided,
+        tolerance: FloatArray,
+    ) -> IntArray:
+        size = np.abs(right).max(axis=1, initial=0.0)
+        off = (tolerance + ROUNDING * size)[:, None]
+        wrong = (~(np.abs(stored - right) <= off)).any(axis=1)
+        if model.n_outputs > 1:  # Where two classes tie, either may be explained.
+            two = np.sort(rows.decision.astype(ACC_DTYPE), axis=1)[:, -2:]
+            wrong &= two[:, 1] - two[:, 0] > 2 * tolerance
+        return np.flatnonzero(wrong)

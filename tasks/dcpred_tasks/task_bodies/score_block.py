@@ -274,6 +274,8 @@ def _score(
         rows.status[lost], rows.decision[lost] = given_up[lost], np.nan
         if len(rows.nearness):
             rows.nearness[lost] = np.nan
+        if len(rows.contributions):
+            rows.contributions[lost] = np.nan
     return ScoredRows(X, rows.decision, rows.status, rows.leaf, encode_outputs(model, asked, rows))
 
 

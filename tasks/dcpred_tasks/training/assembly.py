@@ -1,11 +1,13 @@
 """From leaves to one model: concatenation, nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, IntArray
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.leaf_arrays import join_leaves
+from dcpred_tasks.model.parts import Background, kept_rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
@@ -24,10 +26,17 @@ def assemble(
     reference: Reference | None = None,
     sureness: Sureness | None = None,
 ) -> Model:
-    """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each."""
+    """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each. One
+    with a sureness keeps some rows of each leaf.
+    """
     arrays: dict[str, Any] = join_leaves(Model, leaves)
     support: dict[str, Any] = join_leaves(Support, leaves) if settings.keep_support_vectors else {}
     machines: dict[str, Any] = join_leaves(Machines, leaves) if settings.other_machine else {}
+    background: dict[str, Any] = {}
+    if sureness is not None:
+        most = kept_rows(len(leaves), len(scaling.shift))
+        kept = [replace(leaf, own_rows=leaf.own_rows[:most]) for leaf in leaves]
+        background = join_leaves(Background, kept)
     return Model(
         **arrays,
         task=settings.task,
@@ -42,4 +51,5 @@ def assemble(
         reference=reference,
         machines=Machines(settings.other_machine, **machines) if machines else None,
         sureness=sureness,
+        background=Background(**background) if background else None,
     )

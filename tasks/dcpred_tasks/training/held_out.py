@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model, leaf_values
 from dcpred_tasks.model.leaf_arrays import join_leaves
+from dcpred_tasks.model.parts import KEPT_ROWS
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import (
     DEFAULT_ALPHA,
@@ -127,8 +128,8 @@ def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings) -> 
 def fit_and_judge(
     rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, folds: int
 ) -> tuple[LeafModel, HeldOut]:
-    """A leaf fitted to all rows, with what Novelty and Intervals need of them; and rows that were held out of
-    further fits, in so many folds.
+    """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
+    held out of further fits, in so many folds.
     """
     fitted = _fit(rows, n_outputs, kernels, settings, leaf)
     if not settings.calibrate:
@@ -146,6 +147,8 @@ def fit_and_judge(
         scale_intercept=scale.intercept,
         scale_bounds=scale.bounds,
     )
+    drawn = np.argsort(row_hash(np.arange(len(own.X)), settings.seed + leaf + 6), kind="stable")[:KEPT_ROWS]
+    fitted = replace(fitted, own_rows=own.X[drawn])
     part = row_hash(np.arange(len(own.X)) + (leaf + 1) * 2**32, settings.seed + 5).astype(ACC_DTYPE) / 2.0**64
     fold = np.full(len(rows.X), FOLDS)
     fold[: len(own.X)] = np.minimum((part * FOLDS).astype(np.int64), FOLDS - 1)

@@ -31,6 +31,7 @@ class LeafModel(LeafArrays):
     early_gamma      float64 (1,), γ of the local machine
     machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
     own_point        float32 (n_features,), with own_factor and own_edge what Novelty joins; (0,) for none
+    own_rows         float32 (r, n_features), some rows of the leaf, drawn at random, which Background joins
     own_residual     float64 (1,), of a regression the size of a residual of the leaf's rows; (0,) for none
     scale_beta       float32 (b, 1), with scale_intercept and scale_bounds what Scale joins; (0, 1) for none
     """
@@ -43,6 +44,7 @@ class LeafModel(LeafArrays):
     own_point: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_edge: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_rows: SingleArray = field(default_factory=lambda: np.empty((0, 0), MODEL_DTYPE))
     own_residual: FloatArray = field(default_factory=lambda: np.empty(0))
     scale_beta: SingleArray = field(default_factory=lambda: np.empty((0, 1), MODEL_DTYPE))
     scale_intercept: FloatArray = field(default_factory=lambda: np.zeros(1))
