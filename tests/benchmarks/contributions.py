@@ -6,8 +6,8 @@ they sum to the decision, and what a row takes.
 Estimators with default settings, seed 0: at most 6,000 rows to train on. The permutation importance of a
 feature is the loss (mean squared error; log-loss) that shuffling it adds on at most 4,000 other rows, in the
 mean of five shuffles. The rank correlation is Spearman's, over all features; beside it that of
-`distance_shares_`. The error is the largest difference between the sum of contributions and the decision value
-by the definition, as a share of 1 + |decision|.
+`distance_shares_`. Sums of contributions are decision values of the engine; the last but one column is the
+largest difference from the definition, which is the engine's rounding, as a share of 1 + |decision|.
 Microseconds are processor time in one thread.
 """
 
@@ -92,7 +92,7 @@ def main() -> None:
         "basis functions",
         "rank correlation",
         "of distance shares",
-        "error of sums",
+        "sum against definition",
         "µs a row",
     )
     for name in names:
