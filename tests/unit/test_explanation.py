@@ -85,9 +85,9 @@ def test_parts_are_those_of_the_decision_value(seed: int, kernel: str, scaling: 
     model = random_model(seed, kernel, scaling=scaling, n_outputs=n_outputs, d=7)
     if seed % 2:
         model = sure(model)
-    X = random_rows(model, 20, seed)
+    X = random_rows(model, 6, seed)
     decision, status = score_rows(model, X)
-    for i, one in enumerate(explain_rows(model, X, range(20), None, landmarks=True)):
+    for i, one in enumerate(explain_rows(model, X, range(6), None, landmarks=True)):
         assert one.row == i
         if status[i] != 1:
             assert one.status != "ok"
@@ -101,14 +101,14 @@ def test_parts_are_those_of_the_decision_value(seed: int, kernel: str, scaling: 
 @given(st.integers(0, 10**6))
 def test_a_number_is_told_with_what_its_bounds_take_away(seed: int) -> None:
     model = random_model(seed, task="regression")
-    X = random_rows(model, 50, seed)
+    X = random_rows(model, 20, seed)
     _, status = score_rows(model, X)
-    unbounded = explain_rows(sure(model), X, range(50), None, landmarks=True)
+    unbounded = explain_rows(sure(model), X, range(20), None, landmarks=True)
     sums = [total(one) for one, code in zip(unbounded, status, strict=True) if code == 1 and one.n_landmarks]
     low, high = np.quantile(sums, [0.3, 0.7]) if sums else (0.0, 1.0)
     model = sure(replace(model, bounds=np.tile([low, high], (model.n_leaves, 1))))
     decision, status = score_rows(model, X)
-    found = explain_rows(model, X, range(50), None, landmarks=True)
+    found = explain_rows(model, X, range(20), None, landmarks=True)
     clipped = 0
     for one, value, code in zip(found, decision, status, strict=True):
         if code == 1 and one.n_landmarks:
