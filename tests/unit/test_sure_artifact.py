@@ -24,6 +24,7 @@ PLAIN = {
     "coded": random_model(4, d=6, scaling="coded"),
 }
 SURE = {name: sure(model) for name, model in PLAIN.items()}
+SURE["class weights"] = sure(random_model(1), class_weight=np.array([1.0, 9.0]))
 PARTS = ("novelty", "calibration", "intervals")
 
 

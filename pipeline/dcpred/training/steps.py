@@ -149,7 +149,8 @@ class Training:
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
-        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings)
+        of_classes = n_outputs(len(classes)), self.job.settings, survey.class_weights
+        folds = folds_of_leaves(rows, *of_classes)
         work = leaf_work(sources, rows.tolist(), folds.tolist())
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
         self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
@@ -164,7 +165,9 @@ class Training:
             )
         stored = self.job.settings
         with one_thread():
-            fitted, sureness = measured(leaves, rows, joined(held), len(classes), stored)
+            factors = class_factors(survey, stored)
+            of_classes = len(classes), stored, survey.class_weights, factors
+            fitted, sureness = measured(leaves, rows, joined(held), *of_classes)
         model = assemble(
             fitted,
             rows,

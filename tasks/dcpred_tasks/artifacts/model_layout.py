@@ -73,6 +73,7 @@ CALIBRATION = {
     "calibration_value": ModelArray(ACC_DTYPE, ("knot",)),
     "calibration_prior": ModelArray(ACC_DTYPE, ("class",)),
     "calibration_share": ModelArray(ACC_DTYPE, ("share",)),
+    "calibration_weight": ModelArray(ACC_DTYPE, ("class",), since=9),  # only in models with class weights
 }
 INTERVALS = {
     "interval_spread": ModelArray(ACC_DTYPE, ("leaf",)),
@@ -219,7 +220,10 @@ def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
         ("calibration_", sureness.calibration),
         ("interval_", sureness.intervals),
     )
-    return {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+    arrays = {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+    if not arrays.get("calibration_weight", np.empty(1)).size:
+        del arrays["calibration_weight"]
+    return arrays
 
 
 def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:

@@ -89,7 +89,7 @@ def train_rows(
         tree, own = _own_rows(rows, division, settings)
         halo = _halo_rows(rows, tree, settings.overlap)
         outputs, counts = n_outputs(len(classes)), np.array([len(part) for part in own])
-        folds = folds_of_leaves(counts, outputs, settings)
+        folds = folds_of_leaves(counts, outputs, settings, survey.class_weights)
 
         def fit(number: int) -> tuple[LeafModel, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
@@ -109,7 +109,9 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
-        calibrated, sureness = measured(leaves, counts, joined(held), len(classes), settings)
+        calibrated, sureness = measured(
+            leaves, counts, joined(held), len(classes), settings, survey.class_weights, class_factors
+        )
     return assemble(
         calibrated,
         counts,
