@@ -41,7 +41,8 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
 def values(model: Model) -> dict[str, np.ndarray]:
     assert model.sureness is not None
     parts = {name: getattr(model.sureness, name) for name in PARTS}
-    return {f"{name}.{k}": v for name, p in parts.items() if p is not None for k, v in vars(p).items()}
+    found = {f"{name}.{k}": v for name, p in parts.items() if p is not None for k, v in vars(p).items()}
+    return {name: array for name, array in found.items() if array.size}
 
 
 @pytest.mark.parametrize("name", SURE)

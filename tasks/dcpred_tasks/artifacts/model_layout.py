@@ -208,7 +208,9 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """The arrays of Sureness that a model of this task has; none where none of them is declared."""
     own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
-    return own if any(name in declared for name in own) else {}
+    if not any(name in declared for name in own):
+        return {}
+    return {name: array for name, array in own.items() if array.since == 1 or name in declared}
 
 
 def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:

@@ -26,6 +26,7 @@ from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.training.labelled_rows import RARE_SHARE
 
 KNOT_LEVELS = np.array([0.005, 0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 0.995])
 SLOPE, SHARE = 2.0, 0.01  # what slopes and ε are drawn to, and begin with
@@ -35,6 +36,7 @@ PRESENT = -1e29  # Decision values of classes that a leaf has no row of are lowe
 STEPS = 200  # L-BFGS steps, at most
 NEAR_OFFSET = 30.0  # weight of the penalty on squared offsets of several classes
 MOST_SHARE = 0.45  # With less than a half, decision values decide which of two classes is likelier.
+BEYOND = 0.5  # how far knots lie beyond decision values where a class is rare, in ranges of these
 NO_FACTORS: FloatArray = np.empty(0)  # the weights of classes where all are 1
 LARGEST = 30.0  # Slopes and ε are within exp(±LARGEST) of 1.
 
@@ -67,7 +69,8 @@ def fit_calibration(
     prior, none = class_shares(target, weighted, n_classes), np.zeros(decision.shape[1])
     if not len(target):
         return plain_calibration(prior, factors), none
-    knot = _knots(decision, weight / weight.mean())
+    rare = class_shares(target, weight, n_classes).max() >= RARE_SHARE
+    knot = _knots(decision, weight / weight.mean(), rare)
     if len(knot) == 1:  # Decision values say nothing.
         found, offset = _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
         return replace(found, weight=factors), offset
@@ -134,8 +137,10 @@ def class_shares(target: IntArray, weight: FloatArray, n_classes: int) -> FloatA
     return np.asarray(counts / counts.sum())
 
 
-def _knots(decision: FloatArray, weight: FloatArray) -> FloatArray:
-    """Quantiles of decision values; of several, those of the two largest of each row."""
+def _knots(decision: FloatArray, weight: FloatArray, rare: bool) -> FloatArray:
+    """Quantiles of decision values; of several, those of the two largest of each row. Rows of rare classes
+    have the outermost values, which are to keep their order: there are knots beyond them.
+    """
     values, weights = decision[:, 0], weight
     if decision.shape[1] > 1:
         values, weights = np.sort(decision, axis=1)[:, -2:].ravel(), np.repeat(weight, 2)
@@ -143,7 +148,12 @@ def _knots(decision: FloatArray, weight: FloatArray) -> FloatArray:
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     at = np.minimum(np.searchsorted(below, KNOT_LEVELS * below[-1]), len(order) - 1)
-    return np.unique(values[order][at])
+    knots = np.unique(values[order][at])
+    if rare and len(knots) > 1:
+        least, largest = values[order[[0, -1]]]
+        beyond = min(BEYOND * (largest - least), LARGEST)
+        knots = np.unique([least - beyond, *knots, largest + beyond])
+    return knots
 
 
 def _logit(share: float) -> float:
@@ -214,7 +224,7 @@ class _Problem:
         if not len(self.factors):
             return loss, d_g, d_share
         total = ((1.0 - share) * q + share * self.prior) @ (1.0 / self.factors)
-        by_m = (self.weight / total)[:, None] / self.factors  # of Σ w log total
+        by_m = (self.weight / total)[:, None] / self.factors  # the gradient of Σ w log total
         by_g = (1.0 - share) * q * (by_m - (q * by_m).sum(axis=1, keepdims=True))
         loss += float(self.weight @ (np.log(total) + np.log(self.factors)[self.target]))
         d_share += float((by_m * (self.prior - q)).sum()) * share * (1.0 - share)

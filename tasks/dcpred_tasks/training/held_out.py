@@ -27,7 +27,9 @@ from dcpred_tasks.training.calibration import NO_FACTORS, PRESENT, fit_calibrati
 from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
 from dcpred_tasks.training.labelled_rows import RARE_SHARE
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.nearness import own_place
+from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 
@@ -116,12 +118,18 @@ def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings, tot
 
 
 def fit_and_judge(
-    rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, folds: int
+    rows: LeafRowsToFit,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    leaf: int,
+    folds: int,
+    prior: Prior | None = None,
 ) -> tuple[LeafModel, HeldOut]:
     """A leaf fitted to all rows, with what Novelty and Intervals need of them; and rows that were held out of
     further fits, in so many folds.
     """
-    fitted = _fit(rows, n_outputs, kernels, settings, leaf)
+    fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
     own = rows.take(np.flatnonzero(~rows.halo))
@@ -136,13 +144,26 @@ def fit_and_judge(
     if rows.recoded is not None:
         fold[: len(own.X)] = rows.recoded.fold[: len(own.X)]
     judged = [
-        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf)
+        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf, prior)
         for number in range(folds)
     ]
     return fitted, joined([HeldOut.none(n_outputs), *judged])
 
 
-def _fit(rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int) -> LeafModel:
+def _fit(
+    rows: LeafRowsToFit,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    leaf: int,
+    prior: Prior | None,
+) -> LeafModel:
+    if prior is not None:
+        number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)
+        rows = replace(rows.take(number), target=target, weight=weight)
+        # An SVM of rows that count as both classes takes long, and landmarks only begin from it.
+        if not (settings.keep_support_vectors or settings.loss == DISTANCE):
+            settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
     return fit_leaf(rows.X, rows.target, rows.weight, n_outputs, kernels, settings, leaf, rows.halo)
 
 
@@ -153,12 +174,13 @@ def _judged(
     kernels: Kernels,
     settings: Settings,
     leaf: int,
+    prior: Prior | None,
 ) -> HeldOut:
     rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
     own = rest.take(np.flatnonzero(~rest.halo))
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
-    other = _fit(rest, n_outputs, kernels, settings, leaf)
+    other = _fit(rest, n_outputs, kernels, settings, leaf, prior)
     decision = _values(other, out.X, kernels, settings)
     residual = _residual(other, own, kernels, settings)
     n = len(out.X)
