@@ -126,6 +126,16 @@ def arrays_of(model: Model) -> dict[str, np.ndarray]:
     }
 
 
+def test_a_rare_class_gives_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    """Leaves go by a prior that the driver fits."""
+    rare = replace(many, y=(np.arange(len(many.X)) % 15 == 0).astype(int))
+    settings = make_settings({"n_leaves": 4, "landmarks": 6, "refine_steps": 20})
+    run(make_group(tmp_path / "d.zarr", rare.X, rare.y), tmp_path / "model", settings=settings)
+    own = in_memory(rare, settings)
+    check_same_bits(read_model(tmp_path / "model"), own)
+    assert np.unique(score_rows(own, rare.X)[0]).size > 0.9 * len(rare.X)
+
+
 def check_same_bits(one: Model, other: Model) -> None:
     a, b = arrays_of(one), arrays_of(other)
     assert a.keys() == b.keys()

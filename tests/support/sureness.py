@@ -4,21 +4,23 @@ from dataclasses import replace
 
 import numpy as np
 
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.sureness import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Sureness
+from dcpred_tasks.training.calibration import NO_FACTORS
 from dcpred_tasks.training.held_out import ALPHAS
 from dcpred_tasks.training.nearness import nearness_of
 from support.models import random_rows
 
 
-def sure(model: Model, seed: int = 0) -> Model:
+def sure(model: Model, seed: int = 0, class_weight: FloatArray = NO_FACTORS) -> Model:
     """The model with a random calibration, or random intervals, and with leaves whose rows lie around random
     points near its own.
     """
-    return replace(model, sureness=random_sureness(model, seed))
+    return replace(model, sureness=random_sureness(model, seed, class_weight))
 
 
-def random_sureness(model: Model, seed: int) -> Sureness:
+def random_sureness(model: Model, seed: int, class_weight: FloatArray = NO_FACTORS) -> Sureness:
     rng = np.random.default_rng([seed, 7])
     novelty = _novelty(model, rng)
     if model.task == "regression":
@@ -37,7 +39,7 @@ def random_sureness(model: Model, seed: int) -> Sureness:
     knot = np.sort(rng.normal(size=int(rng.integers(2, 9))) * 2)
     prior = rng.dirichlet(np.ones(len(model.classes)))
     value = np.cumsum(rng.exponential(size=len(knot))) - rng.exponential() * 3
-    return Sureness(novelty, Calibration(knot, value, prior, rng.uniform(0, 0.1, 1)))
+    return Sureness(novelty, Calibration(knot, value, prior, rng.uniform(0, 0.1, 1), class_weight))
 
 
 def _novelty(model: Model, rng: np.random.Generator) -> Novelty:

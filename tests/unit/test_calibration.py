@@ -1,6 +1,7 @@
 """Probabilities: what is fitted, beside its definition, and what of it never fails."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -124,13 +125,15 @@ def test_probabilities_that_are_known_are_found(k: int) -> None:
     assert found.share[0] == pytest.approx(0.05, abs=0.02)
 
 
+@pytest.mark.parametrize("factors", [module.NO_FACTORS, np.array([0.5, 4.0, 1.0, 2.0])])
 @pytest.mark.parametrize("k", [2, 4])
-def test_the_gradient_is_that_of_the_loss(k: int) -> None:
+def test_the_gradient_is_that_of_the_loss(k: int, factors: np.ndarray) -> None:
     decision, target, _ = held_out(3, 60, k)
     decision[::7] = ABSENT if k > 2 else 1.0
     weight = np.random.default_rng(0).uniform(0.2, 2, 60)
     prior = class_shares(target, weight, k)
-    problem = module._Problem(decision, target, weight, prior, np.array([-1.5, -0.2, 0.1, 1.4]))
+    knot = np.array([-1.5, -0.2, 0.1, 1.4])
+    problem = module._Problem(decision, target, weight, prior, knot, factors[:k])
     for seed in range(3):
         at = np.random.default_rng(seed).normal(size=5 + (k if k > 2 else 0))
         right = approx_fprime(at, lambda x: problem(x)[0], 1e-7)
@@ -225,6 +228,37 @@ def test_the_label_is_the_likeliest_class_and_no_ranks_are_tied(k: int) -> None:
     np.testing.assert_array_equal(found.argmax(axis=1), model.predict(X[1_200:]))
     decision = model.decision_function(X[1_200:])
     assert len(np.unique(found[:, 1])) > 0.97 * len(np.unique(decision, axis=0))
+
+
+@pytest.mark.parametrize("weights", ["balanced", {0: 0.5, 1: 3.0}])
+def test_class_weights_move_labels_and_leave_probabilities_at_the_rates_of_the_data(weights: Any) -> None:
+    """They were those of rows weighed as in training: half of the rows instead of one in twenty-five."""
+    X = np.random.default_rng(0).normal(size=(12_000, 6))
+    y = (np.random.default_rng(1).random(12_000) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0]))).astype(int)
+    new, same = X[6_000:], {"n_leaves": 2, "landmarks": 8, "random_state": 0, "loss": "logistic"}
+    plain, other = (
+        DCPredClassifier(**same, class_weight=w).fit(X[:6_000], y[:6_000]) for w in (None, weights)
+    )
+    p, q = plain.predict_proba(new)[:, 1], other.predict_proba(new)[:, 1]
+    assert q.mean() == pytest.approx(p.mean(), rel=0.05)
+    assert q.mean() == pytest.approx(y.mean(), rel=0.15)
+    calibration = other.model_.sureness.calibration
+    threshold = calibration.weight[0] / calibration.weight.sum()
+    np.testing.assert_array_equal(other.predict(new) == 1, q > threshold)
+    assert (other.predict(new) == 1).mean() > 3 * (plain.predict(new) == 1).mean()
+    assert (np.abs(q - threshold) < 1e-5).mean() < 0.005
+
+
+def test_class_weights_are_divided_out() -> None:
+    rng = np.random.default_rng(0)
+    found = random_calibration(rng, 3)
+    decision = rng.normal(size=(40, 3))
+    label = class_numbers(decision)
+    p = found.probabilities(decision, label)
+    weight = np.array([1.0, 4.0, 0.5])
+    q = replace(found, weight=weight).probabilities(decision, label)
+    np.testing.assert_allclose(q, p / weight / (p / weight).sum(axis=1, keepdims=True))
+    np.testing.assert_array_equal((q * weight).argmax(axis=1), label)
 
 
 def test_machines_of_other_systems_keep_their_decision_values() -> None:

@@ -14,13 +14,14 @@ from dcpred_tasks.model.leaf_arrays import model_arrays
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, LEVELS
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.training import held_out
-from dcpred_tasks.training.held_out import FEWEST_ROWS, FOLDS, folds_of_leaves
+from dcpred_tasks.training.held_out import FEWEST_ROWS, FOLDS, at_rates, folds_of_leaves
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.nearness import PRIOR_ROWS, nearness_of, own_place
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_blobs
 
+EVEN, RARE = np.array([50.0, 50.0]), np.array([99.0, 1.0])
 SETTINGS = make_settings({"n_leaves": 8, "landmarks": 6, "products": 4, "refine_steps": 20, "overlap": 2})
 NUMBERS = replace(SETTINGS, task="regression")
 
@@ -43,26 +44,50 @@ def noisy(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_of_few_rows_all_leaves_are_judged_and_of_many_a_draw_of_them() -> None:
-    few = folds_of_leaves(np.full(4, 100), 1, SETTINGS)
+    few = folds_of_leaves(np.full(4, 100), 1, SETTINGS, EVEN)
     assert (few == FOLDS).all()
-    medium = folds_of_leaves(np.full(10, 1_000), 1, SETTINGS)
+    medium = folds_of_leaves(np.full(10, 1_000), 1, SETTINGS, EVEN)
     assert (medium == 1).all()
-    many = folds_of_leaves(np.full(1_000, 1_000), 1, SETTINGS)
+    many = folds_of_leaves(np.full(1_000, 1_000), 1, SETTINGS, EVEN)
     assert set(many.tolist()) == {0, 1}
     assert many.sum() == 20  # 5,000 rows that are a quarter of these leaves'
     assert not np.array_equal(many, np.sort(many)[::-1]), "they are drawn"
-    assert not np.array_equal(many, folds_of_leaves(np.full(1_000, 1_000), 1, replace(SETTINGS, seed=1)))
+    assert not np.array_equal(
+        many, folds_of_leaves(np.full(1_000, 1_000), 1, replace(SETTINGS, seed=1), EVEN)
+    )
+
+
+def test_of_a_rare_class_more_rows_are_held_out() -> None:
+    """Of a class of 1 % a quarter of 4,000 rows has ten, and 5,000 rows of many have fifty."""
+    assert (folds_of_leaves(np.full(4, 1_000), 1, SETTINGS, EVEN) == 1).all()
+    assert (folds_of_leaves(np.full(4, 1_000), 1, SETTINGS, RARE) == FOLDS).all()
+    many = np.full(1_000, 1_000)
+    assert (
+        folds_of_leaves(many, 1, SETTINGS, RARE).sum() == 10 * folds_of_leaves(many, 1, SETTINGS, EVEN).sum()
+    )
+
+
+def test_rare_classes_are_held_out_at_their_rates() -> None:
+    weight, target = np.array([1.0, 2.0, 1.0, 1.0]), np.array([0, 0, 0, 1])
+    found = at_rates(weight, target, np.array([95.0, 5.0]))
+    np.testing.assert_allclose(np.bincount(target, found), [4.75, 0.25])
+    np.testing.assert_allclose(found[1] / found[0], 2.0)
+    assert at_rates(weight, target, np.array([80.0, 20.0])) is weight
+    assert np.isfinite(at_rates(weight[:3], target[:3], np.array([95.0, 5.0]))).all()
 
 
 def test_of_hardly_any_row_none_is_held_out_and_without_calibration_none_at_all() -> None:
-    assert not folds_of_leaves(np.array([FEWEST_ROWS - 1]), 1, SETTINGS).any()
-    assert folds_of_leaves(np.array([FEWEST_ROWS]), 1, SETTINGS).any()
-    assert not folds_of_leaves(np.full(10, 1_000), 1, replace(SETTINGS, calibrate=False)).any()
+    assert not folds_of_leaves(np.array([FEWEST_ROWS - 1]), 1, SETTINGS, EVEN).any()
+    assert folds_of_leaves(np.array([FEWEST_ROWS]), 1, SETTINGS, EVEN).any()
+    assert not folds_of_leaves(np.full(10, 1_000), 1, replace(SETTINGS, calibrate=False), EVEN).any()
 
 
 def test_of_very_many_classes_fewer_rows_are_held_out() -> None:
     leaves = np.full(1_000, 1_000)
-    assert folds_of_leaves(leaves, 5_000, SETTINGS).sum() < folds_of_leaves(leaves, 100, SETTINGS).sum()
+    assert (
+        folds_of_leaves(leaves, 5_000, SETTINGS, EVEN).sum()
+        < folds_of_leaves(leaves, 100, SETTINGS, EVEN).sum()
+    )
 
 
 # -- what it does not change ---------------------------------------------------------------------------------

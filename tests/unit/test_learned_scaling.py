@@ -19,6 +19,7 @@ from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 from dcpred_tasks.training.learned_scaling import (
     FARTHEST_CODES,
     Metric,
+    balanced_rows,
     judge,
     learn_metric,
     loss_and_gradient,
@@ -237,6 +238,32 @@ def test_the_unit_of_weights_does_not_matter(square: tuple[NDArray[np.float64], 
     weight = np.where(y == 0, 1.0, 2.0)
     one, other = learn(X, y, weight=weight), learn(X, y, weight=weight * 2.0**20)
     np.testing.assert_allclose(one.factor, other.factor, rtol=1e-3)
+
+
+def test_features_of_a_rare_class_are_found_and_the_width_is_that_of_all_rows(
+    rng: np.random.Generator,
+) -> None:
+    """32 neighbours hold one row of a class of 4 %, so that no feature seemed to matter."""
+    X = rng.normal(size=(8_000, 6))
+    y = (rng.random(8_000) < np.where((X[:, 0] > 0) ^ (X[:, 1] > 0), 0.07, 0.005)).astype(int)
+    found = learn(X, y)
+    assert found.name == "learned"
+    assert share(found, X)[:2].sum() > 0.8
+    Z = Scaling(found.shift, found.factor).exact(X)
+    D = np.sort([((Z - z) ** 2).sum(axis=1) for z in Z[:200]], axis=1)
+    assert np.median(D[:, 32]) == pytest.approx(learned_scaling.KERNEL_REACH[CLASSES], rel=0.2)
+
+
+def test_rows_are_drawn_from_a_frequent_class_alone(rng: np.random.Generator) -> None:
+    U = rng.normal(size=(1_000, 2)).astype(np.float32)
+    y = np.where(np.arange(1_000) % 20 == 0, 1.0, np.where(np.arange(1_000) % 50 == 1, 2.0, 0.0))
+    rows = LabelledRows(U, y, np.where(y > 0, 7.0, 1.0))
+    found = balanced_rows(rows, 0)
+    assert np.bincount(found.y.astype(int)).tolist() == [140, 50, 20]
+    np.testing.assert_allclose(found.weight, 1.0)
+    assert not np.array_equal(found.U, balanced_rows(rows, 1).U)
+    even = replace(rows, y=(np.arange(1_000) % 9 == 0).astype(float))
+    assert balanced_rows(even, 0) is even
 
 
 def test_it_is_deterministic(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:

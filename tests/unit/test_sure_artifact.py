@@ -24,6 +24,7 @@ PLAIN = {
     "coded": random_model(4, d=6, scaling="coded"),
 }
 SURE = {name: sure(model) for name, model in PLAIN.items()}
+SURE["class weights"] = sure(random_model(1), class_weight=np.array([1.0, 9.0]))
 PARTS = ("novelty", "calibration", "intervals", "scale")
 
 
@@ -40,7 +41,8 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
 def values(model: Model) -> dict[str, np.ndarray]:
     assert model.sureness is not None
     parts = {name: getattr(model.sureness, name) for name in PARTS}
-    return {f"{name}.{k}": v for name, p in parts.items() if p is not None for k, v in vars(p).items()}
+    found = {f"{name}.{k}": v for name, p in parts.items() if p is not None for k, v in vars(p).items()}
+    return {name: array for name, array in found.items() if array.size}
 
 
 @pytest.mark.parametrize("name", SURE)

@@ -49,6 +49,7 @@ from dcpred_tasks.model.contributions import mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
@@ -88,6 +89,14 @@ def _is_calibrated(estimator: Any) -> bool:
             "how sure predictions are was asked for, but calibrate was set to False; set it to True, and fit"
         )
     return True
+
+
+def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
+    """What a model knows of how sure it is, where weights of rows had these weights of classes in them."""
+    found = model.sureness
+    if found is None or found.calibration is None or (factors == factors[:1]).all():
+        return found
+    return replace(found, calibration=replace(found.calibration, weight=factors))
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
@@ -225,8 +234,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if self.budget is not None and out_of_core.current_client() is not None:
             self._fit_on_workers(X, target, both, settings)
             if classes:  # The model has numbers of classes, of those that have weight.
-                known = tuple(classes[int(number)] for number in self.model_.classes)
-                self.model_ = replace(self.model_, classes=known)
+                numbers = [int(number) for number in self.model_.classes]
+                known, factors = tuple(classes[number] for number in numbers), class_factors[numbers]
+                self.model_ = replace(self.model_, classes=known, sureness=_weighted(self.model_, factors))
             return
         scaling: Scaling | None = None
         self.tuned_: dict[str, Any] | None = None

@@ -74,7 +74,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         C of the Nyström machine, with refine=False. None: that of the local machines.
     class_weight : "balanced", dict or None, default None
         Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
-        and needs rows in memory. None: every row weighs the same.
+        and needs rows in memory. None: every row weighs the same. The label is the class with the largest
+        weight × probability; probabilities stay those of the data's own rates.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
         How features are scaled, after they are mapped. learned: a factor for each feature, such that near
         rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long

@@ -59,6 +59,7 @@ from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, class_factors, divide, learn_scaling, n_outputs
 from dcpred_tasks.training.held_out import folds_of_leaves, joined, measured
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
+from dcpred_tasks.training.prior import fit_prior
 from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
@@ -149,7 +150,8 @@ class Training:
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
-        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings)
+        outputs, stored = n_outputs(len(classes)), self.job.settings
+        folds = folds_of_leaves(rows, outputs, stored, survey.class_weights)
         work = leaf_work(sources, rows.tolist(), folds.tolist())
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
         self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
@@ -162,9 +164,9 @@ class Training:
                 "the rows that came to leaves are not those that were surveyed; this is a bug, please"
                 " report it"
             )
-        stored = self.job.settings
+        of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            fitted, sureness = measured(leaves, rows, joined(held), len(classes), stored)
+            fitted, sureness = measured(leaves, rows, joined(held), *of_classes)
         model = assemble(
             fitted,
             rows,
@@ -294,6 +296,9 @@ class Training:
         with self.say.step(title, None, ""), one_thread():
             scaling = self.scaling or learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
+            factors = class_factors(survey, settings)
+            of_sample = sample.X, sample.target, sample.weight
+            prior = fit_prior(division, *of_sample, survey, settings, factors)
         if self.known is None:  # A search has told it before.
             self.tell_columns(scaling, survey)
         stored = StoredDivision(
@@ -301,7 +306,8 @@ class Training:
             flatten(division.root),
             division.kernels,
             survey.classes,
-            class_factors(survey, settings),
+            factors,
+            prior,
         )
         if not is_done(self.job.division_file):
             write_division(self.job, stored)

@@ -127,14 +127,16 @@ def _check_novelty(model: Model, novelty: Novelty) -> None:
 
 def _check_calibration(model: Model, calibration: Calibration) -> None:
     knots = (len(calibration.knot),)
-    _check_arrays(
-        "calibration_", calibration, knot=knots, value=knots, prior=(len(model.classes),), share=(1,)
-    )
+    weights = (len(model.classes) if len(calibration.weight) else 0,)
+    shapes = {"knot": knots, "value": knots, "prior": (len(model.classes),), "share": (1,), "weight": weights}
+    _check_arrays("calibration_", calibration, **shapes)
     if not knots[0] or (np.diff(calibration.knot) <= 0).any() or (np.diff(calibration.value) < 0).any():
         raise ValueError("arrays calibration_knot and calibration_value do not ascend")
     shares = calibration.prior
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
         raise ValueError("arrays calibration_prior and calibration_share are no shares")
+    if (calibration.weight <= 0).any():
+        raise ValueError("array calibration_weight has a weight that is not above 0")
 
 
 def _check_intervals(model: Model, intervals: Intervals) -> None:

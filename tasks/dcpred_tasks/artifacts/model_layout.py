@@ -74,6 +74,7 @@ CALIBRATION = {
     "calibration_value": ModelArray(ACC_DTYPE, ("knot",)),
     "calibration_prior": ModelArray(ACC_DTYPE, ("class",)),
     "calibration_share": ModelArray(ACC_DTYPE, ("share",)),
+    "calibration_weight": ModelArray(ACC_DTYPE, ("class",), since=9),  # only in models with class weights
 }
 INTERVALS = {
     "interval_spread": ModelArray(ACC_DTYPE, ("leaf",)),
@@ -221,7 +222,9 @@ def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, Mode
     own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
     for more in (QUANTILES, SCALE) if task == "regression" else ():
         own = own | more if any(name in declared for name in more) else own
-    return own if any(name in declared for name in own) else {}
+    if not any(name in declared for name in own):
+        return {}
+    return {name: array for name, array in own.items() if array.since == 1 or name in declared}
 
 
 def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
@@ -234,7 +237,10 @@ def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
         ("interval_", sureness.intervals),
         ("scale_", sureness.scale),
     )
-    return {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+    arrays = {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+    if not arrays.get("calibration_weight", np.empty(1)).size:
+        del arrays["calibration_weight"]
+    return arrays
 
 
 def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:

@@ -30,19 +30,23 @@ class Calibration:
     """From decision values f to probabilities p. With q = σ(g(f)) for two classes, and
     q_k = exp g(f_k) / Σ_j exp g(f_j) for several,
 
-        p = (1 − ε) q + ε π,   p_k ← min(p_k, p_label) for every other class, made to sum to 1 again
+        m = (1 − ε) q + ε π,   m_k ← min(m_k, m_label) for every other class,   p_k ∝ m_k / w_k,  Σ p_k = 1
 
-    The last step is seldom one: it is why the label of a row is always its likeliest class.
+    The second step seldom changes anything: with it the label of a row always has the largest m. Without
+    class weights m is p, and the label is the likeliest class. With them the label is the class with the
+    largest w_k p_k, and p has the rates of the data.
 
     knot, value  float64 (m,), g at some decision values, ascending; linear between, and constant beyond
-    prior        float64 (n_classes,), π: shares of the classes
+    prior        float64 (n_classes,), π: shares of the classes, weighted
     share        float64 (1,), ε
+    weight       float64 (n_classes,), w: weights of the classes in training; (0,) where all are 1
     """
 
     knot: FloatArray
     value: FloatArray
     prior: FloatArray
     share: FloatArray
+    weight: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def scores(self, decision: FloatArray) -> FloatArray:
         """g of decision values of any shape; NaN stays NaN."""
@@ -70,10 +74,17 @@ class Calibration:
         np.minimum(p, own[:, None] * (1.0 - TIE), out=p)
         p[rows, label] = own
         p /= p.sum(axis=1, keepdims=True)
-        return p
+        return self.at_own_rates(p)
+
+    def at_own_rates(self, m: FloatArray) -> FloatArray:
+        """p of m, (n, n_classes)."""
+        if not len(self.weight):
+            return m
+        p = m / self.weight
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     def free(self, scores: FloatArray) -> FloatArray:
-        """(1 − ε) q + ε π of scores (n, n_outputs): float64 (n, n_classes)."""
+        """m = (1 − ε) q + ε π of scores (n, n_outputs): float64 (n, n_classes)."""
         if scores.shape[1] == 1:
             scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
         q = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -87,20 +87,25 @@ class ProbabilityColumn(_NumbersColumn):
         low, high = calibration.scores(decision - slack), calibration.scores(decision + slack)
         if model.n_outputs == 1:
             least, most = (
-                _capped(calibration.free(g)[:, 1], d)
+                calibration.at_own_rates(_capped(calibration.free(g), d))[:, 1]
                 for g, d in ((low, decision - slack), (high, decision + slack))
             )
             return np.flatnonzero(~((stored >= least - ROUNDING) & (stored <= most + ROUNDING)))
-        # log q changes by twice what g does, at most; and where two classes tie, either may be the label.
-        off = right * np.expm1(np.minimum(2 * (high - low).max(axis=1), 50.0))[:, None] + ROUNDING
+        # log q changes by twice what g does, at most, and log p by twice that; and where two classes tie,
+        # either may be the label.
+        weight = calibration.weight if len(calibration.weight) else np.ones(1)
+        times = 4 if len(weight) > 1 else 2
+        off = right * np.expm1(np.minimum(times * (high - low).max(axis=1), 50.0))[:, None] + ROUNDING
         two = np.sort(decision, axis=1)[:, -2:]
-        off += np.where(two[:, 1] - two[:, 0] <= 2 * tolerance, calibration.share[0], 0.0)[:, None]
+        tie = calibration.share[0] * weight.max() / weight.min()
+        off += np.where(two[:, 1] - two[:, 0] <= 2 * tolerance, tie, 0.0)[:, None]
         return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
 
 
-def _capped(p: FloatArray, decision: FloatArray) -> FloatArray:
-    """The probability of the second of two classes, on the side of one half where its decision value is."""
-    return np.where(decision[:, 0] > 0, np.maximum(p, 0.5), np.minimum(p, 0.5))
+def _capped(m: FloatArray, decision: FloatArray) -> FloatArray:
+    """m of two classes, that of the second on the side of one half where its decision value is."""
+    second = np.where(decision[:, 0] > 0, np.maximum(m[:, 1], 0.5), np.minimum(m[:, 1], 0.5))
+    return np.stack([1.0 - second, second], axis=1)
 
 
 class _ByScale(_NumbersColumn):

@@ -37,6 +37,7 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
+from dcpred_tasks.training.prior import Prior
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -160,6 +161,7 @@ class StoredDivision:
     kernels: Kernels
     classes: NDArray[Any]
     class_factors: FloatArray
+    prior: Prior | None = None
 
 
 # What decides which files lie in a scratch directory, and what they hold.
@@ -207,6 +209,7 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
             "centres": division.tree.centres,
             "classes": division.classes,
             "class_factors": division.class_factors,
+            **(division.prior.arrays() if division.prior else {}),
             "kernels": np.frombuffer(kernels.encode(), np.uint8),
         },
     )
@@ -239,6 +242,7 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
         Kernels(Kernel(**local), Kernel(**head)),
         a["classes"],
         a["class_factors"],
+        Prior.among(a),
     )
 
 

@@ -205,7 +205,8 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tu
         recoded = Recoded(fold, lambda held: columns_of(job, division.scaling, rows, held))
     with one_thread():
         scaled = LeafRowsToFit(columns_of(job, division.scaling, rows), target, rows.weight, is_halo, recoded)
-        return fit_and_judge(scaled, outputs, division.kernels, settings, work.leaf, work.folds)
+        given = outputs, division.kernels, settings, work.leaf, work.folds, division.prior
+        return fit_and_judge(scaled, *given)
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:

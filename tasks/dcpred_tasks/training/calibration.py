@@ -19,13 +19,14 @@ of 2,000 rows of which a third is positive, rows with f just above 0 are positiv
 move f so that the class of f is the likeliest one; training subtracts them from the intercepts of leaves.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.training.labelled_rows import RARE_SHARE
 
 KNOT_LEVELS = np.array([0.005, 0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 0.995])
 SLOPE, SHARE = 2.0, 0.01  # what slopes and ε are drawn to, and begin with
@@ -35,36 +36,48 @@ PRESENT = -1e29  # Decision values of classes that a leaf has no row of are lowe
 STEPS = 200  # L-BFGS steps, at most
 NEAR_OFFSET = 30.0  # weight of the penalty on squared offsets of several classes
 MOST_SHARE = 0.45  # With less than a half, decision values decide which of two classes is likelier.
+BEYOND = 0.5  # how far knots lie beyond decision values where a class is rare, in ranges of these
+NO_FACTORS: FloatArray = np.empty(0)  # the weights of classes where all are 1
 LARGEST = 30.0  # Slopes and ε are within exp(±LARGEST) of 1.
 
 
-def plain_calibration(prior: FloatArray) -> Calibration:
+def plain_calibration(prior: FloatArray, factors: FloatArray = NO_FACTORS) -> Calibration:
     """What is taken for granted of models of very few rows: one slope."""
     knot = np.array(FEW_KNOTS)
-    return Calibration(knot, SLOPE * knot, prior, np.array([SHARE]))
+    return Calibration(knot, SLOPE * knot, prior, np.array([SHARE]), factors)
 
 
 def fit_calibration(
-    decision: FloatArray, target: IntArray, weight: FloatArray, n_classes: int, *, moves: bool = True
+    decision: FloatArray,
+    target: IntArray,
+    weight: FloatArray,
+    n_classes: int,
+    factors: FloatArray = NO_FACTORS,
+    *,
+    moves: bool = True,
 ) -> tuple[Calibration, FloatArray]:
     """The calibration by rows that were held out, plain where there are none, and offsets, float64
     (n_outputs,): it holds for decision values minus offsets, of which the class is the likeliest one.
 
     decision  float64 (n, n_outputs)
     target    int64 (n,), class numbers
-    weight    float64 (n,), > 0
+    weight    float64 (n,), > 0, without class weights
+    factors   float64 (n_classes,), class weights; or (0,)
     moves     whether offsets may be other than 0
     """
-    prior, none = class_shares(target, weight, n_classes), np.zeros(decision.shape[1])
+    weighted = weight * factors[target] if len(factors) else weight
+    prior, none = class_shares(target, weighted, n_classes), np.zeros(decision.shape[1])
     if not len(target):
-        return plain_calibration(prior), none
-    knot = _knots(decision, weight / weight.mean())
+        return plain_calibration(prior, factors), none
+    rare = class_shares(target, weight, n_classes).max() >= RARE_SHARE
+    knot = _knots(decision, weight / weight.mean(), rare)
     if len(knot) == 1:  # Decision values say nothing.
-        return _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
+        found, offset = _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
+        return replace(found, weight=factors), offset
     several = n_classes > 2 and moves
     if several:  # A part that is the same for all classes keeps their order.
         prior = np.full(n_classes, 1.0 / n_classes)
-    problem = _Problem(decision, target, weight / weight.mean(), prior, knot)
+    problem = _Problem(decision, target, weight / weight.mean(), prior, knot, factors)
     start = np.concatenate([[SLOPE * knot[0]], np.full(len(knot) - 1, np.log(SLOPE)), [_logit(SHARE)]])
     start = np.concatenate([start, none]) if several else start
     limits = [(None, None), *[(-LARGEST, LARGEST)] * (len(knot) - 1), (-LARGEST, _logit(MOST_SHARE))]
@@ -113,9 +126,7 @@ def _centred(calibration: Calibration, decision: FloatArray) -> tuple[Calibratio
     values = np.insert(value[stays], np.searchsorted(knot[stays], zero), middle)
     distinct = np.append(True, np.diff(moved) > 0)
     values = np.maximum.accumulate(values)
-    return Calibration(moved[distinct], values[distinct], calibration.prior, calibration.share), np.array(
-        [zero]
-    )
+    return replace(calibration, knot=moved[distinct], value=values[distinct]), np.array([zero])
 
 
 def class_shares(target: IntArray, weight: FloatArray, n_classes: int) -> FloatArray:
@@ -126,8 +137,10 @@ def class_shares(target: IntArray, weight: FloatArray, n_classes: int) -> FloatA
     return np.asarray(counts / counts.sum())
 
 
-def _knots(decision: FloatArray, weight: FloatArray) -> FloatArray:
-    """Quantiles of decision values; of several, those of the two largest of each row."""
+def _knots(decision: FloatArray, weight: FloatArray, rare: bool) -> FloatArray:
+    """Quantiles of decision values; of several, those of the two largest of each row. Rows of rare classes
+    have the outermost values, which are to keep their order: there are knots beyond them.
+    """
     values, weights = decision[:, 0], weight
     if decision.shape[1] > 1:
         values, weights = np.sort(decision, axis=1)[:, -2:].ravel(), np.repeat(weight, 2)
@@ -135,7 +148,12 @@ def _knots(decision: FloatArray, weight: FloatArray) -> FloatArray:
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     at = np.minimum(np.searchsorted(below, KNOT_LEVELS * below[-1]), len(order) - 1)
-    return np.unique(values[order][at])
+    knots = np.unique(values[order][at])
+    if rare and len(knots) > 1:
+        least, largest = values[order[[0, -1]]]
+        beyond = min(BEYOND * (largest - least), LARGEST)
+        knots = np.unique([least - beyond, *knots, largest + beyond])
+    return knots
 
 
 def _logit(share: float) -> float:
@@ -153,13 +171,14 @@ class _Problem:
     weight: FloatArray
     prior: FloatArray
     knot: FloatArray
+    factors: FloatArray
 
     def calibration(self, parameters: FloatArray) -> Calibration:
         value = self._values(parameters)
         if self.decision.shape[1] > 1:
             value = value - value[0]
         share = 1.0 / (1.0 + np.exp(-parameters[len(self.knot) : len(self.knot) + 1]))
-        return Calibration(self.knot, value, self.prior, share)
+        return Calibration(self.knot, value, self.prior, share, self.factors)
 
     def moved(self, parameters: FloatArray) -> FloatArray:
         """What is added to decision values, float64 (n_outputs,) or (0,)."""
@@ -192,7 +211,7 @@ class _Problem:
         share, rows = float(found.share[0]), np.arange(len(self.target))
         q = (found.free(g) - share * self.prior) / (1.0 - share)
         own_q, own_prior = q[rows, self.target], self.prior[self.target]
-        p = (1.0 - share) * own_q + share * own_prior
+        p = (1.0 - share) * own_q + share * own_prior  # m of Calibration, until class weights are divided out
         # ∂ log p / ∂ log q of the row's class, then ∂ log q / ∂ g.
         part = self.weight * (1.0 - share) * own_q / p
         if g.shape[1] == 1:
@@ -201,7 +220,15 @@ class _Problem:
             d_g = part[:, None] * q
             d_g[rows, self.target] -= part
         d_share = -float(self.weight @ ((own_prior - own_q) / p)) * share * (1.0 - share)
-        return -float(self.weight @ np.log(p)), d_g, d_share
+        loss = -float(self.weight @ np.log(p))
+        if not len(self.factors):
+            return loss, d_g, d_share
+        total = ((1.0 - share) * q + share * self.prior) @ (1.0 / self.factors)
+        by_m = (self.weight / total)[:, None] / self.factors  # the gradient of Σ w log total
+        by_g = (1.0 - share) * q * (by_m - (q * by_m).sum(axis=1, keepdims=True))
+        loss += float(self.weight @ (np.log(total) + np.log(self.factors)[self.target]))
+        d_share += float((by_m * (self.prior - q)).sum()) * share * (1.0 - share)
+        return loss, d_g + (by_g[:, 1:] if g.shape[1] == 1 else by_g), d_share
 
     def _penalised(
         self, loss: float, gradient: FloatArray, parameters: FloatArray

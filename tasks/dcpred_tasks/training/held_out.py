@@ -33,10 +33,13 @@ from dcpred_tasks.model.sureness import (
 )
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.calibration import PRESENT, fit_calibration
+from dcpred_tasks.training.calibration import NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
+from dcpred_tasks.training.labelled_rows import RARE_SHARE
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.nearness import own_place
+from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
@@ -106,32 +109,42 @@ class LeafRowsToFit:
         return self if self.recoded is None else replace(self, X=self.recoded.X(fold))
 
 
-def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings) -> IntArray:
+def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings, totals: FloatArray) -> IntArray:
     """How many quarters of its rows are held out of each leaf in turn, int64 (n_leaves,): none of most leaves
     of large data.
 
     leaf_rows  int64 (n_leaves,), rows that came to each
+    totals     float64 (n_classes,), weights of all training rows of each class; (0,) for a regression
     """
     folds = np.zeros(len(leaf_rows), np.int64)
     trained = np.minimum(leaf_rows, settings.max_leaf_rows)
     if not settings.calibrate or trained.sum() < FEWEST_ROWS:
         return folds
-    share = HELD_OUT_SHARE * trained.sum()
-    n_folds = int(np.clip(np.ceil(FEW_ROWS / share), 1, FOLDS))
+    # Of rare classes as many more, since their rows are what probabilities are learned from.
+    rare = 1.0 - totals.max(initial=0.0) / max(totals.sum(), 1e-300)
+    counts = min(rare / (1.0 - RARE_SHARE), 1.0) * HELD_OUT_SHARE
+    share = counts * trained.sum()
+    n_folds = int(np.clip(np.ceil(FEW_ROWS / max(share, 1.0)), 1, FOLDS))
     wanted = min(WANTED_ROWS, max(MOST_NUMBERS // n_outputs, 1))
     order = np.argsort(row_hash(np.arange(len(leaf_rows)), settings.seed + 4), kind="stable")
     before = np.cumsum(trained[order]) - trained[order]
-    folds[order[HELD_OUT_SHARE * n_folds * before < wanted]] = n_folds
+    folds[order[counts * n_folds * before < wanted]] = n_folds
     return folds
 
 
 def fit_and_judge(
-    rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, folds: int
+    rows: LeafRowsToFit,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    leaf: int,
+    folds: int,
+    prior: Prior | None = None,
 ) -> tuple[LeafModel, HeldOut]:
     """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
     held out of further fits, in so many folds.
     """
-    fitted = _fit(rows, n_outputs, kernels, settings, leaf)
+    fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
     own = rows.take(np.flatnonzero(~rows.halo))
@@ -155,13 +168,26 @@ def fit_and_judge(
     if rows.recoded is not None:
         fold[: len(own.X)] = rows.recoded.fold[: len(own.X)]
     judged = [
-        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf)
+        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf, prior)
         for number in range(folds)
     ]
     return fitted, joined([HeldOut.none(n_outputs), *judged])
 
 
-def _fit(rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int) -> LeafModel:
+def _fit(
+    rows: LeafRowsToFit,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    leaf: int,
+    prior: Prior | None,
+) -> LeafModel:
+    if prior is not None:
+        number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)
+        rows = replace(rows.take(number), target=target, weight=weight)
+        # An SVM of rows that count as both classes takes long, and landmarks only begin from it.
+        if not (settings.keep_support_vectors or settings.loss == DISTANCE):
+            settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
     return fit_leaf(rows.X, rows.target, rows.weight, n_outputs, kernels, settings, leaf, rows.halo)
 
 
@@ -172,12 +198,13 @@ def _judged(
     kernels: Kernels,
     settings: Settings,
     leaf: int,
+    prior: Prior | None,
 ) -> HeldOut:
     rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
     own = rest.take(np.flatnonzero(~rest.halo))
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
-    other = _alone(_fit(rest, n_outputs, kernels, settings, leaf), rest.X, kernels, settings)
+    other = _alone(_fit(rest, n_outputs, kernels, settings, leaf, prior), rest.X, kernels, settings)
     residual, scale = _residuals(other, own, settings)
     n = len(out.X)
     return HeldOut(
@@ -231,12 +258,20 @@ def joined(parts: Sequence[HeldOut]) -> HeldOut:
 
 
 def measured(
-    leaves: Sequence[LeafModel], leaf_rows: IntArray, held: HeldOut, n_classes: int, settings: Settings
+    leaves: Sequence[LeafModel],
+    leaf_rows: IntArray,
+    held: HeldOut,
+    n_classes: int,
+    settings: Settings,
+    totals: FloatArray,
+    factors: FloatArray,
 ) -> tuple[Sequence[LeafModel], Sureness | None]:
     """Leaves, and what a model knows of how sure it is, from them and the rows that were held out of some of
     them; None where settings ask for nothing. Intercepts are moved so that the label is the likeliest class.
 
     leaf_rows  int64 (n_leaves,), training rows of each leaf
+    totals     float64 (n_classes,), weights of all training rows of each class, without class weights
+    factors    float64 (n_classes,), class weights, by which the weights of rows were multiplied; or (0,)
     """
     if not settings.calibrate:
         return leaves, None
@@ -252,9 +287,25 @@ def measured(
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
         return leaves, Sureness(novelty, intervals=intervals, scale=scale)
     of_intercepts = not settings.other_machine  # Other machines add none.
-    given = held.decision, held.target.astype(np.int64), held.weight, n_classes
+    target, weight = held.target.astype(np.int64), held.weight
+    if (factors == factors[:1]).all():
+        factors = NO_FACTORS
+    weight = weight / factors[target] if len(factors) else weight
+    weight = at_rates(weight, target, totals)
+    given = held.decision, target, weight, n_classes, factors
     calibration, offset = fit_calibration(*given, moves=of_intercepts)
     return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
+
+
+def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:
+    """Weights of rows that were held out, by which rare classes have the share that they have of all rows: of
+    100 rows of a class that are held out where 120 would be, all probabilities are a sixth too small.
+    """
+    if totals.max() < RARE_SHARE * totals.sum():
+        return weight
+    held = np.bincount(target, weight, len(totals))
+    ratio = (totals / totals.sum()) / np.where(held > 0, held / max(held.sum(), 1e-300), 1.0)
+    return np.asarray(weight * ratio[target])
 
 
 def _moved(leaf: LeafModel, offset: FloatArray) -> LeafModel:

@@ -29,6 +29,7 @@ from dcpred_tasks.training.held_out import (
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.prior import fit_prior
 from dcpred_tasks.training.sampling import drawn, sampled_rows, thinned
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -84,12 +85,14 @@ def train_rows(
             sample = X[seen]
             scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)
             division = divide(scaling, sample, weight[seen], survey, settings)
+            of_sample = sample, target[seen], weight[seen]
+            prior = fit_prior(division, *of_sample, survey, settings, class_factors)
         costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
         halo = _halo_rows(rows, tree, settings.overlap)
         outputs, counts = n_outputs(len(classes)), np.array([len(part) for part in own])
-        folds = folds_of_leaves(counts, outputs, settings)
+        folds = folds_of_leaves(counts, outputs, settings, survey.class_weights)
 
         def fit(number: int) -> tuple[LeafModel, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
@@ -98,7 +101,9 @@ def train_rows(
             is_halo = np.arange(len(both)) >= len(first)
             of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], is_halo, recoded)
             with one_thread("openmp"):  # The limit is that of the thread which sets it.
-                return fit_and_judge(of_leaf, outputs, division.kernels, settings, number, int(folds[number]))
+                return fit_and_judge(
+                    of_leaf, outputs, division.kernels, settings, number, int(folds[number]), prior
+                )
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
@@ -109,7 +114,9 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
-        calibrated, sureness = measured(leaves, counts, joined(held), len(classes), settings)
+        calibrated, sureness = measured(
+            leaves, counts, joined(held), len(classes), settings, survey.class_weights, class_factors
+        )
     return assemble(
         calibrated,
         counts,

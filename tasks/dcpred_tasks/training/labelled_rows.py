@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 
+RARE_SHARE = 0.9  # share of the most frequent class from which the others are rare
 ROWS_AT_ONCE = 2**10  # rows whose bytes are compared at once
 
 

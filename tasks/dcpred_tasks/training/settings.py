@@ -117,7 +117,10 @@ class Settings:
     C: float = setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
     ridge: float = setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
     class_weight: str = setting(
-        "none", "Weight of the classes. balanced: all classes weigh the same.", choices=("none", "balanced")
+        "none",
+        "Weight of the classes. balanced: all classes weigh the same. The label is the class with the largest"
+        " weight × probability; probabilities stay those of the data's own rates.",
+        choices=("none", "balanced"),
     )
     keep_support_vectors: bool = setting(
         False, "Keep the local machines in the model. Early prediction needs them."
