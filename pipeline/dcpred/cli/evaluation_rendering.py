@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dcpred.cli.rendering import rows
+from dcpred.cli.rendering import beyond_training, drift_told, rows
 from dcpred.execution.verbosity import Verbosity, verbosity
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
@@ -26,7 +26,8 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
-    blocks = [rows(pairs + _cost(r)), *_classes(r), *_confusions(r), *_residuals(r)]
+    pairs += _cost(r) + ([("drift", moved)] if (moved := drift_told(r)) else []) + beyond_training(r)
+    blocks = [rows(pairs), *_classes(r), *_confusions(r), *_residuals(r)]
     return "\n\n".join(blocks)
 
 

@@ -34,6 +34,7 @@ from dcpred_tasks.artifacts.model_checks import (
 )
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
+    BINS,
     COMPACT,
     MACHINES,
     OF_ROWS,
@@ -50,6 +51,7 @@ from dcpred_tasks.artifacts.model_layout import (
 from dcpred_tasks.artifacts.model_schema import read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
@@ -120,7 +122,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | OF_ROWS, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | BINS | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
         wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
@@ -145,6 +147,7 @@ class Artifact:
             reference=_reference(a),
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
             sureness=sureness_of(a),
+            bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,
         )
         with checked(self.path):
             check_model(model)

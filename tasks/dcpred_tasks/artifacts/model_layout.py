@@ -84,9 +84,15 @@ SELF_TEST = {
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
+# Where training rows lie, which scored rows are compared with: optional, too.
+BINS = {
+    "bin_at": ModelArray(INDEX_DTYPE, ("binned_edge",), since=2),
+    "bin_edge": ModelArray(ACC_DTYPE, ("bin_edge",), offsets="bin_at", since=2),
+    "bin_rows": ModelArray(INDEX_DTYPE, ("bin",), since=2),
+}
 SURE = NOVELTY | CALIBRATION | INTERVALS
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
-ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
@@ -146,6 +152,8 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
         arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
+    if model.bins is not None:
+        arrays |= {name: getattr(model.bins, name.removeprefix("bin_")) for name in BINS}
     arrays |= sureness_arrays(model.sureness)
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
