@@ -328,8 +328,18 @@ def imported(r: dict[str, Any]) -> str:
             *_not_finite(r["not_finite"]),
             *(schema_lines(r["schema"]) if r["schema"] else []),
             *followed_lines(r),
+            *_repeated_ids(r["repeated_ids"]),
         ]
     )
+
+
+def _repeated_ids(found: dict[str, int]) -> list[tuple[str, str]]:
+    """Of the column of ids with the fewest repeats: several may be unique only together."""
+    if not found or not (least := min(found.values())):
+        return []
+    name = next(name for name, rows in found.items() if rows == least)
+    rows_have = counted(least, "row has", "rows have")
+    return [("duplicate ids", f"{rows_have} a value of {name!r} that an earlier row has; correct the source")]
 
 
 def _unlabelled(r: dict[str, Any]) -> str:

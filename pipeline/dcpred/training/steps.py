@@ -63,7 +63,7 @@ from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
 from dcpred_tasks.training.target_means import CrossFitted, fit_target_means
-from dcpred_tasks.training.training_rows import with_bins
+from dcpred_tasks.training.training_rows import remarks, with_bins
 from dcpred_tasks.training.tree_fitting import flatten
 
 
@@ -235,7 +235,16 @@ class Training:
         """What must be known of all rows, with codes encoded. A sample, and the means of the target that
         replace codes, are then in the scratch directory, or a search knew them.
         """
-        survey = self._surveyed(names) if self.known is None else self.known.survey
+        if self.known is None:
+            survey = self._surveyed(names)
+            seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
+            found = remarks(
+                seen.X, seen.target, seen.number, survey, self._stored_names(), schema, _labels(survey, names)
+            )
+            for remark in found:
+                self.say.say(remark)
+        else:
+            survey = self.known.survey
         if self.targets is not None:
             write_targets(self.job, self.targets)
         return survey

@@ -68,11 +68,7 @@ def _labels(edges: Sequence[float], schema: Schema | None, feature: int) -> list
         return [NEVER_SEEN, *inner, NEVER_SEEN, MISSING]
     words = [_value(edge, schema, feature) for edge in edges]
     inner = [
-        (
-            a
-            if edges[i + 1] - edges[i] <= ALIKE * max(abs(edges[0]), abs(edges[-1])) + 1e-20
-            else f"{a} to {b}"
-        )
+        (a if edges[i + 1] - edges[i] <= ALIKE * abs(edges[i]) + 1e-20 else f"{a} to {b}")
         for i, (a, b) in enumerate(pairwise(words))
     ]
     return [f"below {words[0]}", *inner, f"above {words[-1]}", MISSING]

@@ -5,7 +5,7 @@ rows share has a bin of its own, as has each value of a feature with few of them
 has a bin, and so have categories that training did not know, and missing ones. Bins reach from the least to
 the largest value of all training rows. Further bins hold what lies below, above, and NaN.
 
-Edges are moved outwards by 2⁻²⁰ of the largest value, so that it does not matter whether numbers went through
+Edges are moved outwards by 2⁻²⁰ of their value, so that it does not matter whether numbers went through
 single precision. Features of wide tables have fewer bins: all together about MOST_EDGES.
 """
 
@@ -96,14 +96,14 @@ def _edges(values: FloatArray, low: float, high: float, most: int) -> FloatArray
     values = values[~np.isnan(values)]
     if not len(values) or np.isnan(low):
         return np.empty(0)
-    tolerance = max(abs(low), abs(high)) * TOLERANCE + TINY
     alone = np.unique(values)
     inner = np.empty(0)
     if len(alone) > most:
         parts = np.quantile(values, np.arange(1, most) / most, method="lower")
         inner, n = np.unique(parts, return_counts=True)
         alone = inner[n > 1]
-    starts, ends = np.append(alone, low) - tolerance, np.append(alone, high) + tolerance
+    starts, ends = np.append(alone, low), np.append(alone, high)
+    starts, ends = starts - np.abs(starts) * TOLERANCE - TINY, ends + np.abs(ends) * TOLERANCE + TINY
     return np.unique(np.concatenate([starts, inner, ends]))
 
 
