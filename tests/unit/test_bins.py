@@ -18,10 +18,12 @@ from dcpred.refresh.limits import Limits
 from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
 from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.model.bins import Bins, fit_bins
-from dcpred_tasks.model.compact_model import Reference
+from dcpred_tasks.model.compact_model import Reference, score_rows
 from dcpred_tasks.schema.column import Codes, Date, Number
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import binned, drift
+from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.training_rows import remarks
 from support.models import random_model
@@ -118,6 +120,19 @@ def test_one_leaf_is_enough_to_find_what_changed() -> None:
         assert found["psi"] > 0.25
     few = new[:90] * [20, 1, 1]
     assert told(bins, few)["large"] is False  # too few to judge
+
+
+def test_missing_values_that_a_model_refuses_are_drift() -> None:
+    X = np.random.default_rng(0).normal(size=(900, 3))
+    model = random_model(1, d=3)
+    model = replace(model, bins=fit_bins(X, X.min(axis=0), X.max(axis=0), X[:, : model.n_outputs], {}))
+    new = X.astype(np.float32)
+    new[::2, 1] = np.nan
+    found, rows = Statistics(model), decide(model, new, score=score_rows)
+    found.observe(ScoredRows(new, rows.decision, rows.status, rows.leaf, {}), 0, 1)
+    by_column = [found.bin_rows[own] for own in model.bins.slots]
+    assert [int(own[-1]) for own in by_column[:3]] == [0, 450, 0]
+    assert [int(own.sum()) for own in by_column[:4]] == [900, 900, 900, 450]
 
 
 def test_rows_beyond_training_are_counted_and_a_few_are_chance() -> None:

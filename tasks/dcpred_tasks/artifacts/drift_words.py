@@ -12,7 +12,7 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.statistics import Statistics
 
-LISTED_BINS = 24  # of a feature, those with most rows
+LISTED_BINS = 24  # most bins of a feature: those with most rows
 NEVER_SEEN, MISSING, RARE = "never seen in training", "missing", "other categories"
 ALIKE = 2.0**-17  # width of a bin that holds one value, relative to it
 

@@ -111,10 +111,11 @@ def _code_edges(codes: NDArray[np.generic], size: int, most: int) -> FloatArray:
     """Those of codes: one bin for each, the rarest ones together with their neighbours where there are more
     than `most`. The last two codes, of categories that training did not know and of missing ones, stay apart.
     """
-    edges = np.arange(size + 1) - 0.5
+    edges = np.arange(size + 1, dtype=ACC_DTYPE) - 0.5
     if size <= most:
         return edges
-    known = codes[(codes >= 0) & (codes < size - 2)].astype(INDEX_DTYPE)
+    numbers = codes.astype(INDEX_DTYPE)
+    known = numbers[(numbers >= 0) & (numbers < size - 2)]
     counts = np.bincount(known, minlength=size - 2)
     own = np.argsort(-counts, kind="stable")[: most // 2]
-    return edges[np.unique([0, *own, *(own + 1), size - 2, size - 1, size])]
+    return np.asarray(edges[np.unique([0, *own, *(own + 1), size - 2, size - 1, size])])

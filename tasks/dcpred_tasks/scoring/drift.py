@@ -45,7 +45,7 @@ MOST_BINS = 20
 PSI_BY_CHANCE = 0.01
 LEAST_ROWS = 100
 TOP = 10
-LEVEL = 0.005  # of all tests together
+LEVEL = 0.005  # error level of all tests together
 LEVEL_BEYOND = 0.001
 MOST_BEYOND = 100  # features that are listed
 

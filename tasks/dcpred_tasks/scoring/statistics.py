@@ -98,11 +98,12 @@ class Statistics:
                 scored.values[name] if all_ok else scored.values[name][ok], values
             )
         sampled = np.arange(-first % stride, len(ok), stride)
-        sampled = sampled[ok[sampled]]
-        X = scored.X[sampled]
-        self.moments.add(moments_of(as_features(self.model.scaling, X)))
         if self.model.bins is not None:
-            self.bin_rows += self.model.bins.counts(X, decision[sampled])
+            # A row that the model refuses for a missing value tells of drift, too.
+            read = sampled[ok[sampled] | (scored.status[sampled] == Status.NON_FINITE_FEATURE)]
+            self.bin_rows += self.model.bins.counts(scored.X[read], decision[sampled[ok[sampled]]])
+        sampled = sampled[ok[sampled]]
+        self.moments.add(moments_of(as_features(self.model.scaling, scored.X[sampled])))
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:

@@ -75,7 +75,9 @@ def remarks(
         )
     weights = survey.class_weights
     if len(weights) and weights.sum() == survey.n_used and (weights < LEAST_OF_CLASS).any():
-        rare = [f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS)]
+        rare = [
+            f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
+        ]
         more = f" and {len(rare) - NAMED:,} more" if len(rare) > NAMED else ""
         said.append(
             f"classes with fewer than {LEAST_OF_CLASS} training rows: {', '.join(rare[:NAMED])}{more};"
