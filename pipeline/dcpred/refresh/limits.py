@@ -86,7 +86,7 @@ class Limits:
                 f"the stability index of {_named(top)} is {top['psi']:.2f} for {of} (max_drift"
                 f" {self.max_drift:g})"
             )
-        if self.max_shift is not None and features:
+        if self.max_shift is not None and features and features["top"]:
             for name, key in SHIFTS.items():
                 top = max(features["top"], key=partial(_size, key=key))
                 if (size := _size(top, key)) > self.max_shift:
