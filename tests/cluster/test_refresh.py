@@ -55,7 +55,8 @@ CHUNK_ROWS, N_ROWS = 50, 430  # blocks of two chunks, the last of one that is no
 
 
 def blobs(n: int, seed: int) -> Any:
-    return make_blobs(n, n_features=3, n_classes=3, seed=seed).X
+    """Rows like those that the model was trained on."""
+    return make_blobs(11_000, n_features=3, n_classes=3, seed=0).X[1_000 * seed :][:n]
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.training_rows import with_bins
 from support.data import make_blobs
 from support.models import random_model
 
@@ -53,7 +54,8 @@ ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
 @pytest.fixture(scope="module")
 def model() -> Model:
     survey = survey_rows(ROWS.X, ROWS.y, None, 0, "classification")
-    return train_rows(ROWS.X, ROWS.y, np.ones(300), np.empty(0), survey, SETTINGS, (0, 1, 2))
+    model = train_rows(ROWS.X, ROWS.y, np.ones(300), np.empty(0), survey, SETTINGS, (0, 1, 2))
+    return with_bins(model, ROWS.X, np.arange(300), survey, None, 0)
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +337,7 @@ ABSENT = (
     | model_layout.SCALE
     | model_layout.PRESENT
 )
+BINS = tuple(model_layout.BINS)
 SINCE_2 = tuple(name for name, array in model_artifact.ARRAYS.items() if array.since == 2)
 
 
@@ -356,7 +359,7 @@ def as_version_1(path: Path) -> None:
 
 def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     """Its landmarks have γ of the kernel, and its local machines that of the local kernel."""
-    assert SINCE_2 == ("gamma", "support_gamma")
+    assert ("gamma", "support_gamma", *BINS) == SINCE_2
     as_version_1(copied)
     stored = read_model(copied, support=True)
     assert model.support is not None
@@ -365,7 +368,7 @@ def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     assert stored.gamma.dtype == np.float32
     assert stored.support is not None
     assert stored.support.gamma.tolist() == [model.local_kernel.gamma] * model.n_leaves
-    check_equal(replace(stored, gamma=model.gamma, support=None), replace(model, support=None))
+    check_equal(replace(stored, gamma=model.gamma, support=None), replace(model, support=None, bins=None))
     for name in ("at", "vectors", "dual", "intercept"):
         check_equal(getattr(stored.support, name), getattr(model.support, name))
     for early in (False, True):  # trained by the way of the paper with one γ: the same scores
@@ -401,6 +404,7 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(
         if f.name
         not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference", "machines")
         and f.name not in ("sureness", "background", "parts")  # test_sure_artifact.py, test_contributions.py
+        and f.name != "bins"  # below
     ],
 )
 def test_the_hash_covers_everything(
@@ -422,6 +426,7 @@ def test_the_hash_covers_everything(
 def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
     assert model.support is not None
     assert model.reference is not None
+    assert model.bins is not None
     variants = [
         (model, {}),
         (model, {"C": 2}),
@@ -432,6 +437,9 @@ def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
         (replace(model, support=replace(model.support, dual=-model.support.dual)), {}),
         (replace(model, tree=replace(model.tree, centres=-model.tree.centres)), {}),
         (replace(model, scaling=replace(model.scaling, shift=-model.scaling.shift)), {}),
+        (replace(model, bins=None), {}),
+        (replace(model, bins=replace(model.bins, edge=model.bins.edge + 1)), {}),
+        (replace(model, bins=replace(model.bins, rows=model.bins.rows + 1)), {}),
         (replace(model, reference=None), {}),
         (replace(model, reference=replace(model.reference, mean=-model.reference.mean)), {}),
         (replace(model, reference=replace(model.reference, sd=2 * model.reference.sd)), {}),

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from dcpred.cli.rendering import rows
+from dcpred.cli.rendering import beyond_training, drift_told, rows
+from dcpred.execution.terminal import wrapped
 from dcpred.execution.verbosity import Verbosity, verbosity
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
+COLUMNS = 80
 NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
     *("accuracy", "early_accuracy", "balanced_accuracy", "f1_macro", "auc", "average_precision"),
@@ -26,7 +28,10 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
-    blocks = [rows(pairs + _cost(r)), *_classes(r), *_thresholds(r), *_confusions(r)]
+    moved = drift_told(r)
+    beside = [*([("drift", moved)] if moved else []), *beyond_training(r)]
+    compared = [wrapped(f"{name}: {text}", COLUMNS, indent=2) for name, text in beside]
+    blocks = [rows(pairs + _cost(r)), *compared, *_classes(r), *_thresholds(r), *_confusions(r)]
     blocks += [*_residuals(r), *_quarters(r)]
     return "\n\n".join(blocks)
 

@@ -49,7 +49,10 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 @click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest, by hand.")
 @bad_row_options("do not publish the run when exceeded")
 @click.option(
-    "--max-drift", metavar="PSI", type=float, help="The same of the stability index of leaves; 0.25 is large."
+    "--max-drift",
+    metavar="PSI",
+    type=float,
+    help="The same of the stability index of leaves, features and scores; 0.25 is large.",
 )
 @click.option(
     "--max-shift",

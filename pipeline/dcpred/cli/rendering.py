@@ -11,7 +11,8 @@ from dcpred.training.column_report import gaps_in_words, map_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
-NAMED = 5  # most rows, and most features, that are named where data are not finite
+NAMED = 5  # most rows, and most features, that are named
+SIDES = {"below": "low_in_words", "above": "high_in_words"}
 
 LIMITED = ", with a higher limit if it ended at --max-bad-rows or --max-bad-fraction"
 
@@ -121,7 +122,7 @@ def scored(r: dict[str, Any]) -> str:
     moved = drift_told(r["manifest"])
     if moved:
         pairs.append(("drift", moved))
-    return rows(pairs)
+    return rows(pairs + beyond_training(r["manifest"]))
 
 
 def scored_shard(r: dict[str, Any]) -> str:
@@ -149,7 +150,12 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
             f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large"
             f" above {large['psi']})"
         )
-    if features and features["n_large"]:
+    compared = [*(features["top"] if features else ()), *found.get("scores", ())]
+    if compared and "psi" in compared[0]:
+        far = [_differs(one) for one in compared if one["large"]]
+        n_more = len(far) - NAMED + features["n_large"] - sum(one["large"] for one in features["top"])
+        said += far[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
+    elif features and features["n_large"]:
         top = features["top"][0]
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
         name = repr(top["name"]) if "name" in top else top["feature"]  # Earlier versions told none.
@@ -158,6 +164,31 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
             most += f", or has a standard deviation {large['sd_ratio']:g} times as large or as small"
         said.append(f"{moved} {most}, most of all feature {name} ({_moved(top)})")
     return "; ".join(said)
+
+
+def _differs(one: dict[str, Any]) -> str:
+    """Where the rows of a feature or output lie now, and where those of training."""
+    name = repr(one["name"]) if "name" in one else f"feature {one['feature']}"
+    bins = sorted(one["bins"], key=lambda part: -abs(part["share"] - part["training_share"]))
+    now, before = (f"{100 * bins[0][key]:.3g} %" for key in ("share", "training_share"))
+    return f"{name} (stability index {one['psi']:.2f}; {bins[0]['bin']}: {now} of rows, in training {before})"
+
+
+def beyond_training(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Features of which more rows than by chance lie outside the range of training rows; found: a manifest,
+    or an evaluation.
+    """
+    said = []
+    for one in (found.get("drift") or {}).get("beyond", ()):
+        if one["by_chance"]:
+            continue
+        name = one.get("name", f"feature {one['feature']}")
+        sides = [(one[side], f"{side} {one[limit]}") for side, limit in SIDES.items() if one[side]]
+        where = " and ".join(f"{rows:,} {words}" for rows, words in sides)
+        said.append(f"{name}: {where}, of {one['rows']:,} rows that were counted")
+    n_more = len(said) - NAMED
+    said = said[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
+    return [("beyond training", "; ".join(said))] if said else []
 
 
 def _moved(top: dict[str, Any]) -> str:
@@ -297,8 +328,18 @@ def imported(r: dict[str, Any]) -> str:
             *_not_finite(r["not_finite"]),
             *(schema_lines(r["schema"]) if r["schema"] else []),
             *followed_lines(r),
+            *_repeated_ids(r["repeated_ids"]),
         ]
     )
+
+
+def _repeated_ids(found: dict[str, int]) -> list[tuple[str, str]]:
+    """Of the column of ids with the fewest repeats: several may be unique only together."""
+    if not found or not (least := min(found.values())):
+        return []
+    name = next(name for name, rows in found.items() if rows == least)
+    rows_have = counted(least, "row has", "rows have")
+    return [("duplicate ids", f"{rows_have} a value of {name!r} that an earlier row has; correct the source")]
 
 
 def _unlabelled(r: dict[str, Any]) -> str:

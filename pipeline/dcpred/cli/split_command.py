@@ -10,6 +10,8 @@ from dcpred.cli.rendering import rows
 from dcpred.datasets.splitting import split_data
 from dcpred.execution.progress import counted, reporter, shares_of
 
+SHARED = 0.02  # share of test rows that are equal to train rows from which on this is stated
+
 
 @click.command("split")
 @click.argument("data", shell_complete=files)
@@ -85,6 +87,9 @@ def _written(r: dict[str, Any]) -> str:
     ]
     if r["left_out"]:
         pairs.append(("left out", f"{', '.join(r['left_out'])}: of another number of rows than X"))
+    if r["shared_rows"] >= SHARED * r["n_test"]:
+        rows_are = counted(r["shared_rows"], "test row is", "test rows are")
+        pairs.append(("duplicate rows", f"{rows_are} equal to train rows; remove them, or split --by-group"))
     if r["already_split"]:
         pairs.append(("", "both were there; nothing was written"))
     return rows(pairs)

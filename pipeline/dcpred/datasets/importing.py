@@ -19,7 +19,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Imported:
     """What the columns were; None for a matrix."""
     ids: tuple[str, ...] = ()
     """Arrays that are kept beside X."""
+    repeated_ids: dict[str, int] = field(default_factory=dict)
+    """By such an array, about how many rows have a value that an earlier row has."""
     ignored: tuple[str, ...] = ()
     """Columns that the schema that was followed does not know."""
     unknown: dict[str, int] | None = None
@@ -184,9 +186,10 @@ def import_data(
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         told = {"dcpred_dataset": DATASET_VERSION, "source": name, **_told(table)}
         with new_data_set(place, told) as group:
-            not_finite = write_table(table, group, name, rows, progress)
+            not_finite, repeated = write_table(table, group, name, rows, progress)
             check_place(place)
-    return replace(_imported(table, dest, rows, not_finite), unknown=None if like is None else table.unknown)
+    done = _imported(table, dest, rows, not_finite)
+    return replace(done, repeated_ids=repeated, unknown=None if like is None else table.unknown)
 
 
 def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -> Imported:

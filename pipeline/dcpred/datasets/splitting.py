@@ -14,10 +14,12 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.datasets.repeats import Repeats
 from dcpred.datasets.split_rules import Drawn, Rule
 from dcpred.datasets.split_source import LISTED, SplitSource
 from dcpred.datasets.store_files import new_data_set
 from dcpred_tasks.artifacts.data_schema import schema_of_array
+from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
@@ -51,6 +53,8 @@ class Split:
     """Classes that are in both parts as in the whole; None where they were not told apart."""
     left_out: list[str] = field(default_factory=list)
     """Arrays that have another number of rows, and went nowhere."""
+    shared_rows: int = 0
+    """About how many rows to test on are equal to rows to train on; counted when both parts are written."""
     already_split: bool = False
     """Whether both parts were there, and nothing was written."""
 
@@ -121,8 +125,11 @@ def split_data(
     contents = {one: stored_chunks.fingerprint(array) for one, array in arrays.items()}
     told = asked | {"run": digest_json({**asked, **contents})}
     missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, told)]
+    shared = 0
     if missing:
-        _write(group, source, rule, dict(zip(PARTS, places, strict=True)), missing, told, n_test, progress)
+        shared = _write(
+            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, told, n_test, progress
+        )
     return Split(
         data=data,
         train=names[0],
@@ -134,6 +141,7 @@ def split_data(
         seed=drawn,
         n_classes=n_classes,
         left_out=sorted(set(every) - set(arrays)),
+        shared_rows=shared,
         already_split=not missing,
     )
 
@@ -218,8 +226,11 @@ def _write(
     told: Mapping[str, Any],
     n_test: int,
     progress: Callable[[int, int], None],
-) -> None:
-    """Write the parts that are missing, each of which appears when it is whole."""
+) -> int:
+    """Write the parts that are missing, each of which appears when it is whole. Returns about how many rows
+    of one are equal to rows of the other.
+    """
+    met = {part: Repeats() for part in PARTS}
     n_rows = source.X.shape[0]
     sizes = {"train": n_rows - n_test, "test": n_test}
     with ExitStack() as stack:
@@ -238,11 +249,15 @@ def _write(
             for part, its in writers.items():
                 kept = np.flatnonzero(is_test == (part == "test"))
                 for array, writer in its:
-                    writer.add(zarr_arrays.read_rows(array, start, stop)[kept])
+                    rows = zarr_arrays.read_rows(array, start, stop)[kept]
+                    writer.add(rows)
+                    if zarr_arrays.address_of(array) == zarr_arrays.address_of(source.X):
+                        met[part].add(hashes_of_rows(rows))
             progress(stop, n_rows)
         for its in writers.values():
             for _, writer in its:
                 writer.close()
+    return met["test"].rows_also_in(met["train"])
 
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.not_finite import NotFinite, NotFiniteSurvey
+from dcpred.datasets.repeats import Repeats, hashes_of_values
 from dcpred.datasets.table import Batch, Table
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array
@@ -28,8 +29,9 @@ def write_table(
     source: str,
     chunk_rows: int,
     progress: Callable[[int, int | None], None] | None,
-) -> NotFinite:
-    """Write all chunks of X, y and what is kept beside them; returns which rows were not finite.
+) -> tuple[NotFinite, dict[str, int]]:
+    """Write all chunks of X, y and what is kept beside them; returns which rows were not finite, and by
+    column of ids about how many rows have one that an earlier row has.
 
     source    what the table is called in messages
     progress  called with (rows written, rows in all)
@@ -43,6 +45,7 @@ def write_table(
     if table.target_dtype is not None:
         y = _new_array(group, "y", (n,), table.target_dtype, chunk_rows, "labels", table.labels)
     survey, done = NotFiniteSurvey(table.n_features, table.names), 0
+    repeats = {name: Repeats() for name in arrays}
     for rows, targets, ids in _chunks(table, chunk_rows):
         start, done = done, done + len(rows)
         if done > n:
@@ -52,6 +55,7 @@ def write_table(
             y[start:done] = targets
         for name, values in ids.items():
             arrays[name][start:done] = values
+            repeats[name].add(hashes_of_values(values))
         survey.add(start, rows, targets)
         if progress is not None:
             progress(done, n)
@@ -59,7 +63,7 @@ def write_table(
         raise DataError(
             f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it"
         )
-    return survey.found()
+    return survey.found(), {name: one.repeated() for name, one in repeats.items()}
 
 
 def _new_array(

@@ -62,6 +62,7 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 from dcpred_tasks.training.target_means import CodedFeatures, target_coded
+from dcpred_tasks.training.training_rows import remarks, with_bins
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
@@ -262,10 +263,13 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 scaling,
                 coded,
             )
+        number = np.arange(len(X), dtype=np.int64)
+        self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
             names = self.model_.scaling.names(self._feature_names())
-            for told in columns_in_words(self.model_.scaling, survey, names):
+            found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
+            for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
                 reporter(self.verbose).say(told)
         self._remember(settings)
 

@@ -17,6 +17,7 @@ from dcpred.execution.progress import COMPILING, SILENT, Reporter, counted, say_
 from dcpred.execution.workers import Pool, Workers, this_process
 from dcpred.plan import MIB, BlockPlan, plan_scoring
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
+from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.errors import DataError, IncompleteError, InterruptedRunError
@@ -24,6 +25,7 @@ from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.scorer import is_compiled
+from dcpred_tasks.scoring.statistics import Statistics, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.task_bodies.evaluate_block import (
@@ -62,9 +64,9 @@ def evaluate(
     Returns n_samples, n_bad (rows without a score, left out), n_unlabelled (rows without a target, left
     out), the fields of `Measures` (accuracy or rmse, r2 and so on), with `early` the same quality of the
     local models as early_accuracy (or early_rmse, early_r2), trained_share (about which share of the rows the
-    model was trained on; None where that is unknown), predicted_cost_ratio (None for baselines), and with
-    `cost` the fields of `Cost`, whose measurement takes two or three seconds. Raises RefusedErrors,
-    IncompleteError where workers died, InterruptedRunError.
+    model was trained on; None where that is unknown), predicted_cost_ratio (None for baselines), drift (as in
+    the manifest of a run), and with `cost` the fields of `Cost`, whose measurement takes two or three
+    seconds. Raises RefusedErrors, IncompleteError where workers died, InterruptedRunError.
 
     drop_unlabelled  whether rows without a target are left out, not refused
     """
@@ -89,6 +91,7 @@ def evaluate(
         early=early,
         drop_unlabelled=drop_unlabelled,
         trained=TrainedRows.of(artifact.provenance),
+        stride=sample_stride(plan.n_rows, plan.block_rows),
     )
     with pool() as workers:
         workers.check_memory(
@@ -98,8 +101,10 @@ def evaluate(
         if workers.where or workers.n_threads() > 1:
             say.say(f"evaluating {plan}{workers.where}")
         say_dashboard(say, workers)
-        found = evaluate_blocks(job, nothing_evaluated(job, model), plan, workers, say)
+        sampled = Statistics(model)
+        found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers, say)
     result = _described(path, artifact.hash, x, model, found)
+    result["drift"] = describe_drift(artifact, model, sampled)
     if job.trained is not None:
         trained = replace(job.trained)
         trained.n_compared, trained.n_met = found.n_compared, found.n_met
@@ -115,20 +120,31 @@ def evaluate(
 
 
 def evaluate_blocks(
-    job: EvaluationJob, found: Evaluated, plan: BlockPlan, workers: Workers, say: Reporter
+    job: EvaluationJob,
+    found: Evaluated,
+    sampled: Statistics,
+    plan: BlockPlan,
+    workers: Workers,
+    say: Reporter,
 ) -> Evaluated:
-    """What all blocks find, merged into `found` as they end."""
+    """What all blocks find, merged into `found` as they end, and into `sampled` in their order."""
     if not all(workers.on_each(is_compiled)):
         with say.step(COMPILING, None, ""):
             for _ in workers.on_each(ready_to_evaluate, job):
                 pass
     spans = [(start, stop) for _, start, stop in plan.spans()]
+    waiting: dict[int, dict[str, Any]] = {}
+    n_added = 0
     with say.step("evaluating", plan.n_rows, "rows") as advance:
         try:
             for number, result in workers.each(evaluate_block, [(job, *span) for span in spans]):
                 if isinstance(result, Failure):
                     raise _failed(result, *spans[number])
                 found.merge(result)
+                waiting[number] = result.packed
+                while n_added in waiting:
+                    sampled.add_packed(waiting.pop(n_added))
+                    n_added += 1
                 advance(result.n_rows)
         except InterruptedRunError:
             raise InterruptedRunError(

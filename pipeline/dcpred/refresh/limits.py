@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any
 
 from dcpred.execution.progress import counted
@@ -22,7 +24,9 @@ class Limits:
     """Of a run that is to become the latest. None: no limit.
 
     bad_rows      rows without a score. Without a limit no row may be given up
-    max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
+    max_drift     stability index, in nats, of the leaves that rows fall into, and of each feature and output
+                  whose distribution differs from that of training by a test; 0.25 is large. Models of
+                  earlier versions have that of leaves alone
     max_shift     largest |standardised difference of means| of a feature or of its share of gaps; 0.8 is
                   large. The ratio of standard deviations counts, too: a factor of 3 as 0.8, one of 9 as 1.6
 
@@ -71,17 +75,36 @@ class Limits:
                 f"the stability index of leaves is {leaves['psi']:.2f} for {of} (max_drift"
                 f" {self.max_drift:g})"
             )
+        compared = [*(features["top"] if features else ()), *drift.get("scores", ())]
+        far = [one for one in compared if one.get("differs")]  # Earlier versions wrote none.
+        if (
+            self.max_drift is not None
+            and far
+            and (top := max(far, key=partial(_size, key="psi")))["psi"] > self.max_drift
+        ):
+            found.append(
+                f"the stability index of {_named(top)} is {top['psi']:.2f} for {of} (max_drift"
+                f" {self.max_drift:g})"
+            )
         if self.max_shift is not None and features and features["top"]:
-            top = features["top"][0]
             for name, key in SHIFTS.items():
-                shift = top.get(key, 0.0)  # Earlier versions wrote fewer.
-                if shift is None or abs(shift) > self.max_shift:
-                    far = "is infinite" if shift is None else f"is {shift:+.2f}"
+                top = max(features["top"], key=partial(_size, key=key))
+                if (size := _size(top, key)) > self.max_shift:
+                    how = "infinite" if size == inf else f"{top[key]:+.2f}"
                     found.append(
-                        f"the {name} of feature {top['feature']} {far} for {of} (max_shift"
-                        f" {self.max_shift:g})"
+                        f"the {name} of {_named(top)} is {how} for {of} (max_shift {self.max_shift:g})"
                     )
         return found
+
+
+def _size(one: dict[str, Any], key: str) -> float:
+    """Of a shift or index of a feature: null stands for infinity, and earlier versions wrote fewer."""
+    value = one.get(key, 0.0)
+    return inf if value is None else abs(float(value))
+
+
+def _named(one: dict[str, Any]) -> str:
+    return repr(one["name"]) if "name" in one else f"feature {one['feature']}"
 
 
 def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -220,7 +220,11 @@ def _digest(parts: dict[str, str]) -> str:
 
 def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
     """The drift that is large, and then that of the largest stability index."""
-    return max(drifts, key=lambda one: (bool(one["large"]), float((one["leaves"] or {"psi": 0.0})["psi"])))
+    of_leaves = [
+        float((one["leaves"] or {"psi": 0.0})["psi"]) for one in drifts
+    ]  # Earlier versions wrote no other.
+    indices = [float(one.get("psi", psi)) for one, psi in zip(drifts, of_leaves, strict=True)]
+    return max(zip(drifts, indices, strict=True), key=lambda pair: (bool(pair[0]["large"]), pair[1]))[0]
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:

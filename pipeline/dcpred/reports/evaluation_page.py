@@ -11,6 +11,7 @@ from dcpred.pages.svg import FIRST, INK
 from dcpred.pages.text import counted, number, percent
 from dcpred.reports.class_parts import class_sections
 from dcpred.reports.names import last_name
+from dcpred.reports.run_parts import compared
 from dcpred_tasks.evaluation.measures import difference
 
 LISTED_LEAVES = 10
@@ -92,6 +93,11 @@ def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
     found = class_sections(r) if "accuracy" in r else [_residuals(r), _quarters(r)]
+    drift = r.get("drift") or {}
+    if drift.get("features") and "scores" in drift:  # Earlier versions compared nothing.
+        large = "far" if drift["large"] else "not far"
+        text = f"How far the rows are from those of training: {large}, as a whole."
+        found.append(Section("Drift", text, parts=compared(drift)))
     return [*found, _leaves(r)]
 
 

@@ -157,7 +157,8 @@ def drift(
             parts.append(_stability(groups, model))
     features = (told or {}).get("features")
     if features and features["top"]:
-        parts.append(_moved(features, names))
+        by_bins = "psi" in features["top"][0]
+        parts += compared(told or {}) if by_bins else [_moved(features, names)]
     if not parts:
         return Section("Drift")
     large = bool((told or {}).get("large"))
@@ -166,6 +167,45 @@ def drift(
     if leaves:
         text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
     return Section("Drift", text, parts=parts)
+
+
+def compared(told: dict[str, Any]) -> list[Picture | Table]:
+    """Features and outputs beside training rows, by their bins; then what lies beyond all training rows."""
+    lines = [_compared(one) for one in (*told["features"]["top"], *told.get("scores", ()))]
+    text = (
+        "The stability index compares shares of rows by bins of each feature. A feature differs where a"
+        f" two-sample test finds it, and it has drifted where the index is above {LARGE_PSI}, too. The last"
+        " columns are of the bin whose share of rows differs most."
+    )
+    heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
+    parts: list[Picture | Table] = [Table(heads, lines, "Drift by feature", text, texts=3)]
+    if beyond := told.get("beyond"):
+        rows = [
+            [
+                plain(one.get("name", one["feature"])),
+                plain(f"{one['low_in_words']} to {one['high_in_words']}"),
+                f"{one['below']:,}",
+                f"{one['above']:,}",
+                f"{one['rows']:,}",
+            ]
+            for one in beyond
+        ]
+        heads = ["feature", "training rows", "rows below", "rows above", "of rows counted"]
+        parts.append(Table(heads, rows, "Beyond the range of training", texts=2))
+    return parts
+
+
+def _compared(one: dict[str, Any]) -> list[str]:
+    most = max(one["bins"], key=lambda part: abs(part["share"] - part["training_share"]))
+    return [
+        plain(one.get("name", one.get("feature"))),
+        plain(most["bin"]),
+        "large" if one["large"] else "small" if one["differs"] else "none",
+        number(one["psi"], 3),
+        number(one["p_value"], 2),
+        percent(most["share"]),
+        percent(most["training_share"]),
+    ]
 
 
 def _judged(found: Gathered, n_leaves: int) -> list[Group]:

@@ -165,6 +165,7 @@ def drift_facts(drift: Mapping[str, Any]) -> dict[str, Any]:
     leaves, features = drift.get("leaves"), drift.get("features")
     return {
         "large": drift.get("large"),
+        "stability_index": drift.get("psi"),
         "leaf_stability_index": leaves["psi"] if leaves else None,
         "features": features["n_large"] if features else None,
     }

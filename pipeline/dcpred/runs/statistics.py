@@ -1,16 +1,16 @@
 """What a manifest says of a run beside rows and blocks: what went in, who computed, what came out, drift."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
+from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
-from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.output_column import OutputColumn
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
 from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
@@ -33,7 +33,6 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
         cpu = str(record.statistics.get("cpu", "unknown"))
         cpus[cpu] = cpus.get(cpu, 0) + 1
     scored = raw_moments(model.scaling, gathered.moments)
-    trained = None if model.reference is None else model.reference.first(model.n_features)
     return {
         "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
@@ -47,19 +46,8 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
-        "drift": _named(
-            drift(trained, scored, model.leaf_rows, gathered.leaf_rows),
-            model.scaling.labels(artifact.feature_names),
-        ),
+        "drift": describe_drift(artifact, model, gathered),
     }
-
-
-def _named(found: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """Drift with the names of the features that moved most."""
-    if names is not None and found["features"]:
-        for one in found["features"]["top"]:
-            one["name"] = names[one["feature"]]
-    return found
 
 
 def describe_input(x: str) -> dict[str, Any]:

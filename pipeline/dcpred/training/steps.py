@@ -64,6 +64,7 @@ from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
 from dcpred_tasks.training.target_means import CrossFitted, fit_target_means
+from dcpred_tasks.training.training_rows import remarks, with_bins
 from dcpred_tasks.training.tree_fitting import flatten
 
 
@@ -178,6 +179,8 @@ class Training:
             division.reference,
             sureness,
         )
+        schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
+        model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
             model=str(path),
@@ -198,11 +201,9 @@ class Training:
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by
-        seen = self.stored_sample(survey).X
-        provenance[TRAINED_ROWS] = sketch(seen, min(len(seen) / survey.n_used, 1.0))
+        provenance[TRAINED_ROWS] = sketch(seen.X, min(len(seen.X) / survey.n_used, 1.0))
         if (features := self._stored_names()) is not None:
             provenance["feature_names"] = features
-        schema = schema_of_array(self.job.x)
         report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
         return report
 
@@ -236,7 +237,16 @@ class Training:
         """What must be known of all rows, with codes encoded. A sample, and the means of the target that
         replace codes, are then in the scratch directory, or a search knew them.
         """
-        survey = self._surveyed(names) if self.known is None else self.known.survey
+        if self.known is None:
+            survey = self._surveyed(names)
+            seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
+            found = remarks(
+                seen.X, seen.target, seen.number, survey, self._stored_names(), schema, _labels(survey, names)
+            )
+            for remark in found:
+                self.say.say(remark)
+        else:
+            survey = self.known.survey
         if self.targets is not None:
             write_targets(self.job, self.targets)
         return survey

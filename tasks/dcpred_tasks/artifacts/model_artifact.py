@@ -35,6 +35,7 @@ from dcpred_tasks.artifacts.model_checks import (
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     BACKGROUND,
+    BINS,
     COMPACT,
     MACHINES,
     OF_ROWS,
@@ -52,6 +53,7 @@ from dcpred_tasks.artifacts.model_layout import (
 from dcpred_tasks.artifacts.model_schema import parts_of_table, read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
@@ -123,7 +125,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | OF_ROWS, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | BINS | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
         wanted |= {
@@ -156,6 +158,7 @@ class Artifact:
             sureness=sureness_of(a),
             background=background_of(a),
             parts=self._parts(scaling.n_features),
+            bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,
         )
         with checked(self.path):
             check_model(model)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.model.basis import BOUNDS
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import known
@@ -106,6 +107,8 @@ def check_model(model: Model) -> None:
     if model.background is not None:
         _check_offsets("background_at", model.background.at, n_leaves)
         _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
+    if model.bins is not None:
+        _check_bins(model, model.bins)
     if model.sureness is not None:
         _check_novelty(model, model.sureness.novelty)
         if model.sureness.calibration is not None:
@@ -114,6 +117,16 @@ def check_model(model: Model) -> None:
             _check_intervals(model, model.sureness.intervals)
         if model.sureness.scale is not None:
             _check_scale(model, model.sureness.scale)
+
+
+def _check_bins(model: Model, bins: Bins) -> None:
+    n = model.n_features + model.n_outputs
+    if len(bins.at) != n + 1 or bins.at[0] != 0 or (np.diff(bins.at) < 0).any():
+        raise ValueError(f"array bin_at is not ascending from 0, with edges of {n} features and outputs")
+    if len(bins.rows) != len(bins.edge) + 2 * n or ((bins.rows < 0) | (bins.rows > MOST_ROWS)).any():
+        raise ValueError("array bin_rows holds no numbers of rows, one for each bin")
+    if not np.isfinite(bins.edge).all() or any((np.diff(one[:-1]) <= 0).any() for one in bins.edges):
+        raise ValueError("array bin_edge does not ascend")
 
 
 def _check_novelty(model: Model, novelty: Novelty) -> None:

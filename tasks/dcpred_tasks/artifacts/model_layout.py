@@ -88,6 +88,12 @@ SELF_TEST = {
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
+# Where training rows lie, which scored rows are compared with: optional, too.
+BINS = {
+    "bin_at": ModelArray(INDEX_DTYPE, ("binned_edge",), since=2),
+    "bin_edge": ModelArray(ACC_DTYPE, ("bin_edge",), offsets="bin_at", since=2),
+    "bin_rows": ModelArray(INDEX_DTYPE, ("bin",), since=2),
+}
 # Of intervals, but not in models of earlier versions, or where widths are those of leaves. A reader that does
 # not know the scale would give other widths.
 QUANTILES = {
@@ -95,9 +101,9 @@ QUANTILES = {
     "interval_signed": ModelArray(ACC_DTYPE, ("quantile_share",)),
 }
 SCALE = model_arrays(Scale, "scale_")
-SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE
+SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
-ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | BACKGROUND | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
@@ -157,6 +163,8 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
         arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
+    if model.bins is not None:
+        arrays |= {name: getattr(model.bins, name.removeprefix("bin_")) for name in BINS}
     arrays |= sureness_arrays(model.sureness)
     if model.background is not None:
         arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}

@@ -34,6 +34,7 @@ from dcpred_tasks.dtypes import (
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import check_is_matrix
 from dcpred_tasks.model.basis import LeafBasis
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
 from dcpred_tasks.model.machine import Machine, machine_of, needs_double
@@ -133,6 +134,7 @@ class Model(LeafArrays):
     sureness: Sureness | None = None
     background: Background | None = None
     parts: Parts | None = None
+    bins: Bins | None = None
 
     @property
     def n_features(self) -> int:

@@ -14,19 +14,27 @@ psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of t
            numbers, mostly neighbours in the tree, are put together into at most 20 bins of about equal
            training rows, fewer for few rows: without any drift psi is about (bins − 1) (1/n + 1/N) (Yurdakul,
            Statistical Properties of Population Stability Index, 2018), and that is kept at 0.01. Half a row
-           is added to each bin, so that none is empty.
+           is added to each bin, so that none is empty. The same of the bins of a feature or of an output of
+           the model (model/bins.py), as they are
+p          the level of a two-sample Kolmogorov–Smirnov test on those bins, which makes it conservative. A
+           feature or output has drifted where psi is large and p is below 0.005 by the number of features
+           and outputs (Bonferroni). Models of earlier versions have no bins: there large shifts count
+beyond     rows below and above all training rows, by feature. With N training rows, k of n rows lie above
+           all of them by chance with a probability of about (n / (n + N))^k
 
 m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the standard deviation. Fewer than 100 rows are
 not judged.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Reference
 
 LARGE_SHIFT = 0.8
@@ -37,6 +45,9 @@ MOST_BINS = 20
 PSI_BY_CHANCE = 0.01
 LEAST_ROWS = 100
 TOP = 10
+LEVEL = 0.005  # error level of all tests together
+LEVEL_BEYOND = 0.001
+MOST_BEYOND = 100  # features that are listed
 
 
 @dataclass(frozen=True)
@@ -120,11 +131,60 @@ def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
     return Occupancy(psi, (n_bins - 1) / pairs, n_bins)
 
 
-def drift(
-    training: Reference | None, scored: Reference, trained_rows: IntArray, scored_rows: IntArray
-) -> dict[str, Any]:
-    """What the manifest says. `training` is None for a model of an older format, `*_rows` are by leaf.
+@dataclass(frozen=True)
+class Binned:
+    """How scored rows lie in the bins of one feature or output, beside training rows."""
 
+    edges: FloatArray
+    """Finite ones."""
+    training: IntArray
+    scored: IntArray
+    """Rows by bin: below, between edges, above, missing."""
+
+    @cached_property
+    def psi(self) -> float:
+        p, q = self.shares
+        return float(((p - q) * np.log(p / q)).sum())
+
+    @property
+    def shares(self) -> tuple[FloatArray, FloatArray]:
+        """Of scored rows and of training rows, with half a row more in each bin that has any."""
+        used = (self.training > 0) | (self.scored > 0)
+        p, q = (np.where(used, rows + 0.5, 1e-300) for rows in (self.scored, self.training))
+        return p / p.sum(), q / q.sum()
+
+    @cached_property
+    def p_value(self) -> float:
+        """Of the two-sample Kolmogorov–Smirnov test (Stephens 1970)."""
+        n, total = int(self.scored.sum()), int(self.training.sum())
+        if not n or not total:
+            return 1.0
+        largest = np.abs(np.cumsum(self.scored / n) - np.cumsum(self.training / total)).max()
+        root = np.sqrt(n * total / (n + total))
+        size, j = (root + 0.12 + 0.11 / root) * largest, np.arange(1, 101)
+        if size < 0.3:  # Here the sum does not converge, and the level is 1.
+            return 1.0
+        return float(np.clip(2 * ((-1.0) ** (j - 1) * np.exp(-2 * (j * size) ** 2)).sum(), 0, 1))
+
+
+def binned(bins: Bins, scored: IntArray) -> list[Binned]:
+    """By feature, then by output."""
+    each = zip(bins.edges, bins.slots, strict=True)
+    return [Binned(edges[:-1], bins.rows[own], scored[own]) for edges, own in each]
+
+
+def drift(
+    training: Reference | None,
+    scored: Reference,
+    trained_rows: IntArray,
+    scored_rows: IntArray,
+    bins: Bins | None = None,
+    bin_rows: IntArray | None = None,
+) -> dict[str, Any]:
+    """What the manifest says. `training` and `bins` are None for models of older formats, `*_rows` are by
+    leaf, `bin_rows` scored rows by bin.
+
+    `psi` is the largest stability index of leaves, and of features and outputs whose test finds a difference.
     `shift` is null where a constant took another value, and `gap_shift` where all rows or none have a gap,
     and in training it was the other way; `sd_ratio` is null where training rows were all alike, and
     `spread_shift` where rows are all alike now or were in training, and not both.
@@ -132,38 +192,80 @@ def drift(
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:
         return {"sampled_rows": n, "large": False, "leaves": None, "features": None}
-    found = leaf_occupancy(trained_rows, scored_rows)
-    share, before = scored_rows / n, trained_rows / trained_rows.sum()
-    top = np.argsort(before - share, kind="stable")[:TOP]
-    judged = n >= LEAST_ROWS
-    many = judged and found.psi > LARGE_PSI
+    leaves = _leaves(trained_rows, scored_rows)
     said: dict[str, Any] = {
         "sampled_rows": n,
-        "large": many,
-        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO},
-        "leaves": {
-            "psi": found.psi,
-            "psi_by_chance": found.by_chance,
-            "n_bins": found.n_bins,
-            "large": many,
-            "gained": [
-                {"leaf": int(leaf), "share": float(share[leaf]), "training_share": float(before[leaf])}
-                for leaf in top
-                if share[leaf] > before[leaf]
-            ],
-        },
+        "large": leaves["large"],
+        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO, "level": LEVEL},
+        "psi": leaves["psi"],
+        "leaves": leaves,
         "features": None,
     }
-    if training is not None:
-        training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
-        spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
-        shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
-        most = np.max(np.abs(shifts), axis=0)
-        far = int((most >= LARGE_SHIFT).sum()) if judged else 0
-        top = np.argsort(-most, kind="stable")[:TOP]
-        said["features"] = {"n_large": far, "top": [_feature(int(j), shifts, training, scored) for j in top]}
-        said["large"] = many or far > 0
+    if training is None:
+        return said
+    training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
+    spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
+    shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
+    most = np.max(np.abs(shifts), axis=0)
+    by_shift = np.argsort(-most, kind="stable")[:TOP].tolist()
+    if bins is None or bin_rows is None or not bin_rows.any():
+        far = int((most >= LARGE_SHIFT).sum()) if n >= LEAST_ROWS else 0
+        top = [_feature(j, shifts, training, scored) for j in by_shift]
+        return said | {"large": said["large"] or far > 0, "features": {"n_large": far, "top": top}}
+    each = binned(bins, bin_rows)
+    told = [_compared(one, LEVEL / len(each)) for one in each]
+    own = told[: len(most)]
+    order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))[:TOP]
+    order += [j for j in by_shift[:1] if j not in order]  # `max_shift` looks at it.
+    top = [_feature(j, shifts, training, scored) | own[j] | _shares(each[j]) for j in order]
+    said["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
+    said["scores"] = [a | _shares(b) for a, b in zip(told[len(own) :], each[len(own) :], strict=True)]
+    said["large"] = said["large"] or any(one["large"] for one in told)
+    said["psi"] = max([leaves["psi"], *(one["psi"] for one in told if one["differs"])])
+    said["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
     return said
+
+
+def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
+    found = leaf_occupancy(trained, scored)
+    share, before = scored / scored.sum(), trained / trained.sum()
+    gained = [leaf for leaf in np.argsort(before - share, kind="stable")[:TOP] if share[leaf] > before[leaf]]
+    return {
+        "psi": found.psi,
+        "psi_by_chance": found.by_chance,
+        "n_bins": found.n_bins,
+        "large": bool(scored.sum() >= LEAST_ROWS and found.psi > LARGE_PSI),
+        "gained": [
+            {"leaf": int(leaf), "share": float(share[leaf]), "training_share": float(before[leaf])}
+            for leaf in gained
+        ],
+    }
+
+
+def _compared(one: Binned, level: float) -> dict[str, Any]:
+    n = int(one.scored.sum())
+    differs = n >= LEAST_ROWS and one.p_value < level
+    said: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
+    said |= {"training_rows": int(one.training.sum()), "differs": differs}
+    return said | {"large": differs and one.psi > LARGE_PSI}
+
+
+def _shares(one: Binned) -> dict[str, Any]:
+    both = [(rows / max(rows.sum(), 1)).tolist() for rows in (one.scored, one.training)]
+    return {"edges": one.edges.tolist(), "shares": both[0], "training_shares": both[1]}
+
+
+def _beyond(each: list[Binned], n_training: int) -> list[dict[str, Any]]:
+    """The features with rows below or above all training rows, those with most rows first."""
+    found = []
+    for j, one in enumerate(each):
+        n, below, above = (int(rows) for rows in (one.scored.sum(), one.scored[0], one.scored[-2]))
+        if below + above and len(one.edges):
+            chance = (n / (n + n_training)) ** max(below, above) >= LEVEL_BEYOND / len(each)
+            limits = {"low": float(one.edges[0]), "high": float(one.edges[-1])}
+            rows = {"rows": n, "below": below, "above": above}
+            found.append({"feature": j, **rows, **limits, "by_chance": bool(chance)})
+    return sorted(found, key=lambda one: -one["below"] - one["above"])[:MOST_BEYOND]
 
 
 def _without_rounding(found: Reference, most: FloatArray | float = 0.0) -> Reference:

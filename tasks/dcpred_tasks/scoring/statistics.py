@@ -2,8 +2,9 @@
 what they say beside those of the training rows.
 
 Every row      decision values in a histogram of fixed bins for each output; labels by class
-Every k-th     mean and sd of each scaled feature, and gaps where the model knows them; rows by leaf. Of all
-               rows they would cost more than scoring does.
+Every k-th     rows by bin of each raw feature and of each output (model/bins.py); mean and sd of each scaled
+               feature, and gaps where the model knows them; rows by leaf. Of all rows they would cost more
+               than scoring does.
 
 Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are
 lost, and a feature of factor 0 says nothing, for it changes no score. They are told raw.
@@ -35,7 +36,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.output_column import Values
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
 
-HISTOGRAM = "decision"  # its name in commit records and manifests
+HISTOGRAM, BINNED = "decision", "bins"  # their names in commit records; of the first in manifests, too
 SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many
 STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
 BLOCK_SAMPLE_ROWS = 2**11  # most rows that are sampled of a block
@@ -81,6 +82,7 @@ class Statistics:
         self.tallies = {name: np.zeros(len(values), INDEX_DTYPE) for name, values in self.values.items()}
         self.moments = Moments(model.n_features)
         self.leaf_rows = np.zeros(model.n_leaves, INDEX_DTYPE)
+        self.bin_rows = np.zeros(0 if model.bins is None else len(model.bins.rows), INDEX_DTYPE)
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
     def observe(self, scored: ScoredRows, first: int, stride: int) -> None:
@@ -96,6 +98,10 @@ class Statistics:
                 scored.values[name] if all_ok else scored.values[name][ok], values
             )
         sampled = np.arange(-first % stride, len(ok), stride)
+        if self.model.bins is not None:
+            # A row that the model refuses for a missing value tells of drift, too.
+            read = sampled[ok[sampled] | (scored.status[sampled] == Status.NON_FINITE_FEATURE)]
+            self.bin_rows += self.model.bins.counts(scored.X[read], decision[sampled[ok[sampled]]])
         sampled = sampled[ok[sampled]]
         self.moments.add(moments_of(as_features(self.model.scaling, scored.X[sampled])))
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
@@ -112,6 +118,7 @@ class Statistics:
             "moments": base64.b64encode(moments.tobytes()).decode(),
             **({"gaps": pack(gaps)} if self.model.scaling.knows_gaps else {}),
             "leaf_rows": pack(self.leaf_rows.astype("<u4")),
+            **({} if self.model.bins is None else {BINNED: pack(self.bin_rows.astype("<u4"))}),
             HISTOGRAM: pack(self.histogram.astype("<u4")),
             **{c.tally: self.tallies.get(c.name, _NONE).tolist() for c in OUTPUT_COLUMNS if c.tally},
         }
@@ -123,6 +130,8 @@ class Statistics:
         gaps = unpack(value["gaps"]) if "gaps" in value else np.zeros(len(mean), INDEX_DTYPE)
         self.moments.add(packed_moments(n, n - gaps, mean, sd))
         self.leaf_rows += unpack(value["leaf_rows"])
+        if self.model.bins is not None and BINNED in value:  # Earlier versions wrote none.
+            self.bin_rows += unpack(value[BINNED])
         self.histogram += unpack(value[HISTOGRAM]).reshape(self.histogram.shape)
         for column in OUTPUT_COLUMNS:
             if column.name in self.tallies and len(value[column.tally]) == len(self.tallies[column.name]):

@@ -4,8 +4,9 @@ Nothing is written. What comes back is small whatever the number of rows, and me
 result.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import Any
 
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.dtypes import Status
@@ -17,6 +18,7 @@ from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
+from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import planned_artifact
@@ -38,6 +40,8 @@ class EvaluationJob:
     """Whether rows without a target are left out, not refused."""
     trained: TrainedRows | None = None
     """Hashes of training rows."""
+    stride: int = 1
+    """Every so many rows one is compared with training rows."""
 
 
 @dataclass
@@ -51,6 +55,11 @@ class Evaluated:
     n_compared: int = 0
     n_met: int = 0
     """Rows whose hash could be among those of training rows, and those whose hash is."""
+
+    packed: dict[str, Any] = field(default_factory=dict)
+    """Statistics of the rows of one block, as `Statistics.packed` gives them. They are not merged here: their
+    sum depends on the order of blocks.
+    """
 
     def merge(self, other: "Evaluated") -> None:
         self.compact.merge(other.compact)
@@ -84,6 +93,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
     trained = None if job.trained is None else replace(job.trained)  # with counts of its own
     X, target = zarr_arrays.open_array(job.x), zarr_arrays.open_array(job.y)
     found, retrying = nothing_evaluated(job, model), Retrying()
+    sampled = Statistics(model)
     for first in range(start, stop, job.chunk_rows):
         last = min(first + job.chunk_rows, stop)
         rows = retrying(partial(zarr_arrays.read_rows, X, first, last))
@@ -96,6 +106,8 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
             good = (decided.status == Status.OK) & labelled
             taken = decided.take(good)
             found.compact.add(model, taken.decision, wanted[good], taken)
+            scored = ScoredRows(rows, decided.decision, decided.status, decided.leaf, {})
+            sampled.observe(scored, first, job.stride)
             if found.local is not None:
                 decision, _ = score_rows(model, rows, early=True)
                 found.local.add(model, decision[good], wanted[good])
@@ -105,4 +117,5 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
         found.n_unlabelled += int((~labelled).sum())
     if trained is not None:
         found.n_compared, found.n_met = trained.n_compared, trained.n_met
+    found.packed = sampled.packed()
     return found
