@@ -239,17 +239,19 @@ class Training:
         """
         if self.known is None:
             survey = self._surveyed(names)
-            seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
-            found = remarks(
-                seen.X, seen.target, seen.number, survey, self._stored_names(), schema, _labels(survey, names)
-            )
-            for remark in found:
-                self.say.say(remark)
+            if self.job.x:  # Estimators know more of rows in memory, and remark on them themselves.
+                self._remark(survey, names)
         else:
             survey = self.known.survey
         if self.targets is not None:
             write_targets(self.job, self.targets)
         return survey
+
+    def _remark(self, survey: Survey, names: tuple[str, ...] | None) -> None:
+        seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
+        given = seen.X, seen.target, seen.number, survey, self._stored_names(), schema
+        for remark in remarks(*given, _labels(survey, names)):
+            self.say.say(remark)
 
     def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)

@@ -23,8 +23,9 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.training.calibration import fit_calibration
 
 Losses = Callable[[FloatArray, FloatArray, FloatArray, int], FloatArray]
-Scorer = Callable[..., float]  # as scikit-learn's make_scorer returns it: (estimator, X, y, sample_weight=…)
-GROUPS = 20  # of rows that a jackknife leaves out
+Scorer = Callable[..., float]
+"""As `make_scorer` of scikit-learn returns it: (estimator, X, y, sample_weight=…)."""
+GROUPS = 20  # Groups of rows that a jackknife leaves out, one at a time.
 
 
 @dataclass(frozen=True)
