@@ -336,6 +336,7 @@ ABSENT = (
     | model_layout.QUANTILES
     | model_layout.SCALE
     | model_layout.PRESENT
+    | {"calibration_weight": model_layout.CALIBRATION["calibration_weight"]}
 )
 BINS = tuple(model_layout.BINS)
 SINCE_2 = tuple(name for name, array in model_artifact.ARRAYS.items() if array.since == 2)

@@ -82,6 +82,7 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
         if name == "machine":
             continue
         double = ("intercept", "early_intercept", "early_gamma", "bounds", "own_residual")
+        double += ("scale_intercept", "scale_bounds")
         assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), (
             name
         )

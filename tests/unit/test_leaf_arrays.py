@@ -21,7 +21,8 @@ from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import LEAF, SIZES, Line, join_leaves, model_arrays, outlined, table
-from dcpred_tasks.model.sureness import Novelty
+from dcpred_tasks.model.parts import Background
+from dcpred_tasks.model.sureness import Novelty, Scale
 from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
@@ -128,7 +129,9 @@ def refuses(path: Path, sentence: str) -> None:
 
 
 def test_a_leaf_and_a_model_hold_what_the_table_says() -> None:
-    others = {line.in_leaf for holder in (Machines, Novelty) for line in table(holder).values()}
+    others = {
+        line.in_leaf for holder in (Machines, Novelty, Scale, Background) for line in table(holder).values()
+    }
     others |= {"own_residual"}  # Intervals has sizes that all leaves make together.
     assert {line.in_leaf for line in LINES.values()} | others == {f.name for f in fields(LeafModel)}
     for holder in HOLDERS.values():

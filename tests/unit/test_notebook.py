@@ -44,7 +44,8 @@ def test_a_notebook_shows_a_line_and_estimators() -> None:
         assert "\\x1b" not in repr(output["data"]["text/plain"])
     (plain,), fitted, counting = outputs
     assert "DCPredClassifier" in plain["data"]["text/html"]
-    told, shown = fitted
+    told, *remarks, shown = fitted
+    told = next(one for one in (told, *remarks) if "done in" in one["data"]["text/plain"])
     assert told["data"]["text/plain"].startswith("training: done in ")
     assert "text/html" not in told["data"]
     assert "Fitted" in shown["data"]["text/html"]

@@ -62,6 +62,7 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 from dcpred_tasks.training.target_means import CodedFeatures, target_coded
+from dcpred_tasks.training.thresholds import check_two_classes
 from dcpred_tasks.training.training_rows import remarks, with_bins
 
 DASK_FRAME = "dask.dataframe.DataFrame"
@@ -244,6 +245,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         named = replace(survey, classes=class_array(classes)[survey.classes]) if classes else survey
         check_survey(named, self._task)
+        check_two_classes(settings.threshold, len(survey.classes))
         if self.budget is not None or not self._names_settings():
             settings, scaling = self._choice(X, target, both, settings, coded)
         with (

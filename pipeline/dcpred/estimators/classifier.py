@@ -76,6 +76,12 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
         and needs rows in memory. None: every row weighs the same. The label is the class with the largest
         weight × probability; probabilities stay those of the data's own rates.
+    threshold : str, default "none"
+        Probability from which on a row gets the label of the second of two classes. none: one half, or what
+        class_weight makes of it. Those that follow are chosen on rows that are held out. f1: the largest F1.
+        balanced: the largest balanced accuracy. precision>=0.9: the largest recall of those with so much
+        precision, and recall>=0.9 the other way round. cost=50: to miss a row costs 50 times what it costs to
+        flag a wrong one.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
         How features are scaled, after they are mapped. learned: a factor for each feature, such that near
         rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long
@@ -211,6 +217,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         head_gamma: float | None = None,
         head_C: float | None = None,
         class_weight: str | dict[Any, float] | None = None,
+        threshold: str | float = "none",
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
@@ -256,6 +263,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.head_gamma = head_gamma
         self.head_C = head_C
         self.class_weight = class_weight
+        self.threshold = threshold
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing

@@ -19,6 +19,7 @@ from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.thresholds import check_two_classes
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
 
 ROWS_PER_LEAF = 1_000
@@ -154,6 +155,9 @@ def balanced_factors(survey: Survey) -> FloatArray:
 
 
 def class_factors(survey: Survey, settings: Settings) -> FloatArray:
-    """The weights of classes that settings ask for; empty where all are 1."""
+    """The weights of classes that settings ask for; empty where all are 1. Raises DataError for a threshold
+    where there are not two classes.
+    """
+    check_two_classes(settings.threshold, len(survey.classes))
     weighed = settings.class_weight == "balanced" and len(survey.classes) > 0
     return balanced_factors(survey) if weighed else np.empty(0)

@@ -43,6 +43,7 @@ from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 FEWEST_ROWS = 40  # training rows below which none is held out
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
@@ -294,6 +295,11 @@ def measured(
     weight = at_rates(weight, target, totals)
     given = held.decision, target, weight, n_classes, factors
     calibration, offset = fit_calibration(*given, moves=of_intercepts)
+    if settings.threshold != HALF:
+        scores = calibration.scores(held.decision - offset)
+        p = calibration.at_own_rates(calibration.free(scores))[:, 1]
+        factors = weights_of(chosen_threshold(settings.threshold, p, target, weight))
+        calibration, offset = fit_calibration(held.decision, target, weight, n_classes, factors)
     return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
 
 

@@ -10,7 +10,7 @@ BESIDE_A_SEARCH = frozenset(
     {
         "task",
         "categorical",
-        "class_weight",
+        *("class_weight", "threshold"),
         *("keep_support_vectors", "calibrate"),
         "max_leaf_rows",
         "missing",

@@ -14,6 +14,7 @@ from dcpred_tasks.training.machine_settings import DISTANCE, check_compact, chec
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.setting_fields import setting
 from dcpred_tasks.training.task_settings import of_other_task
+from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
@@ -27,7 +28,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("machine", "basis", "size", "tolerance", "calibrate"),
+    *("machine", "basis", "size", "tolerance", "calibrate", "threshold"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -121,6 +122,16 @@ class Settings:
         "Weight of the classes. balanced: all classes weigh the same. The label is the class with the largest"
         " weight × probability; probabilities stay those of the data's own rates.",
         choices=("none", "balanced"),
+    )
+    threshold: str = setting(
+        HALF,
+        "Probability from which on a row gets the label of the second of two classes. none: one half, or what"
+        " class_weight makes of it. Those that follow are chosen on rows that are held out. f1: the largest"
+        " F1. balanced: the largest balanced accuracy. precision>=0.9: the largest recall of those with so"
+        " much precision, and recall>=0.9 the other way round. cost=50: to miss a row costs 50 times what it"
+        " costs to flag a wrong one.",
+        choices=NAMED,
+        more="a probability as 0.2, cost=50, precision>=0.9, recall>=0.9",
     )
     keep_support_vectors: bool = setting(
         False, "Keep the local machines in the model. Early prediction needs them."
@@ -291,6 +302,13 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
                 )
+        check_threshold(self.threshold)
+        if self.threshold != HALF and (not self.calibrate or self.other_machine):
+            what = "calibrate is false" if not self.calibrate else f"{self.other_machine} has none"
+            raise SettingsError(
+                f"threshold was set to {self.threshold!r}, but {what}, and it is for calibrated"
+                " probabilities; leave out one of them"
+            )
         check_machine(self, DEFAULTS)
         for name in of_other_task(self.task):
             if getattr(self, name) != DEFAULTS[name]:

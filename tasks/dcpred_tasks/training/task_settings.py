@@ -1,7 +1,7 @@
 """Which settings only one task uses, and which no task uses any more."""
 
 OF_TASK = {
-    "classification": ("C", "class_weight", "guide", "head_C", "loss"),
+    "classification": ("C", "class_weight", "guide", "head_C", "loss", "threshold"),
     "regression": ("head_ridge", "ridge"),
 }
 

@@ -22,6 +22,7 @@ from dcpred_tasks.training.division import kernel_unit, learn_scaling
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import AUTO, NONE, Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.thresholds import HALF
 
 # Repetitions of learned scalings: a training takes the mean of several, which is better and slower.
 TRIAL_REPETITIONS = 1
@@ -101,7 +102,8 @@ def tried_model(rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling)
     own = ~rows.held & (rows.spread if trial.spread else rows.cell)
     rest = rows.take(np.flatnonzero(own))
     n_leaves = leaves_of_share(settings.n_leaves, len(rest.X) / survey.n_used)
-    once = replace(settings, n_leaves=n_leaves, calibrate=False, keep_support_vectors=False)
+    plain = replace(settings, calibrate=False, keep_support_vectors=False, threshold=HALF)
+    once = replace(plain, n_leaves=n_leaves)
     of_rest = replace(survey, n_used=len(rest.X))
     classes = tuple(range(len(survey.classes)))
     given = rest.X, rest.target, rest.weight, np.empty(0), of_rest, once, classes
