@@ -22,6 +22,7 @@ from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Reference, class_numbers
+from dcpred_tasks.scoring.decided import decide
 from support.browser import Browser, browser, chromium
 from support.data import make_group
 from support.models import random_model, random_rows
@@ -63,9 +64,9 @@ def pages(folder: Path) -> dict[str, Report]:
 
 
 def evaluated(model: compact_model.Model, rng: np.random.Generator) -> dict[str, object]:
-    leaves = np.zeros(500, np.int32)
     X = random_rows(model, 500, seed=2)
-    decision, _ = compact_model.score_rows(model, X, leaves=leaves)
+    rows = decide(model, X, scale=True, score=compact_model.score_rows)
+    decision = rows.decision
     if model.task == "regression":
         target = decision[:, 0] + rng.normal(size=500)
     else:
@@ -73,7 +74,7 @@ def evaluated(model: compact_model.Model, rng: np.random.Generator) -> dict[str,
             rng.random(500) < 0.8, class_numbers(decision), rng.integers(0, len(model.classes), 500)
         )
     found = Measures(model)
-    found.add(model, decision, target, leaves)
+    found.add(model, decision, target, rows)
     return {"model": LONG, "data": "X", "n_samples": 500, "n_bad": 0, "task": model.task, **found.as_dict()}
 
 
