@@ -285,9 +285,14 @@ def test_new_parameters_are_settings(data: Classes) -> None:
     found = DCPredRegressor(**NEW, n_leaves=2).fit(data.X[:500], data.X[:500, 0]).settings_
     assert {name: found[name] for name in NEW} == NEW
     assert "guide" not in DCPredRegressor().get_params()
-    assert set(DCPredRegressor().get_params()) | {"C", "head_C", "class_weight", "guide", "loss"} == (
-        set(DCPredClassifier().get_params()) | {"ridge", "head_ridge"}
-    )
+    assert set(DCPredRegressor().get_params()) | {
+        "C",
+        "head_C",
+        "class_weight",
+        "guide",
+        "loss",
+        "threshold",
+    } == (set(DCPredClassifier().get_params()) | {"ridge", "head_ridge"})
 
 
 @pytest.mark.parametrize(
