@@ -30,7 +30,7 @@ from support.setting_words import (
 )
 
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
-ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "loss"}
+ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "loss", "threshold"}
 ONLY_NUMBERS = {"ridge", "head_ridge"}
 
 
