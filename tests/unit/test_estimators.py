@@ -261,7 +261,6 @@ NEW = {
     "gamma": "median",
     "scaling": "learned",
     "refine_steps": 30,
-    "halo_weight": 0.5,
     "refine_ridge": 1e-2,
 }
 
@@ -271,7 +270,6 @@ def test_new_parameters_are_settings(data: Classes) -> None:
     found = small().fit(data.X, data.y).settings_
     expected = {
         "overlap": 1,
-        "halo_weight": 0.3,
         "refine": True,
         "refine_steps": 100,
         "refine_ridge": 1e-3,
@@ -292,7 +290,7 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "guide",
         "loss",
         "threshold",
-    } == (set(DCPredClassifier().get_params()) | {"ridge", "head_ridge"})
+    } == (set(DCPredClassifier().get_params()) | {"ridge"})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training import local_machine
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.local_machine import local_sample
 from dcpred_tasks.training.settings import Settings, make_settings
@@ -282,13 +283,9 @@ def test_heavy_rows_pull_the_head(settings: Settings, rng: np.random.Generator) 
     assert (compact(heavy, X) > 0).mean() > (compact(light, X) > 0).mean() + 0.1
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_head_c_and_head_ridge_are_used_by_the_head_alone(task: str) -> None:
+def test_head_c_is_used_by_the_head_alone() -> None:
     X, target = data(2, n=300)
-    settings = replace(SETTINGS, task=task)
-    y = target.astype(float) if task == "regression" else target
-    head = {"head_ridge": 1e4} if task == "regression" else {"head_C": 1e-4}
-    plain, other = (fit(X, y, settings=s) for s in (settings, replace(settings, **head)))
+    plain, other = (fit(X, target, settings=s) for s in (SETTINGS, replace(SETTINGS, head_C=1e-4)))
     np.testing.assert_array_equal(plain.dual, other.dual)
     assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
 
@@ -380,8 +377,10 @@ def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[LeafM
     X, target = data(2, n=300)
     halo = np.arange(300) // 2 % 2 == 1
     told = np.where(halo & flip, 1 - target, target)
-    settings = replace(settings, halo_weight=halo_weight, landmark_floor=1.0)
-    return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
+    settings = replace(settings, landmark_floor=1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_machine, "HALO_WEIGHT", halo_weight)
+        return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
 
 
 @every_way
@@ -410,11 +409,14 @@ def test_rows_of_the_halo_count_by_their_weight(settings: Settings) -> None:
 @every_way
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("halo_weight", [0.0, 0.3])
-def test_a_leaf_that_only_its_halo_makes_varied(settings: Settings, task: str, halo_weight: float) -> None:
+def test_a_leaf_that_only_its_halo_makes_varied(
+    settings: Settings, task: str, halo_weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Own rows all alike in class or value: the model says so where they are."""
     X, target = data(2, n=120)
     values = target if task == "classification" else target.astype(float)
-    settings = replace(settings, task=task, halo_weight=halo_weight, landmark_floor=0.0)
+    settings = replace(settings, task=task, landmark_floor=0.0)
+    monkeypatch.setattr(local_machine, "HALO_WEIGHT", halo_weight)
     leaf = fit_leaf(X, values, np.ones(120), 1, SAME, settings, 0, target == 1)
     check_shapes(leaf, 3, 1)
     decision = compact(leaf, X[target == 0])[:, 0]
@@ -422,14 +424,17 @@ def test_a_leaf_that_only_its_halo_makes_varied(settings: Settings, task: str, h
 
 
 @every_way
-def test_own_rows_that_are_no_support_vectors_still_find_landmarks(settings: Settings) -> None:
+def test_own_rows_that_are_no_support_vectors_still_find_landmarks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All α² is in the halo, which has no weight."""
     rng = np.random.default_rng(0)
     left, right = (rng.normal([middle, 0], 0.1, (40, 2)) for middle in (-5, 5))
     edge = rng.normal(0, 0.3, (40, 2))
     X = np.concatenate([left, right, edge]).astype(np.float32)
     target = np.r_[np.zeros(40), np.ones(40), X[80:, 0] > 0].astype(int)
-    settings = replace(settings, halo_weight=0.0, landmark_floor=0.0, C=100.0)
+    settings = replace(settings, landmark_floor=0.0, C=100.0)
+    monkeypatch.setattr(local_machine, "HALO_WEIGHT", 0.0)
     kernel = Kernel("polynomial", 1.0, 1, 0.0)
     leaf = fit_leaf(
         X,

@@ -105,8 +105,6 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
-    halo_weight : float (from 0 to 1) or None, default None
-        Weight of a row in the compact models of leaves that are not its own. None: 0.3.
     landmarks : int (from 1 to 10,000) or None, default None
         Landmarks of each leaf: exact kernel values in each prediction. None: 16.
     landmark_floor : float (from 0 to 1) or None, default None
@@ -223,7 +221,6 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         missing: str | Sequence[int | str] = "auto",
         feature_map: str | None = None,
         overlap: int | None = None,
-        halo_weight: float | None = None,
         landmarks: int | None = None,
         landmark_floor: float | None = None,
         products: int | None = None,
@@ -269,7 +266,6 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.missing = missing
         self.feature_map = feature_map
         self.overlap = overlap
-        self.halo_weight = halo_weight
         self.landmarks = landmarks
         self.landmark_floor = landmark_floor
         self.products = products

@@ -47,8 +47,6 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     head_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
         None: that of the local machines.
-    head_ridge : float (0 or more) or None, default None
-        Ridge λ of the Nyström machine, with refine=False. None: that of the local machines.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
         How features are scaled, after they are mapped. learned: a factor for each feature, such that near
         rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long
@@ -72,8 +70,6 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
-    halo_weight : float (from 0 to 1) or None, default None
-        Weight of a row in the compact models of leaves that are not its own. None: 0.3.
     landmarks : int (from 1 to 10,000) or None, default None
         Landmarks of each leaf: exact kernel values in each prediction. None: 16.
     landmark_floor : float (from 0 to 1) or None, default None
@@ -176,13 +172,11 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         coef0: float | None = None,
         ridge: float | None = None,
         head_gamma: float | None = None,
-        head_ridge: float | None = None,
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
         feature_map: str | None = None,
         overlap: int | None = None,
-        halo_weight: float | None = None,
         landmarks: int | None = None,
         landmark_floor: float | None = None,
         products: int | None = None,
@@ -218,13 +212,11 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.coef0 = coef0
         self.ridge = ridge
         self.head_gamma = head_gamma
-        self.head_ridge = head_ridge
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing
         self.feature_map = feature_map
         self.overlap = overlap
-        self.halo_weight = halo_weight
         self.landmarks = landmarks
         self.landmark_floor = landmark_floor
         self.products = products

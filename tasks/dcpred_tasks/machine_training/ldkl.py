@@ -43,7 +43,7 @@ def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Ldkl:
     if constant is not None:
         return Ldkl(theta, v, w, constant)
     intercept = np.full(k, ABSENT)
-    weight = rows.compact_weight(settings.halo_weight)
+    weight = rows.compact_weight()
     rng = np.random.default_rng([settings.seed, seed])
     for output, sign in labellings(rows):
         intercept[output] = 0.0

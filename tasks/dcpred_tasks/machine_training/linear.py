@@ -22,7 +22,7 @@ def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Linear
     """The machine of the setting `basis`."""
     name, rng = settings.basis, np.random.default_rng([settings.seed, seed])
     basis = fit_basis(name, rows.X, kernel, settings.machine_size, rng)
-    weight = rows.compact_weight(settings.halo_weight)
+    weight = rows.compact_weight()
     Z = basis(rows.X.astype(ACC_DTYPE))
     if rows.task == "regression":
         w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.ridge)

@@ -40,7 +40,7 @@ def fit_compact(
     machine. `pick` is pick_landmarks, or gives what that gave before.
     """
     rng = np.random.default_rng([settings.seed, seed])
-    weight = rows.compact_weight(settings.halo_weight)
+    weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
     landmarks = pick(rows.X[seen], local.dual[seen], weight[seen], settings, seed)
     basis = _basis(rows.X[seen], landmarks, kernel, settings, rng)
@@ -100,7 +100,7 @@ def _head(
     R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]))
     Z = C_bar @ R
     if rows.task == "regression":
-        w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.head_ridge or settings.ridge)
+        w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.ridge)
         return (R @ w)[:, None], np.array([b])
     beta, intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     for output, sign in labellings(rows):

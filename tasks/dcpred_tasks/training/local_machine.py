@@ -12,6 +12,7 @@ from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svm
 
 # Decision value of a class without a row in the leaf: below that of a present class, however far the row.
 ABSENT = -1e30
+HALO_WEIGHT = 0.3  # of a row in the compact models of leaves that are not its own
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class LeafRows:
     n_outputs: int
     task: str
 
-    def compact_weight(self, halo_weight: float) -> FloatArray:
+    def compact_weight(self) -> FloatArray:
         """Row weights of the compact fit, in which rows of the halo count less."""
-        return np.where(self.halo, halo_weight, 1.0) * self.weight
+        return np.where(self.halo, HALO_WEIGHT, 1.0) * self.weight
 
 
 def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:

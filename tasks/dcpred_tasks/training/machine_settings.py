@@ -12,7 +12,7 @@ from dcpred_tasks.model.machine import COMPACT, LANDMARKS, known
 # Settings of landmarks and pseudo-landmarks, which other machines have not.
 OF_COMPACT = (
     *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma"),
-    *("head_C", "head_ridge", "refine", "refine_steps", "refine_epochs", "loss", "refine_ridge", "guide"),
+    *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "refine_ridge", "guide"),
     *("leaf_scaling", "keep_support_vectors"),
 )
 

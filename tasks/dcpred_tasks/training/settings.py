@@ -178,9 +178,6 @@ class Settings:
         high=64,
         unit="leaves",
     )
-    halo_weight: float = setting(
-        0.3, "Weight of a row in the compact models of leaves that are not its own.", low=0, high=1
-    )
     # compact models
     landmarks: int = setting(
         16, "Landmarks of each leaf: exact kernel values in each prediction.", low=1, high=10_000
@@ -225,9 +222,6 @@ class Settings:
     )
     head_C: float = setting(
         0.0, "C of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
-    )
-    head_ridge: float = setting(
-        0.0, "Ridge λ of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
     )
     refine: bool = setting(
         True,

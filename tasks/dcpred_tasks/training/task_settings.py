@@ -2,10 +2,10 @@
 
 OF_TASK = {
     "classification": ("C", "class_weight", "guide", "head_C", "loss", "threshold"),
-    "regression": ("head_ridge", "ridge"),
+    "regression": ("ridge",),
 }
 
-RETIRED = ("symlog",)  # settings of earlier versions
+RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier versions
 
 
 def of_other_task(task: str) -> tuple[str, ...]:
