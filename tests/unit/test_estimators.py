@@ -1,6 +1,7 @@
 """The estimators, to scikit-learn's letter, in memory and over Dask and Zarr."""
 
 import math
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -18,38 +19,48 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import (
-    check_sample_weight_equivalence_on_dense_data,
-    check_sample_weight_equivalence_on_sparse_data,
+    check_estimators_overwrite_params,
+    check_estimators_pickle,
+    check_no_attributes_set_in_init,
+    check_parameters_default_constructible,
     parametrize_with_checks,
 )
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from support.data import Classes, make_blobs, make_group
+from support.searches import few_candidates
 
-OF_WEIGHTS = {
-    check.__name__: check
-    for check in (
-        check_sample_weight_equivalence_on_dense_data,
-        check_sample_weight_equivalence_on_sparse_data,
-    )
-}
+# Estimators without settings search in each of some three hundred fits: a command of its own (tests/README.md).
+LONG = "DCPRED_LONG" in os.environ
+CHECKED: dict[str, Any] = {} if LONG else {"n_leaves": 1, "landmarks": 32, "products": 0}
 
 
 @parametrize_with_checks(
-    [DCPredClassifier(), DCPredRegressor()],
-    expected_failed_checks=lambda _: dict.fromkeys(
-        OF_WEIGHTS, "a search holds rows out, whatever they weigh"
+    [DCPredClassifier(**CHECKED), DCPredRegressor(**CHECKED)],
+    expected_failed_checks=lambda _: (
+        dict.fromkeys(
+            (
+                "check_sample_weight_equivalence_on_dense_data",
+                "check_sample_weight_equivalence_on_sparse_data",
+            ),
+            "a search holds rows out, whatever they weigh",
+        )
+        if LONG
+        else {}
     ),
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.parametrize("check", OF_WEIGHTS)
 @pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
-def test_with_settings_a_row_of_weight_two_is_two_rows(kind: type[Any], check: str) -> None:
-    OF_WEIGHTS[check](kind.__name__, kind(n_leaves=1, landmarks=32, products=0))
+def test_the_constructor_of_an_estimator_without_settings(kind: type[Any]) -> None:
+    check_parameters_default_constructible(kind.__name__, kind())
+    check_no_attributes_set_in_init(kind.__name__, kind())
+    with few_candidates():
+        check_estimators_overwrite_params(kind.__name__, kind())
+        check_estimators_pickle(kind.__name__, kind())
 
 
 @pytest.fixture(scope="module")
