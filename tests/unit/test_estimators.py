@@ -1,7 +1,6 @@
 """The estimators, to scikit-learn's letter, in memory and over Dask and Zarr."""
 
 import math
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -31,26 +30,26 @@ from dcpred_tasks.errors import DataError, SettingsError
 from support.data import Classes, make_blobs, make_group
 from support.searches import few_candidates
 
-# Estimators without settings search in each of some three hundred fits: a command of its own (tests/README.md).
-LONG = "DCPRED_LONG" in os.environ
-CHECKED: dict[str, Any] = {} if LONG else {"n_leaves": 1, "landmarks": 32, "products": 0}
+WITH_SETTINGS = [kind(n_leaves=1, landmarks=32, products=0) for kind in (DCPredClassifier, DCPredRegressor)]
 
 
+@parametrize_with_checks(WITH_SETTINGS)
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.long
 @parametrize_with_checks(
-    [DCPredClassifier(**CHECKED), DCPredRegressor(**CHECKED)],
-    expected_failed_checks=lambda _: (
-        dict.fromkeys(
-            (
-                "check_sample_weight_equivalence_on_dense_data",
-                "check_sample_weight_equivalence_on_sparse_data",
-            ),
-            "a search holds rows out, whatever they weigh",
-        )
-        if LONG
-        else {}
+    [DCPredClassifier(), DCPredRegressor()],
+    expected_failed_checks=lambda _: dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        "a search holds rows out, whatever they weigh",
     ),
 )
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learn_checks_without_settings(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
@@ -97,12 +96,14 @@ def test_without_a_setting_fit_chooses_them_and_says_so(capsys: pytest.CaptureFi
     assert lazy.score(X[2_000:], y[2_000:]) > 0.85
 
 
+@pytest.mark.long
 def test_without_a_setting_numbers_are_fitted_well_too() -> None:
     X, _ = units(2_000, 1)
     y = np.hypot(X[:, 0] / 1e3, X[:, 1])
     assert DCPredRegressor(random_state=0).fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:]) > 0.95
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_scaling_that_leaves_out_what_a_kernel_needs_is_not_all_that_is_tried(seed: int) -> None:
     """Near rows agree about as well without some of the features, while classes are shells in all of them."""
@@ -110,6 +111,7 @@ def test_a_scaling_that_leaves_out_what_a_kernel_needs_is_not_all_that_is_tried(
     assert DCPredClassifier(random_state=seed).fit(X[:2_000], y[:2_000]).score(X[2_000:], y[2_000:]) > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_shells_of_few_rows_are_told_apart_without_a_setting(seed: int) -> None:
     """They were 84 to 95 % right, where one leaf with the standard scaling has 97 %."""
@@ -118,6 +120,7 @@ def test_shells_of_few_rows_are_told_apart_without_a_setting(seed: int) -> None:
     assert DCPredClassifier(random_state=seed).fit(A, a).score(B, b) > 0.955
 
 
+@pytest.mark.long
 def test_what_is_nearly_linear_is_fitted_as_well_as_by_a_linear_model() -> None:
     X, y = load_diabetes(return_X_y=True)
     own, linear = [], []
@@ -138,9 +141,10 @@ def test_a_setting_that_is_named_at_its_default_is_named() -> None:
 def test_the_unit_of_weights_changes_nothing_that_is_chosen_without_a_setting() -> None:
     """Local SVMs multiply C by weights, and what is tried follows their mean."""
     X, y = units(200, 0)
-    plain, light, heavy = (
-        DCPredClassifier(random_state=0).fit(X, y, np.full(200, weight)) for weight in (1.0, 0.25, 64.0)
-    )
+    with few_candidates():
+        plain, light, heavy = (
+            DCPredClassifier(random_state=0).fit(X, y, np.full(200, weight)) for weight in (1.0, 0.25, 64.0)
+        )
     for other, weight in ((light, 0.25), (heavy, 64.0)):
         assert other.settings_ == plain.settings_ | {"C": plain.settings_["C"] / weight}
         np.testing.assert_array_equal(other.predict(X), plain.predict(X))
@@ -160,7 +164,9 @@ def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) ->
 def test_values_far_from_one_are_fitted_without_a_setting(scale: float) -> None:
     X = np.random.default_rng(0).normal(size=(400, 3))
     y = X[:, 0] + X[:, 1] ** 2
-    assert DCPredRegressor(random_state=0).fit(X[:300] * scale, y[:300]).score(X[300:] * scale, y[300:]) > 0.8
+    with few_candidates():
+        fitted = DCPredRegressor(random_state=0).fit(X[:300] * scale, y[:300])
+    assert fitted.score(X[300:] * scale, y[300:]) > 0.8
 
 
 def test_features_of_sizes_far_apart(rng: np.random.Generator) -> None:
