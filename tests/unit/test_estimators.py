@@ -86,13 +86,15 @@ def units(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_without_a_setting_fit_chooses_them_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = units(3_000, 0)
-    plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:2_000], y[:2_000])
+    with few_candidates():
+        plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:2_000], y[:2_000])
     assert plain.settings_["scaling"] == "learned"
     assert plain.score(X[2_000:], y[2_000:]) > 0.85
     assert capsys.readouterr().err.count("chosen: ") == 1
     named = DCPredClassifier(C=3.0, random_state=0).fit(X[:2_000], y[:2_000])
     assert named.settings_["scaling"] == "standard", "as it is documented"
-    lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:2_000], chunks=(500, 6)), y[:2_000])
+    with few_candidates():
+        lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:2_000], chunks=(500, 6)), y[:2_000])
     assert lazy.score(X[2_000:], y[2_000:]) > 0.85
 
 
@@ -460,7 +462,8 @@ def test_coded_features_are_found_or_named(rng: np.random.Generator) -> None:
     codes = rng.integers(0, 5, (1_600, 6))
     y = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
     frame = pd.DataFrame(codes, columns=list("abcdef"))
-    found = DCPredClassifier(random_state=0).fit(frame, y)
+    with few_candidates(("default",), ("columns of few codes",)):
+        found = DCPredClassifier(random_state=0).fit(frame, y)
     assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]
     assert (found.n_features_in_, found.model_.n_columns) == (6, 24)
     assert found.settings_["categorical"] == "0-5"
@@ -477,7 +480,8 @@ def test_coded_features_are_found_or_named(rng: np.random.Generator) -> None:
 def test_a_search_keeps_the_features_that_it_found_to_be_codes(rng: np.random.Generator) -> None:
     codes = rng.integers(0, 5, (1_600, 6)).astype(np.uint8)
     y = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
-    found = DCPredClassifier(random_state=0).fit(codes, y)
+    with few_candidates(("default",), ("columns of few codes",)):
+        found = DCPredClassifier(random_state=0).fit(codes, y)
     assert found.settings_["categorical"] == "0-5"
     assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]
 
