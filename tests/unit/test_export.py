@@ -263,6 +263,21 @@ def test_chosen_columns_and_rows(runs: Callable[[str], Path], tmp_path: Path) ->
     assert done(folder, tmp_path / "c.csv", columns=["decision"]).columns == [f"decision_{n}" for n in NAMES]
 
 
+def test_the_rows_with_the_largest_values(runs: Callable[[str], Path], tmp_path: Path) -> None:
+    """In the order of these, across pieces; rows without a value are not among them."""
+    folder = runs("names")
+    decision = arrays(folder)["decision"][:, 2].copy()
+    decision[list(BAD)] = -np.inf
+    by = 'decision_the "yew"'
+    done(folder, tmp_path / "a.csv", columns=["row"], largest=(by, 7))
+    assert table(tmp_path / "a.csv")["row"].to_pylist() == list(np.argsort(-decision, kind="stable")[:7])
+    some = done(folder, tmp_path / "b.csv", columns=["row"], only=["row<100"], largest=(by, 460))
+    assert some.n_written == 100 - sum(row < 100 for row in BAD)
+    command(folder / "out", tmp_path / "c.csv", "--columns", "row", "--largest", f"{by}:7")
+    assert (tmp_path / "c.csv").read_text() == (tmp_path / "a.csv").read_text()
+    assert "write COLUMN:N" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
+
+
 def test_ids_that_import_kept(runs: Callable[[str], Path], tmp_path: Path) -> None:
     """They stand beside the scores as long as they are there."""
     folder = runs("two classes")
@@ -393,6 +408,9 @@ REFUSED: dict[str, Refused] = {
     "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns are called id"),
     "that of a column": ({"beside": ["status"]}, DataError, "no one-dimensional array"),
     "no comparison": ({"only": ["oak"]}, SettingsError, "no comparison"),
+    "largest of no column": ({"largest": ("lable", 5)}, SettingsError, "largest values of lable: there are"),
+    "largest names": ({"largest": ("label", 5)}, SettingsError, "name a number or a date"),
+    "largest of none": ({"largest": ("row", 0)}, SettingsError, "ask for one row or more"),
     "no class": ({"only": ["label==elm"]}, SettingsError, "no row can have that"),
 }
 

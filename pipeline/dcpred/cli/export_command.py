@@ -12,6 +12,7 @@ from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, stora
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter
 from dcpred.results.export import export
+from dcpred_tasks.errors import SettingsError
 
 
 @click.command("export")
@@ -40,6 +41,11 @@ from dcpred.results.export import export
     help="Columns of the scores, with commas; beside those there are: row, status_name [default: all].",
 )
 @click.option(
+    "--largest",
+    metavar="COLUMN:N",
+    help="The N rows with the largest values of COLUMN only, the largest first, as probability:500.",
+)
+@click.option(
     "--partial",
     is_flag=True,
     help="Also of an unfinished run: rows that are not scored yet have status 0 and no values.",
@@ -53,17 +59,28 @@ def export_command(
     beside: tuple[str, ...],
     only: tuple[str, ...],
     columns: str | None,
+    largest: str | None,
     partial: bool,
     as_json: bool,
 ) -> None:
     """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather, .arrow or .zarr.
 
-    Rows keep their order. Classes have their names, several outputs become a column each (decision_CLASS),
-    and a row without a score has a status and no values. OUT appears whole or not at all.
+    Rows keep their order without --largest. Classes have their names, several outputs become a column each
+    (decision_CLASS), and a row without a score has a status and no values. OUT appears whole or not at all.
     """
     names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
-    result = export(scores, out, beside=beside, only=only, columns=names, partial=partial, say=reporter())
+    options = {"beside": beside, "only": only, "columns": names, "largest": _largest(largest)}
+    result = export(scores, out, **options, partial=partial, say=reporter())
     emit(asdict(result), as_json, _written)
+
+
+def _largest(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    by, _, most = text.rpartition(":")
+    if not by or not most.strip().isdecimal():
+        raise SettingsError(f"--largest is {text!r}; write COLUMN:N, as probability:500")
+    return by, int(most)
 
 
 def _written(r: dict[str, Any]) -> str:

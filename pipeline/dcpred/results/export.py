@@ -9,11 +9,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.results.beside import Beside, find_beside, kept_ids, parse_beside
@@ -58,11 +59,14 @@ class _Asked:
     columns: list[str]
     """Of the table, in their order."""
     conditions: list[Condition]
+    largest: tuple[str, int] | None = None
+    """A column and a number of rows: only those with its largest values, the largest first."""
 
     @property
     def needed(self) -> list[str]:
         """Columns that have to be read."""
-        return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions)]))
+        by = [self.largest[0]] if self.largest else []
+        return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions), *by]))
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
@@ -73,7 +77,21 @@ class _Asked:
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
         """How many rows were looked at, and those of the table among them, piece by piece."""
-        schema = self.schema()
+        if self.largest is None:
+            yield from self._pieces(self.schema())
+            return
+        (by, most), schema = self.largest, self.schema()
+        wide = schema
+        if by not in schema.names:
+            wide = schema.append(pa.field(by, _types(self.fields, self.beside.values())[by]))
+        kept = wide.empty_table()
+        for n, piece in self._pieces(wide):
+            kept = pa.concat_tables([kept, piece.filter(pc.is_valid(_known(piece[by])))])
+            kept = kept.take(pc.sort_indices(kept, [(by, "descending")])[:most])  # stable: equals by row
+            yield n, schema.empty_table()
+        yield 0, kept.select(schema.names)
+
+    def _pieces(self, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
         own = [self.fields[name] for name in self.needed if name in self.fields]
         outputs = {field.needs for field in own} - {""}
         others = list({id(one): one for one in self.beside.values()}.values())
@@ -98,6 +116,7 @@ def export(
     beside: Sequence[str] = (),
     only: Sequence[str] = (),
     columns: Sequence[str] | None = None,
+    largest: tuple[str, int] | None = None,
     partial: bool = False,
     say: Reporter = SILENT,
 ) -> Exported:
@@ -107,12 +126,15 @@ def export(
              `columns`: the ids that import kept, or else the numbers of rows
     only     comparisons that rows have to meet, as status==1
     columns  of the scores; None: all but row numbers and names of statuses
+    largest  a column and a number n: only the n rows with its largest values, the largest first
     partial  whether the run may be unfinished: rows that are not scored yet have status 0
 
     Raises RefusedErrors before anything is written, and ResourceError.
     """
     check_out(out)
-    asked = _asked(output, beside, only, columns, partial, say)
+    asked = replace(_asked(output, beside, only, columns, partial, say), largest=largest)
+    if largest is not None:
+        _check_largest(*largest, _types(asked.fields, asked.beside.values()))
     schema, written = asked.schema(), 0
     missing = {name: asked.fields[name].missing for name in asked.columns if name in asked.fields}
     n_rows = asked.scores.run.n_rows
@@ -180,6 +202,26 @@ def _asked(
     known |= {field.name: field.known for field in fields.values() if field.known is not None}
     conditions = [parse_condition(text, kinds, known) for text in only]
     return _Asked(scores, fields, by_name, names, conditions)
+
+
+def _check_largest(by: str, most: int, types: Mapping[str, pa.DataType]) -> None:
+    """Raise SettingsError where rows cannot be chosen by the values of a column."""
+    if by not in types:
+        raise SettingsError(f"cannot find the largest values of {by}: there are {', '.join(types)}")
+    kind = types[by]
+    if pa.types.is_string(kind) or pa.types.is_boolean(kind):
+        raise SettingsError(
+            f"cannot find the largest values of {by}: it holds {kind}; name a number or a date"
+        )
+    if most < 1:
+        raise SettingsError(f"cannot export the {most} largest values of {by}; ask for one row or more")
+
+
+def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with null for NaN."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
 def _of_output(fields: Iterable[Field], name: str) -> list[str]:
