@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from click.testing import CliRunner, Result
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dcpred
+from dcpred import DCPredClassifier
 from dcpred.cli import main
 from dcpred.cost.measured import Cost
 from dcpred.cost.predicted import predict_cost
@@ -319,6 +321,23 @@ def test_a_run(made: Callable[[str], Path], kind: str) -> None:
     assert HOSTILE[1] in told, "the feature that is to blame"
     for private in (str(folder), os.uname().nodename + ":"):
         assert private not in page
+
+
+def test_a_run_with_contributions_and_drift(tmp_path: Path) -> None:
+    """Bars and points by column, and the outlines of what drifted; a hostile name is but a name."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(1_500, 2)), columns=[HOSTILE[0], "still"])
+    DCPredClassifier(n_leaves=2, random_state=0).fit(X, X[HOSTILE[0]] > 0).save(tmp_path / "model")
+    new = X.to_numpy() * [1.0, 0.0] + [3.0, 0.0]
+    make_group(tmp_path / "new.zarr", new, np.zeros(len(new), np.int64), chunk_rows=CHUNK_ROWS)
+    outputs = ("label", "contributions")
+    score(tmp_path / "model", f"{tmp_path}/new.zarr/X", tmp_path / "out", inline, outputs=outputs)
+    page = report(tmp_path / "out").html
+    found = checked(page)
+    assert "Contributions" in titles(found)
+    assert {"Which columns matter", "Contributions by row"} <= set(found.texts["h3"])
+    assert "still now and in training" in found.texts["h3"]
+    assert page.count("<svg") > 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

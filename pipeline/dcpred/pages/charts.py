@@ -211,6 +211,38 @@ def histogram(axes: Any, edges: Numbers, rows: Numbers, colour: str = FIRST) -> 
     axes.yaxis.set_major_formatter(in_thousands)
 
 
+def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> None:
+    """Two distributions over the same bins: that of training filled, that of now as a line."""
+    edges = np.arange(len(names) + 1) - 0.5
+    axes.stairs(before, edges, fill=True, color=PALE, label="training rows")
+    axes.stairs(now, edges, color=SECOND, linewidth=2, label="these rows")
+    step = -(-len(names) // 6)
+    axes.set_xticks(range(0, len(names), step), [short(name, 12) for name in names[::step]], fontsize=8)
+    axes.tick_params(axis="x", rotation=30)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("share of rows, %")
+    axes.set_ylim(0.0, 1.25 * max(*before, *now))
+    axes.legend(loc="upper left", frameon=False, ncols=2, fontsize=9)
+
+
+def swarm(axes: Any, names: Sequence[str], values: NDArray[Any]) -> None:
+    """A line for each name with a point for each row (rows, names), beside each other where they are many."""
+    low, high = float(values.min()), float(values.max())
+    for place, own in enumerate(values.T):
+        _, bin_of = np.unique(np.round((own - low) / max(high - low, 1e-300) * 60), return_inverse=True)
+        order = np.argsort(bin_of, kind="stable")
+        starts = np.flatnonzero(np.diff(bin_of[order], prepend=-1))
+        rank = np.arange(len(own)) - np.repeat(starts, np.diff(np.append(starts, len(own))))
+        side = np.where(rank % 2, -1, 1) * ((rank + 1) // 2)
+        widest = max(int(np.abs(side).max()), 1)
+        axes.scatter(own[order], place + 0.38 * side / max(widest, 12), s=6, color=FIRST, linewidths=0)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+
+
 def band(axes: Any, x: Numbers, low: Numbers, middle: Numbers, high: Numbers) -> None:
     """A line, and between which two others most rows lie."""
     axes.fill_between(x, low, high, color=FIRST, alpha=0.18, linewidth=0)
@@ -245,11 +277,14 @@ def threshold(axes: Any, y: float, text: str) -> None:
     )
 
 
-def frontier(axes: Any, points: Sequence[tuple[float, float]], chosen: tuple[float, float | None]) -> None:
-    """What is best at every cost, as steps, and the point that was chosen, if that was judged."""
+def frontier(
+    axes: Any, points: Sequence[tuple[float, float, float]], chosen: tuple[float, float | None]
+) -> None:
+    """What is best at every cost with its error, as steps, and the chosen point, if that was judged."""
     if points:
-        x, y = zip(*sorted(points), strict=True)
+        x, y, error = zip(*sorted(points), strict=True)
         axes.step(x, y, where="post", color=FIRST, marker="o")
+        axes.errorbar(x, y, yerr=error, fmt="none", ecolor=MUTED, elinewidth=1, capsize=3)
         if x[-1] - x[0] < 0.1 * x[-1]:  # These are as good as one cost.
             axes.set_xlim(0.9 * x[0], 1.1 * x[-1])
     if chosen[1] is None:

@@ -53,13 +53,17 @@ def _pairs_table(pairs: list[dict[str, Any]], of: dict[Any, int]) -> Table:
 
 
 def _matrix_table(names: list[str], matrix: list[list[int]]) -> Table:
-    """Lines are classes, columns what they are taken for; the ground shows the share of the line."""
+    """Lines are true classes, columns predicted ones; the ground of errors shows the share of the line."""
     lines: list[list[str | Cell]] = []
-    for name, row in zip(names, matrix, strict=True):
+    for own, (name, row) in enumerate(zip(names, matrix, strict=True)):
         total = max(sum(row), 1)
-        lines.append([name, *(Cell(f"{n:,}", n / total, pale=n == 0) for n in row)])
-    text = "A line for each class, by the class that its rows are taken for; right ones on the diagonal."
-    return Table(["class", *names], lines, "Confusion matrix", text, dense=True)
+        wrong = [0.0 if other == own else n / total for other, n in enumerate(row)]
+        lines.append([name, *(Cell(f"{n:,}", w, pale=n == 0) for n, w in zip(row, wrong, strict=True))])
+    text = (
+        "A line for each true class, a column for each predicted one. Right rows are on the diagonal; the"
+        " darker another cell, the larger its share of the class."
+    )
+    return Table(["true class", *names], lines, "Confusion matrix", text, dense=True)
 
 
 def _matrix_picture(names: list[str], matrix: Any) -> Picture:
@@ -81,8 +85,8 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
         letters = 3 if n > 15 else 6
         axes.set_xticks(ticks, [charts.short(names[i], letters) for i in ticks], fontsize=8)
         axes.set_yticks(ticks, [charts.short(names[i], 10) for i in ticks], fontsize=8)
-        axes.set_xlabel("taken for")
-        axes.set_ylabel("class")
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
         axes.set_aspect("equal")
 
     worst = np.unravel_index(share.argmax(), share.shape)
@@ -211,11 +215,14 @@ def _reliability(r: dict[str, Any]) -> Section:
         return Section("Probabilities")
     stated, so = [one["mean_probability"] for one in bins], [one["share"] for one in bins]
     of = "the second class" if len(r["classes"]) == 2 else "the class that is predicted"
+    least, most = min(*stated, *so), max(*stated, *so)
+    low, high = (0.0 if least < 0.5 else np.floor(10 * least) / 10), max(np.ceil(20 * most) / 20, 0.05)
 
     def paint(axes: Any) -> None:
-        charts.context(axes, [0, 1], [0, 1])
+        """Within the range of the rows."""
+        charts.context(axes, [low, high], [low, high])
         axes.plot(stated, so, color=FIRST, marker="o")
-        charts.unit_square(axes, "stated probability", "share of rows that are so")
+        charts.unit_square(axes, "stated probability", "share of rows that are so", (low, high, low, high))
 
     text = (
         f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line what is stated is so; off"
@@ -241,7 +248,7 @@ def _thresholds(r: dict[str, Any]) -> Picture:
         for (colour, dashes, _), name in zip(charts.LOOKS, ("precision", "recall"), strict=False):
             values = [one[name] for one in found]
             axes.plot(share, values, color=colour, linestyle=dashes, marker="o", label=name)
-        axes.set_xscale("log")
+        charts.log_x(axes)
         axes.set_ylim(0.0, 1.0)
         axes.set_xlabel("share of rows that are flagged")
         axes.set_ylabel("precision, recall")

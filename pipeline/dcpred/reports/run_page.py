@@ -7,7 +7,7 @@ from dcpred.pages.page import Page, Section, Table
 from dcpred.pages.text import counted, number, percent, plain, size
 from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections
 from dcpred.reports.names import last_name, without_places
-from dcpred.reports.run_parts import decisions, drift, labels, workers
+from dcpred.reports.run_parts import contributions, decisions, drift, labels, workers
 from dcpred.reports.run_records import Gathered, gather
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
@@ -76,6 +76,7 @@ def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Pag
             _rows(run),
             labels(run.gathered, _classes(run)),
             decisions(run.gathered, run.model),
+            contributions(run.run.output),
             drift(run.gathered, run.manifest.get("drift"), run.model, run.feature_names),
             workers(run.gathered),
             _failed(run),

@@ -9,14 +9,18 @@ from dcpred.pages.charts import Line
 from dcpred.pages.page import Picture, Section, Table
 from dcpred.pages.text import counted, number, percent, plain, size
 from dcpred.reports.run_records import PHASES, Gathered, Group
-from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred.results.stored_scores import open_stored
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
 from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges
+from dcpred_tasks.storage.zarr_arrays import read_rows
 
 DRAWN_CLASSES = 6
 DRAWN_WORKERS, LISTED_WORKERS = 20, 200
 SHARES = np.array([0.05, 0.5, 0.95])
+OUTLINES = 6  # features whose drift is drawn
+SAMPLED_ROWS, SAMPLED_PIECES, DRAWN_PARTS = 1_000, 8, 12  # rows and columns of contributions
 
 
 def labels(found: Gathered, classes: list[str]) -> Section:
@@ -178,7 +182,9 @@ def compared(told: dict[str, Any]) -> list[Picture | Table]:
         " columns are of the bin whose share of rows differs most."
     )
     heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
-    parts: list[Picture | Table] = [Table(heads, lines, "Drift by feature", text, texts=3)]
+    drawn = [one for one in (*told["features"]["top"], *told.get("scores", ())) if one["differs"]]
+    parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
+    parts += [Table(heads, lines, "Drift by feature", text, texts=3)]
     if beyond := told.get("beyond"):
         rows = [
             [
@@ -193,6 +199,67 @@ def compared(told: dict[str, Any]) -> list[Picture | Table]:
         heads = ["feature", "training rows", "rows below", "rows above", "of rows counted"]
         parts.append(Table(heads, rows, "Beyond the range of training", texts=2))
     return parts
+
+
+def _outlines(one: dict[str, Any]) -> Picture:
+    """A feature or an output of these rows beside the training rows, by its bins."""
+    name, bins = plain(one.get("name", one.get("feature"))), one["bins"]
+    names = [plain(part["bin"]) for part in bins]
+    shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
+
+    def paint(axes: Any) -> None:
+        charts.outlines(axes, names, *shares)
+
+    text = f"Shares of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
+    lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
+    table = Table(["bin", "in training", "rows now"], lines)
+    return charts.picture(f"{name} now and in training", text, paint, table=table)
+
+
+def contributions(output: str) -> Section:
+    """What columns add to decision values, of rows drawn from the whole output; empty where none are kept."""
+    scores = open_stored(output, partial=True)
+    array = scores.arrays.get("contributions")
+    names = [] if array is None else [plain(name) for name in array.attrs.get("parts", [])]
+    if array is None or len(names) != array.shape[1]:
+        return Section("Contributions")
+    pieces = [(start, stop) for start, stop, done in scores.pieces() if done]
+    pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLED_PIECES).astype(int))]
+    each = -(-SAMPLED_ROWS // len(pieces))
+    values = np.concatenate([read_rows(array, a, min(b, a + each)) for a, b in pieces]).astype(ACC_DTYPE)
+    values = values[np.isfinite(values).all(axis=1)]
+    mean = np.abs(values).mean(axis=0) if len(values) else np.zeros(len(names))
+    shown = sorted(range(len(names) - 1), key=lambda j: -mean[j])[:DRAWN_PARTS]  # the average comes last
+    if not len(values) or not mean[shown].any():
+        return Section("Contributions")
+    labels, height = [names[j] for j in shown], charts.bars_height(len(shown))
+
+    def bars(axes: Any) -> None:
+        charts.bars(axes, labels, mean[shown], [number(v, 3) for v in mean[shown]])
+        axes.set_xlabel("mean absolute contribution")
+
+    def swarm(axes: Any) -> None:
+        charts.swarm(axes, labels, values[:, shown])
+        axes.set_xlabel("contribution to the decision value")
+
+    table = Table(
+        ["column", "mean absolute", "lowest", "highest"],
+        [
+            [names[j], *(number(v, 3) for v in (mean[j], values[:, j].min(), values[:, j].max()))]
+            for j in shown
+        ],
+    )
+    text = f"What each column adds to the decision value, in {len(values):,} rows of the whole output."
+    first = f"{labels[0]} moves decision values most, by {number(mean[shown[0]], 3)} in the mean."
+    every = "A point is a row: to the right the column raises the decision value, to the left it lowers it."
+    return Section(
+        "Contributions",
+        text,
+        parts=[
+            charts.picture("Which columns matter", first, bars, size=(360, height), table=table),
+            charts.picture("Contributions by row", every, swarm, size=(360, height + 40)),
+        ],
+    )
 
 
 def _compared(one: dict[str, Any]) -> list[str]:

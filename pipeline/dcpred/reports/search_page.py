@@ -103,8 +103,8 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
 
     better = "downwards" if less_is_better(field) else "upwards"
     text = (
-        f"The best {name} that was found at every cost; {better} is better, to the left is cheaper. Chosen:"
-        f" {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."
+        f"The best {name} that was found at every cost, with its standard error; {better} is better, to the"
+        f" left is cheaper. Chosen: {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."
     )
     lines = [
         [

@@ -86,7 +86,12 @@ def shown(point: dict[str, Any]) -> str:
 
 def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axes: Any) -> None:
     """Draw on axes of matplotlib."""
-    drawn = [(float(p["cost_ratio"]), value) for p in points if (value := judged(p)) is not None]
+    unit = 100.0 if is_share(quality_name(chosen)) else 1.0
+    drawn = [
+        (float(p["cost_ratio"]), value, unit * (p.get("standard_error") or 0.0))
+        for p in points
+        if (value := judged(p)) is not None
+    ]
     frontier(axes, drawn, (float(chosen["cost_ratio"]), judged(chosen)))
     axes.set_xlabel("predicted cost, linear predictions a row")
     name = quality_name(chosen)
