@@ -43,8 +43,11 @@ class SearchPolicy:
     survivors: int = 5
     """Candidates that are judged on all folds after the first look, at most."""
     # mutations
-    rounds: int = 2
-    """Rounds of mutations."""
+    rounds: int = 1
+    """Rounds of mutations. In twelve searches on 1,500 rows of eight tables of the development half the first
+    round raised quality by 0.23 points in the mean, a second one by 0.02, in a sixth of the time
+    (2026-11-26).
+    """
     codes: tuple[int, int] = (16, 256)
     """Different whole numbers of a feature that may become a column for each, at most: two choices."""
     # budget
