@@ -11,7 +11,15 @@ PAIRS_SHOWN = 5
 COLUMNS = 80
 NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
-    *("accuracy", "early_accuracy", "balanced_accuracy", "f1_macro", "auc", "average_precision"),
+    *(
+        "accuracy",
+        "early_accuracy",
+        "balanced_accuracy",
+        "f1_macro",
+        "auc",
+        "average_precision",
+        "cost_per_row",
+    ),
     *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
     *("interval_coverage", "interval_width", "interval_winkler"),
 )
