@@ -37,6 +37,12 @@ from dcpred_tasks.model.label_rule import Costs
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @costs_options
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Also this score, by the name of a scorer of scikit-learn, or neg_mean_pinball_loss=0.9 or"
+    " neg_mean_cost=50.",
+)
 @cluster_options
 @json_option
 @reports_errors
@@ -48,6 +54,7 @@ def evaluate_command(
     no_cost: bool,
     drop_unlabelled: bool,
     costs: Costs | None,
+    metric: str | None,
     x: str,
     y: str,
     workers: int | None,
@@ -74,6 +81,7 @@ def evaluate_command(
         cost=not no_cost,
         drop_unlabelled=drop_unlabelled,
         costs=costs,
+        metric=metric,
         say=reporter(),
     )
     emit(result, as_json, evaluated)

@@ -36,6 +36,9 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
+    if r.get("metric"):
+        score = "not defined for these rows by this model" if r["score"] is None else f"{r['score']:.6g}"
+        pairs.append((r["metric"].partition("=")[0], score))
     moved = drift_told(r)
     beside = [*([("drift", moved)] if moved else []), *beyond_training(r)]
     compared = [wrapped(f"{name}: {text}", COLUMNS, indent=2) for name, text in beside]

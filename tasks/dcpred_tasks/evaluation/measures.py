@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, LeafNumbers
 from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles, root
+from dcpred_tasks.evaluation.named_scores import (
+    MEAN_COST,
+    check_score,
+    named_score,
+    score_costs,
+    value_losses,
+)
 from dcpred_tasks.model.answers import intervals, probabilities
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.label_rule import Costs, label_rule
@@ -394,16 +401,20 @@ class ValueMeasures:
         self.in_range += other.in_range
 
     def as_dict(self) -> dict[str, Any]:
-        """rmse, r2 (None where all targets are equal), mae, residual_quantiles by share, residual_resolution,
-        residual_histogram and residuals_by_prediction.
+        """rmse, r2 (None where all targets are equal), mae, median_absolute_error, residual_quantiles by
+        share, residual_resolution, residual_histogram and residuals_by_prediction.
         """
         spread = self.square_total - self.total**2 / self.n
         values, counts = self.residuals.values, self.residuals.counts.sum(axis=1)
         found = quantiles(values, counts, np.array(SHARES))
+        size = np.abs(values)
+        order = np.argsort(size, kind="stable")
+        middle = np.searchsorted(np.cumsum(counts[order]), [(self.n + 1) // 2, self.n // 2 + 1])
         return {
             "rmse": root(self.squares.total / self.n),
             "r2": as_float(1 - self.squares.total / spread) if spread > 0 else None,
             "mae": as_float(self.absolute.total / self.n),
+            "median_absolute_error": 2 * float((size[order][middle] / 2).mean()),
             "residual_quantiles": {f"{s:g}": float(q) for s, q in zip(SHARES, found, strict=True)},
             "residual_resolution": self.residuals.resolution,
             "residual_histogram": _histogram(values, counts),
@@ -562,9 +573,14 @@ class LeafMeasures:
 class Measures:
     """All measures of one set of decision values. It holds no model: workers send it to the driver."""
 
-    def __init__(self, model: Model, costs: Costs | None = None) -> None:
-        """costs  of labels (dcpred_tasks.model.label_rule); None: labels follow decision values"""
+    def __init__(self, model: Model, costs: Costs | None = None, metric: str | None = None) -> None:
+        """costs   of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
+        metric  of dcpred_tasks.evaluation.named_scores, which is a field of its own; None: there is none
+        """
         label_rule(model, costs)
+        self.metric, self.losses = metric, ExactSums()
+        if metric is not None and check_score(metric, model.task) == MEAN_COST:
+            label_rule(model, score_costs(metric))
         self.n = 0
         """Rows that have a score."""
         self.costs = costs
@@ -588,6 +604,9 @@ class Measures:
             self.quality.add(decision, target, taken)
         else:
             self.quality.add(decision, target)
+            losses = value_losses(self.metric or "")
+            if losses is not None:
+                self.losses.add(losses(decision[:, 0].astype(np.float64), target.astype(np.float64)))
         if rows is not None:
             self.leaves.add(decision, target, rows.leaf, taken)
             if gives_intervals(model):
@@ -600,6 +619,7 @@ class Measures:
     def merge(self, other: "Measures") -> None:
         """Take in what was gathered from other rows. The order does not matter."""
         self.n += other.n
+        self.losses.merge(other.losses)
         self.quality.merge(other.quality)  # type: ignore[arg-type]  # both are of one model
         self.leaves.merge(other.leaves)
         self.probabilities.merge(other.probabilities)
@@ -612,4 +632,16 @@ class Measures:
             found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
         found |= self.probabilities.as_dict() if self.probabilities.n else {}
         found |= self.intervals.as_dict() if self.intervals.n else {}
-        return found | (self.leaves.as_dict() if self.leaves.rows.any() else {})
+        found |= self.leaves.as_dict() if self.leaves.rows.any() else {}
+        return found if self.metric is None else found | {"metric": self.metric, "score": self._score(found)}
+
+    def _score(self, found: dict[str, Any]) -> float | None:
+        """The value of `metric`."""
+        assert self.metric is not None
+        mean = None
+        if isinstance(self.quality, ClassMeasures):
+            if self.metric.startswith(MEAN_COST):
+                mean = self.quality.cost(score_costs(self.metric)).get("cost_per_row")
+        elif value_losses(self.metric) is not None:
+            mean = as_float(self.losses.total / self.n)
+        return named_score(self.metric, found, mean)

@@ -43,6 +43,8 @@ class EvaluationJob:
     """Hashes of training rows."""
     costs: Costs | None = None
     """Costs of labels; None: labels follow decision values."""
+    metric: str | None = None
+    """A score of dcpred_tasks.evaluation.named_scores that is computed beside the others."""
     stride: int = 1
     """Every so many rows one is compared with training rows."""
 
@@ -76,7 +78,7 @@ class Evaluated:
 
 def nothing_evaluated(job: EvaluationJob, model: Model) -> Evaluated:
     """What others are merged into."""
-    return Evaluated(Measures(model, job.costs), Measures(model) if job.early else None)
+    return Evaluated(Measures(model, job.costs, job.metric), Measures(model) if job.early else None)
 
 
 @lru_cache(maxsize=1)
