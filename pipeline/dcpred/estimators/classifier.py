@@ -186,7 +186,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
         "f1_macro" or "matthews_corrcoef"), "neg_mean_cost=50" (a missed row of the second class costs 50
         times a false alarm; or a matrix, as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`),
-        which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least 90 % of the rows.
+        which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least
+        90 % of the rows.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
