@@ -44,7 +44,9 @@ class SearchPolicy:
     """Candidates that are judged on all folds after the first look, at most."""
     # mutations
     rounds: int = 2
-    """Rounds of mutations."""
+    """Rounds of mutations, at most."""
+    ends_in_noise: bool = False
+    """Whether a round that gains no more than a standard error is the last one."""
     codes: tuple[int, int] = (16, 256)
     """Different whole numbers of a feature that may become a column for each, at most: two choices."""
     # budget
@@ -70,4 +72,4 @@ class SearchPolicy:
 
 
 STANDARD = SearchPolicy()
-THOROUGH = replace(STANDARD, name="thorough", survivors=8, rounds=4, trial_rows=32_000)
+THOROUGH = replace(STANDARD, name="thorough", survivors=8, rounds=4, trial_rows=32_000, ends_in_noise=True)
