@@ -135,7 +135,7 @@ class Trials:
         self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
-        self.share_left = 1.0  # of the search, which trials share equally
+        self.share_left = 1.0  # share of the search that is left, which trials divide equally
 
     def _metric(self) -> Metric:
         if self.policy.metric is not None:

@@ -41,7 +41,7 @@ STRENGTH = 200.0  # rare rows that the prior counts as
 FREQUENT_ROWS = 10_000  # rows of the frequent class that train the prior, at most
 LOCAL_ROWS = 1_000  # rows that landmarks begin from, at most
 EXPECTED_ROWS = 2_000  # rows of a leaf that count as the other class, too, at most
-MOST_CLASSES = 32  # of more there is no prior
+MOST_CLASSES = 32  # classes up to which there is a prior
 LEAST, STRIP_ROWS = 1e-6, 8_000
 
 
