@@ -119,7 +119,8 @@ def test_of_several_classes_leaves_answer_with_a_rate_of_the_rare_one() -> None:
     other = DCPredClassifier(**{**given, "n_leaves": 8}).fit(X, y)
     balanced = DCPredClassifier(class_weight="balanced", **{**given, "n_leaves": 8}).fit(X, y)
     means = [one.predict_proba(new).mean(axis=0) for one in (other, balanced)]
-    np.testing.assert_allclose(means[0], means[1], rtol=0.08)
+    # Without the prior it was half of it; about 150 rows of the class in training leave as much by chance.
+    np.testing.assert_allclose(means[0], means[1], rtol=0.2)
 
 
 def test_of_several_classes_only_the_rare_one_is_drawn_to_the_prior() -> None:
