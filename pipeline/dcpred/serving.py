@@ -18,6 +18,7 @@ from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, i
 from dcpred_tasks.model.answers import calibration_of, intervals_of, quantile_shares
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
@@ -102,13 +103,20 @@ class ServedModel:
         decision = self._decision(X, early=False)
         return decision if self.model.n_outputs > 1 else decision[:, 0]
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(
+        self, X: ArrayLike, *, threshold: float | str | None = None, costs: Any = None
+    ) -> NDArray[Any]:
         """Labels (n_samples,), or float64 values for regression.
+
+        threshold  in place of that of the model: rows get the second of two classes where its probability is
+                   larger; or "cost=50", where a missed row costs 50 times a false alarm
+        costs      (n_classes, n_classes), the cost of each label (column) for rows of each class: rows get
+                   the label with the least expected cost
 
         No class for a row without a score (NaN, infinity or a value too large): raises DataError, which names
         the row.
         """
-        return self._predict(X, early=False)
+        return self._predict(X, False, label_rule(self.model, given_costs(threshold, costs)))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, float64 (n_samples, n_classes). That of the label is the largest.
@@ -161,7 +169,7 @@ class ServedModel:
 
         Raises DataError for a row without a score, and if the model was saved without its support vectors.
         """
-        return self._predict(X, early=True)
+        return self._predict(X, True, class_numbers)
 
     def rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
         """What `dcpred.explain` explains rows by."""
@@ -194,10 +202,10 @@ class ServedModel:
             self.model = replace(self.model, support=self.artifact.support())
         return self._each_row(X, decision_block, early)
 
-    def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
+    def _predict(self, X: ArrayLike, early: bool, rule: Rule) -> NDArray[Any]:
         decision = self._decision(X, early)
         check_scored(decision)
-        return decision[:, 0] if self.model.task == "regression" else self.classes_[class_numbers(decision)]
+        return decision[:, 0] if self.model.task == "regression" else self.classes_[rule(decision)]
 
 
 @overload

@@ -118,6 +118,28 @@ def test_the_table_states_where_groups_of_support_vectors_fail(system: str, stat
     assert [text.startswith("AdaptSVM and GroupSVM approximate") for text in told] == [True] * stated
 
 
+def test_a_metric_is_what_the_table_shows(data: Path, tmp_path: Path) -> None:
+    """Of the same predictions, whatever the metric; searches of ours compare settings by it."""
+    found = {}
+    for metric in ("balanced_accuracy", "neg_mean_cost=1,5,5;1,1,1;1,1,1"):
+        result = call(data, tmp_path / "out", "--metric", metric, "--json", systems="exact")
+        assert result.exit_code == 0, result.output
+        found[metric] = json.loads(result.stdout)
+        assert found[metric]["metric"] == metric
+        assert metric in (tmp_path / "out/table.md").read_text(encoding="utf-8")
+        check_page((tmp_path / "out/report.html").read_text(encoding="utf-8"))
+    share, cost = (one["results"][0]["quality"] for one in found.values())
+    assert cost < 0 < share
+    plain = json.loads(call(data, tmp_path / "out", "--json", systems="exact").stdout)
+    assert plain["metric"] is None
+    assert 0 < plain["results"][0]["quality"] <= 1
+    result = call(data, tmp_path / "out", "--metric", "roc_auc", systems="exact")
+    assert result.exit_code != 0
+    assert "roc_auc needs probabilities, which not every system gives" in result.stderr
+    ours = points_of("dcpred", ["20x"], "classification", "f1_macro")
+    assert [point.settings.get("metric") for point in ours[-2:]] == ["f1_macro", "f1_macro"]
+
+
 def test_it_goes_on_and_takes_more_systems(data: Path, tmp_path: Path) -> None:
     assert call(data, tmp_path / "out", systems="exact").exit_code == 0
     file = tmp_path / "out/points/exact-0.json"

@@ -16,6 +16,7 @@ import pytest
 import zarr
 from sklearn.base import clone
 
+from dcpred import load_model
 from dcpred.cli import tuned_rendering
 from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
@@ -377,6 +378,22 @@ def test_workers_threads_and_memory_come_to_the_same(few: Path, tmp_path: Path, 
         assert settings_dict(settings) == found[0].settings
         traces.append(more["trace"])
     assert all(trace == traces[0] for trace in traces)
+
+
+def test_an_estimator_chooses_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same settings, and the same model, by the same rows and seed. Their seeds differed: `random_state`
+    was a seed of seeds.
+    """
+    X, y = rings(500, 0)
+    data = make_group(tmp_path / "data.zarr", X, y)
+    monkeypatch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
+    start = make_settings({"seed": 5})
+    found = tune(f"{data}/X", f"{data}/y", tmp_path / "model", inline, start=start, policy=SMALL)
+    model = DCPredClassifier(random_state=5).fit(X, y)
+    assert model.settings_ == found.settings
+    command = load_model(tmp_path / "model", estimator=True)
+    np.testing.assert_array_equal(command.decision_function(X), model.decision_function(X))
+    assert command.get_params()["random_state"] == 5
 
 
 def test_a_search_in_memory_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics
 
+from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
 from dcpred.cli.evaluation_rendering import evaluated
 from dcpred.evaluation.evaluate import evaluate
@@ -33,6 +34,7 @@ from dcpred_tasks.evaluation.measures import (
     ValueMeasures,
     curves,
 )
+from dcpred_tasks.evaluation.named_scores import MEAN_COST, PINBALL, SCORERS
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.class_codes import class_codes, class_positions
@@ -655,3 +657,36 @@ def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
     asked = (made / "model", f"{made}/data.zarr/X", f"{made}/data.zarr/y")
     with pytest.raises(IncompleteError, match=r"3 workers died evaluating rows 0 to \d+ .*; start workers"):
         evaluate(*asked, lambda: nullcontext(Deadly()), cost=False)
+
+
+@pytest.mark.parametrize("task", SCORERS)
+def test_a_metric_by_name_is_that_of_scikit_learn(task: str, tmp_path: Path) -> None:
+    """From counts of blocks, as the scorer computes it from all rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 2))
+    if task == "classification":
+        y = (X[:, 0] + rng.normal(size=240) > 0.5).astype(int)
+        model: Any = DCPredClassifier(n_leaves=1, landmarks=4, random_state=0).fit(X, y)
+    else:
+        y = np.exp(0.3 * X[:, 0] + 0.1 * rng.normal(size=240)) + 3
+        model = DCPredRegressor(n_leaves=1, landmarks=4, random_state=0).fit(X, y)
+    model.save(tmp_path / "model")
+    data = make_group(tmp_path / "data.zarr", X, y, chunk_rows=50)
+    for name in SCORERS[task]:
+        named = f"{name}=20" if name == MEAN_COST else f"{name}=0.9" if name == PINBALL else name
+        words = ["evaluate", str(tmp_path / "model"), str(data), "--no-cost", "--json", "--metric", named]
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        predicted = model.predict(X)
+        if name == MEAN_COST:
+            theirs = -np.mean(20 * ((y == 1) & (predicted == 0)) + ((y == 0) & (predicted == 1)))
+        elif name == PINBALL:
+            theirs = -metrics.mean_pinball_loss(y, predicted, alpha=0.9)
+        else:
+            theirs = metrics.get_scorer(name)(model, X, y)
+        assert (told["metric"], told["score"]) == (named, pytest.approx(theirs, rel=1e-5)), name
+    result = CliRunner().invoke(main, [*words[:4], "--metric", "auc"])
+    assert result.exit_code != 0
+    assert f"{task} is judged by one of" in result.stderr
+    assert name.partition("=")[0] in CliRunner().invoke(main, [*words[:4], "--metric", named]).stdout

@@ -1,13 +1,24 @@
 """What candidates are judged by, and the one test by which one replaces another."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn import metrics as sklearn_metrics
 
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SCORERS, SQUARED, compare, metric_of
+from dcpred.tuning.metrics import (
+    ERROR,
+    LOG_LOSS,
+    SQUARED,
+    check_label_score,
+    compare,
+    label_score,
+    metric_of,
+)
 from dcpred.tuning.policy import STANDARD
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.evaluation.named_scores import SCORERS
 
 
 def wrong_rows(n: int, only_incumbent: int, only_candidate: int, both: int = 0) -> tuple[np.ndarray, ...]:
@@ -160,7 +171,9 @@ def test_every_metric_is_best_for_the_better_model(task: str) -> None:
         else:
             y, weight = rng.gamma(2.0, size=400), np.ones(400)
             better, worse = (np.maximum(y + s * rng.normal(size=400), 0.01)[:, None] for s in (0.1, 0.5))
-        for name in SCORERS[task]:
+        for plain in SCORERS[task]:
+            matrix = {2: "=1", 3: "=0,1,1;1,0,2;1,2,0"}.get(n_classes, "")
+            name = plain + (matrix if plain == "neg_mean_cost" else "")
             metric = metric_of(name, task, n_classes)
             losses = [metric.losses(one, y, weight, n_classes) for one in (worse, better)]
             found = compare(*losses, weight, counted=metric.counted)
@@ -196,6 +209,63 @@ def test_an_unknown_metric_is_refused() -> None:
         metric_of("auc", "classification", 2)
     with pytest.raises(SettingsError, match="'roc_auc', but regression is judged by one of r2, "):
         metric_of("roc_auc", "regression", 0)
+    for name in (
+        "roc_auc=2",
+        "neg_mean_pinball_loss=1",
+        "neg_mean_cost",
+        "neg_mean_cost=0,1;1",
+        "neg_mean_cost=x",
+    ):
+        with pytest.raises(SettingsError, match="metric was set to"):
+            metric_of(name, "regression" if "pinball" in name else "classification", 2)
     deviance = metric_of("neg_mean_poisson_deviance", "regression", 0)
-    with pytest.raises(SettingsError, match=r"cannot be computed on held-out rows: .*; choose another one"):
-        deviance.losses(np.full((40, 1), -1.0), np.ones(40), np.ones(40), 0)
+    with pytest.raises(DataError, match="there is a target that is not 0 or more; choose another metric"):
+        deviance.losses(np.ones((40, 1)), np.full(40, -1.0), np.ones(40), 0)
+    with pytest.raises(SettingsError, match="costs of 3 classes, but the target has 2"):
+        metric_of("neg_mean_cost=0,1,1;1,0,1;1,1,0", "classification", 2).losses(*rare_classes(40), 2)
+    with pytest.raises(SettingsError, match="roc_auc needs probabilities, which not every system gives"):
+        check_label_score("roc_auc", "classification")
+
+
+VALUE_SCORES = {
+    "neg_mean_absolute_error": sklearn_metrics.mean_absolute_error,
+    "neg_mean_pinball_loss": sklearn_metrics.mean_pinball_loss,
+    "neg_mean_pinball_loss=0.9": partial(sklearn_metrics.mean_pinball_loss, alpha=0.9),
+    "neg_mean_poisson_deviance": sklearn_metrics.mean_poisson_deviance,
+    "neg_mean_gamma_deviance": sklearn_metrics.mean_gamma_deviance,
+}
+
+
+@pytest.mark.parametrize("name", VALUE_SCORES)
+def test_a_score_of_numbers_is_that_of_scikit_learn(name: str) -> None:
+    rng = np.random.default_rng(0)
+    y, weight = rng.gamma(2.0, size=300), rng.uniform(0.5, 2.0, 300)
+    predicted = y * rng.uniform(0.5, 1.5, 300)
+    metric, theirs = metric_of(name, "regression", 0), VALUE_SCORES[name]
+    losses = metric.losses(predicted[:, None], y, weight, 0)
+    assert metric.score(np.average(losses, weights=weight)) == pytest.approx(
+        theirs(y, predicted, sample_weight=weight)
+    )
+    assert label_score(name, y, predicted) == pytest.approx(-theirs(y, predicted))
+    predicted[:5] = -1.0
+    assert np.isfinite(metric.losses(predicted[:, None], y, weight, 0)).all()
+
+
+@pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef"])
+def test_a_score_of_labels_is_that_of_scikit_learn(name: str) -> None:
+    y, predicted = np.random.default_rng(0).integers(3, size=(2, 200))
+    found = sklearn_metrics.get_scorer(name)._score_func
+    more = {"average": "macro"} if name == "f1_macro" else {}
+    assert label_score(name, y, predicted) == pytest.approx(found(y, predicted, **more))
+
+
+def test_a_cost_is_that_of_the_cheapest_labels() -> None:
+    decision, y, weight = rare_classes(600)
+    metric = metric_of("neg_mean_cost=20", "classification", 2)
+    losses = metric.losses(decision, y, weight, 2)
+    assert set(losses) == {0.0, 1.0, 20.0}
+    f = decision[:, 0]
+    every = [20 * ((y == 1) & (f <= t)) + ((y == 0) & (f > t)) for t in np.linspace(-3, 3, 121)]
+    assert np.average(losses, weights=weight) < 1.15 * min(np.average(one, weights=weight) for one in every)
+    right = label_score("neg_mean_cost=20", y.astype(int), (f > 0).astype(int))
+    assert right == -np.mean(every[60])

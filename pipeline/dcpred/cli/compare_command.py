@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     metavar="COST",
     help="A search of ours within this cost (20x, 200ns), beside its other points; may be repeated.",
 )
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="The score in the table, which searches of ours compare settings by, of those that predictions alone"
+    " have, as balanced_accuracy, f1_macro, neg_mean_cost=50 or neg_mean_absolute_error.",
+)
 @click.option("--test", metavar="DATA", help="Data set to judge by [default: a fifth of the rows, held out].")
 @click.option(
     "--rows", type=click.IntRange(50, 100_000), default=10_000, show_default=True, help="Training rows."
@@ -76,6 +82,7 @@ def compare_command(
     out: Path,
     systems: str | None,
     budgets: tuple[str, ...],
+    metric: str | None,
     test: str | None,
     rows: int,
     test_rows: int,
@@ -119,6 +126,7 @@ def compare_command(
         systems=systems,
         budgets=budgets,
         limit_seconds=time_limit,
+        metric=metric,
         say=reporter(),
     )
     emit(asdict(report), as_json, partial(_table, report))

@@ -16,10 +16,12 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
+from dcpred.cli.output_options import costs_options
 from dcpred.evaluation.evaluate import evaluate, is_small
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Pool, Scheduler, connect, this_process
 from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.model.label_rule import Costs
 
 
 @click.command("evaluate")
@@ -34,6 +36,13 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@costs_options
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Also this score, by the name of a scorer of scikit-learn, or neg_mean_pinball_loss=0.9 or"
+    " neg_mean_cost=50.",
+)
 @cluster_options
 @json_option
 @reports_errors
@@ -44,6 +53,8 @@ def evaluate_command(
     early: bool,
     no_cost: bool,
     drop_unlabelled: bool,
+    costs: Costs | None,
+    metric: str | None,
     x: str,
     y: str,
     workers: int | None,
@@ -69,6 +80,8 @@ def evaluate_command(
         early=early,
         cost=not no_cost,
         drop_unlabelled=drop_unlabelled,
+        costs=costs,
+        metric=metric,
         say=reporter(),
     )
     emit(result, as_json, evaluated)

@@ -11,7 +11,15 @@ PAIRS_SHOWN = 5
 COLUMNS = 80
 NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
-    *("accuracy", "early_accuracy", "balanced_accuracy", "f1_macro", "auc", "average_precision"),
+    *(
+        "accuracy",
+        "early_accuracy",
+        "balanced_accuracy",
+        "f1_macro",
+        "auc",
+        "average_precision",
+        "cost_per_row",
+    ),
     *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
     *("interval_coverage", "interval_width", "interval_winkler"),
 )
@@ -28,6 +36,9 @@ def evaluated(r: dict[str, Any]) -> str:
         if r.get(name) is not None:
             shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
             pairs.append((name, shown + _means(r, name)))
+    if r.get("metric"):
+        score = "not defined for these rows by this model" if r["score"] is None else f"{r['score']:.6g}"
+        pairs.append((r["metric"].partition("=")[0], score))
     moved = drift_told(r)
     beside = [*([("drift", moved)] if moved else []), *beyond_training(r)]
     compared = [wrapped(f"{name}: {text}", COLUMNS, indent=2) for name, text in beside]

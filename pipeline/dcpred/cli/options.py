@@ -196,12 +196,14 @@ def data_options(command: F) -> F:
 
 
 def metric_option(command: F) -> F:
+    """Of commands that search for settings."""
     return click.option(
         "--metric",
         metavar="NAME",
         help=(
             "What the search compares settings by, a scorer of scikit-learn as roc_auc, average_precision,"
-            " balanced_accuracy, neg_log_loss or neg_mean_absolute_error [default: accuracy, log-loss where"
+            " balanced_accuracy, neg_log_loss or neg_mean_absolute_error, or neg_mean_pinball_loss=0.9 or"
+            " neg_mean_cost=50 [default: accuracy, log-loss where"
             " one class has at least 90 % of the rows, squared error]."
         ),
     )(command)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from dcpred.cli.options import F
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 
@@ -37,6 +39,47 @@ def outputs_options(command: F) -> F:
         command(*args, outputs=names, **kwargs)
 
     return run  # type: ignore[return-value]
+
+
+def costs_options(command: F) -> F:
+    """How rows are labelled. `costs` comes to the command as dcpred_tasks.model.label_rule has them."""
+
+    @click.option(
+        "--threshold",
+        metavar="P",
+        help="Probability from which on a row gets the label of the second of two classes; or cost=50: a"
+        " missed row costs 50 times a false alarm [default: that of the model].",
+    )
+    @click.option(
+        "--costs",
+        "file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="CSV of the cost of each mistake, a line for each class and a column for each label, in the"
+        " order of the model's classes: rows get the label with the least expected cost.",
+    )
+    @wraps(command)
+    def run(*args: Any, threshold: str | None, file: Path | None, **kwargs: Any) -> None:
+        try:
+            costs = given_costs(threshold, None if file is None else _lines(file), str(file))
+        except SettingsError as error:
+            raise click.UsageError(str(error)) from None
+        command(*args, costs=costs, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def _lines(file: Path) -> list[list[Any]]:
+    """The numbers of each line; what is no number as text."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [[_number(cell) for cell in line.split(",")] for line in lines if line.strip()]
+
+
+def _number(cell: str) -> Any:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell.strip()
 
 
 class RowCount(click.IntRange):

@@ -23,7 +23,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import bad_row_options, outputs_options
+from dcpred.cli.output_options import bad_row_options, costs_options, outputs_options
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
@@ -34,6 +34,7 @@ from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import store_threads
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred_tasks.model.label_rule import Costs
 
 NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 
@@ -41,6 +42,7 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 @click.command("refresh")
 @click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
 @outputs_options
+@costs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and cut anew.")
 @click.option(
@@ -77,6 +79,7 @@ def refresh_command(
     places: tuple[Any, ...],
     outputs: tuple[str, ...] | None,
     alpha: float | None,
+    costs: Costs | None,
     x: str,
     full: bool,
     keep: int | None,
@@ -121,6 +124,7 @@ def refresh_command(
             array=x,
             outputs=outputs,
             alpha=alpha,
+            costs=costs,
             tolerance=Tolerance(quarantine),
             limits=limits,
             keep=keep,

@@ -21,7 +21,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import bad_row_options, outputs_options
+from dcpred.cli.output_options import bad_row_options, costs_options, outputs_options
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.runs.bad_rows import BadRowLimit
@@ -32,6 +32,7 @@ from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.label_rule import Costs
 
 
 class ShardType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -54,6 +55,7 @@ SHARD = ShardType()
 @click.argument("data", shell_complete=files)
 @click.argument("output", type=ADDRESS)
 @outputs_options
+@costs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
     "--quarantine",
@@ -94,6 +96,7 @@ def score_command(
     output: str | Path,
     outputs: tuple[str, ...] | None,
     alpha: float | None,
+    costs: Costs | None,
     x: str,
     quarantine: bool,
     max_failures: int,
@@ -127,7 +130,16 @@ def score_command(
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None
     if shard is not None:
         part = score_shard(
-            model, X, output, shard, pool, outputs=outputs, alpha=alpha, tolerance=tolerance, say=reporter()
+            model,
+            X,
+            output,
+            shard,
+            pool,
+            outputs=outputs,
+            alpha=alpha,
+            costs=costs,
+            tolerance=tolerance,
+            say=reporter(),
         )
         if isinstance(part, ShardReport):
             emit(asdict(part), as_json, rendering.scored_shard)
@@ -135,5 +147,7 @@ def score_command(
             emit(asdict(part), as_json, rendering.scored, partial(check_rows_scored, part, tolerance))
         return
     act = partial(repair, level=level or "full") if mend else score
-    report = act(model, X, output, pool, outputs=outputs, alpha=alpha, tolerance=tolerance, say=reporter())
+    report = act(
+        model, X, output, pool, outputs=outputs, alpha=alpha, costs=costs, tolerance=tolerance, say=reporter()
+    )
     emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

@@ -4,7 +4,7 @@ from typing import Any
 
 from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
-from dcpred.tuning.frontier_plot import is_share, less_is_better, shown, with_cost, words_of
+from dcpred.tuning.frontier_plot import interval_words, is_share, less_is_better, shown, with_cost, words_of
 from dcpred.tuning.kept import quality_name
 
 CHOSEN = "*"  # marks a line of the table
@@ -19,8 +19,8 @@ def tuned(r: dict[str, Any]) -> str:
     lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
     took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
     judged = (
-        f"on {chosen['n_judged']:,} held-out rows, give or take {_uncertain(chosen, name)}, at predicted"
-        " costs:"
+        f"on {chosen['n_judged']:,} held-out rows, the chosen model has {interval_words(chosen)} (two"
+        " standard errors); at predicted costs:"
         if chosen["n_judged"]
         else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
     )
@@ -68,12 +68,6 @@ def _made(m: dict[str, Any]) -> str:
         f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
         f" {m['cost_ratio']:.1f}x"
     )
-
-
-def _uncertain(chosen: dict[str, Any], name: str) -> str:
-    """Two standard errors."""
-    two = 2.0 * chosen["standard_error"]
-    return f"{100 * two:.2g} points" if is_share(name) else f"{two:.2g}"
 
 
 PLOT_COLUMNS, PLOT_ROWS = 60, 12

@@ -40,12 +40,14 @@ from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool
 from dcpred.pages.page import render
+from dcpred.tuning.metrics import check_label_score, label_score
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.task_bodies.try_system import try_system
 
+SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores that are shown in percent
 MODULE = "dcpred.comparison.trial"
 ASKED, PAGE = "compare.json", "report.html"
 SHARED_SECONDS = 900.0  # processor time of what all systems wait for
@@ -111,6 +113,23 @@ class CompareReport:
     """Processor time in which these settings were chosen and the scaling was learned."""
     notes: list[str]
     """What is to be known beside the table: sentences."""
+    metric: str | None = None
+    """The score that `quality` is, of dcpred.tuning.metrics.LABEL_SCORERS; greater is then better. None: the
+    share of right classes, or RMSE.
+    """
+
+    @property
+    def percents(self) -> bool:
+        """Whether quality is a share that is shown in percent."""
+        return self.task == "classification" and self.metric in (None, *SHARES)
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.metric is not None or self.task == "classification"
+
+    @property
+    def quality_name(self) -> str:
+        return self.metric or ("accuracy" if self.task == "classification" else "RMSE")
 
 
 def compare(
@@ -121,6 +140,7 @@ def compare(
     systems: str | None,
     budgets: Sequence[str],
     limit_seconds: float,
+    metric: str | None = None,
     say: Reporter,
 ) -> CompareReport:
     """Try every point of every system, and write tables and plots.
@@ -128,6 +148,8 @@ def compare(
     systems        names with commas; None: all that learn the task
     budgets        of searches, as "20x"
     limit_seconds  processor time that the fits of a system may take together
+    metric         a score of dcpred_tasks.evaluation.named_scores: what searches of ours compare settings by,
+                   and what the table shows
 
     Raises SettingsError, DataError, PlanConflictError where the folder holds another comparison,
     SchedulerError, InterruptedRunError, IncompleteError where no point has a result.
@@ -136,16 +158,18 @@ def compare(
         raise SettingsError(
             f"the time limit was set to {limit_seconds:g} s, but it is a number of seconds; use 1 or more"
         )
+    if metric is not None:
+        check_label_score(metric, asked.task)
     names = chosen_systems(systems, asked.task)
     if budgets and OURS not in names:
         raise SettingsError(
             f"a budget was given for searches of {OURS}, but the systems are {', '.join(names)}; add {OURS},"
             " or leave out the budget"
         )
-    points = {name: points_of(name, budgets, asked.task) for name in names}
+    points = {name: points_of(name, budgets, asked.task, metric) for name in names}
     with pool() as workers:
         say_where(say, "comparing", workers)
-        _begun(asked, folder, points)
+        _begun(asked, folder, points, metric)
         workers.check_sees(str(folder))
         _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, say, "choosing scaling, γ and C")
         shared = told_of(folder, SHARED)
@@ -170,7 +194,7 @@ def compare(
     return report
 
 
-def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
+def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: str | None) -> None:
     """The folder as it is to be, with rows, and what this call asks for beside what was asked before."""
     told: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
     file = folder / ASKED
@@ -193,7 +217,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}
-    replace_bytes(file, json.dumps(told | {"points": every}, indent=1).encode())
+    replace_bytes(file, json.dumps(told | {"points": every, "metric": metric}, indent=1).encode())
 
 
 def _try_all(
@@ -246,7 +270,7 @@ def read_comparison(folder: Path) -> CompareReport:
         raise DataError(f"a comparison was asked for at {folder}, but nothing of it is done; run it again")
     order = {name: number for number, name in enumerate(every_system())}
     points.sort(key=lambda point: order.get(point.system, len(order)))
-    return _reported(folder, asked["task"], read_rows(folder), told_of(folder, SHARED), points)
+    return _reported(folder, asked, read_rows(folder), told_of(folder, SHARED), points)
 
 
 def told_of(folder: Path, name: str) -> dict[str, Any]:
@@ -256,8 +280,9 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _reported(
-    folder: Path, task: str, rows: Rows, shared: dict[str, Any], points: list[Point]
+    folder: Path, asked: dict[str, Any], rows: Rows, shared: dict[str, Any], points: list[Point]
 ) -> CompareReport:
+    task, metric = asked["task"], asked.get("metric")
     exact = _predicted(folder, f"{EXACT}-0")
     results, every = [], {point.name: told_of(folder, point.name) for point in points}
     linear = _linear_us(every.values())
@@ -265,6 +290,8 @@ def _reported(
         told = every[point.name]
         own = _predicted(folder, point.name) if told["status"] == "done" else None
         known = {name: told.get(name) for name in ("quality", "us_per_row", "seconds")}
+        if metric is not None and own is not None:
+            known["quality"] = label_score(metric, rows.target_test, own)
         results.append(
             Result(
                 system=point.system,
@@ -297,6 +324,7 @@ def _reported(
             *_left_out(rows),
             *_lost_in_groups(results),
         ],
+        metric=metric,
     )
 
 

@@ -21,7 +21,7 @@ PLOT = (720, 450)  # CSS pixels of a picture in a file of its own
 
 def comparison_page(report: "CompareReport") -> Page:
     """One page that needs no other file."""
-    percents = report.task == "classification"
+    percents = report.percents
     done = [one for one in report.results if one.status == "done"]
     front = frontier(report)
     best = front[-1] if front else None
@@ -85,23 +85,24 @@ def _quality(one: "Result", percents: bool) -> str:
 
 
 def _score(report: "CompareReport", front: list["Result"]) -> Picture:
-    percents = report.task == "classification"
+    percents = report.percents
     names = list(dict.fromkeys(one.system for one in front))
+    name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"
     best = front[-1]
     text = (
-        f"{'Accuracy' if percents else 'RMSE'} against the cost of a row;"
-        f" {'upwards' if percents else 'downwards'} is better, to the left is cheaper. A line joins the"
+        f"{name[0].upper() + name[1:]} against the cost of a row;"
+        f" {better} is better, to the left is cheaper. A line joins the"
         " points of a system that no cheaper one of it beats, dashed where it is what a practitioner would"
         f" pick instead. No cheaper point beats those of {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
     lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]
-    table = Table(["system", "with", "accuracy" if percents else "RMSE", "cost"], lines, texts=2)
+    table = Table(["system", "with", name, "cost"], lines, texts=2)
     return charts.picture("Score against cost", text, score_paint(report), table=table, wide=True)
 
 
 def score_paint(report: "CompareReport") -> Paint:
-    percents = report.task == "classification"
+    percents = report.percents
     factor = 100.0 if percents else 1.0
     done = [one for one in report.results if one.status == "done"]
     front = {one.system for one in frontier(report)}
@@ -111,7 +112,7 @@ def score_paint(report: "CompareReport") -> Paint:
     def paint(axes: Any) -> None:
         labels = []
         for system in systems:
-            its = unbeaten([one for one in done if one.system == system], percents)
+            its = unbeaten([one for one in done if one.system == system], report.more_is_better)
             every = [one for one in done if one.system == system]
             mine = system == OURS
             colour = FIRST if mine else INK if system in front else MUTED
@@ -138,9 +139,9 @@ def score_paint(report: "CompareReport") -> Paint:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(charts.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
-        axes.set_ylabel("accuracy on test rows, %" if percents else "RMSE on test rows")
+        axes.set_ylabel(f"{report.quality_name} on test rows{', %' if percents else ''}")
         ours = [factor * (one.quality or 0.0) for one in done if one.system == OURS]
-        axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], ours, percents))
+        axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], ours, report.more_is_better))
         axes.set_xlim(axes.get_xlim())
         charts.place_labels(axes, labels)
 

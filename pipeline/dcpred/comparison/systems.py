@@ -107,10 +107,10 @@ def _learns(name: str, task: str) -> bool:
     return task in (known(name).tasks if name in BASES | MACHINES else BOTH)
 
 
-def points_of(system: str, budgets: Sequence[str], task: str) -> list[Point]:
-    """The grid of a system. `budgets` are those of searches, for ours."""
+def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None = None) -> list[Point]:
+    """The grid of a system. `budgets` and `metric` are those of searches, for ours."""
     if system == OURS:
-        return _ours(budgets, task)
+        return _ours(budgets, task, metric)
     if system in RIVALS:
         counted = "trees" if system != "sklearnex_svc" else ""
         sizes = TREES if counted else (0,)
@@ -146,7 +146,11 @@ def _of_machine(system: str) -> list[Point]:
     return points
 
 
-def _ours(budgets: Sequence[str], task: str) -> list[Point]:
+def _word(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)
+
+
+def _ours(budgets: Sequence[str], task: str, metric: str | None) -> list[Point]:
     """Searches come last: they take longest, and the time limit may cut them."""
     near = {"scaling": "learned", "n_leaves": 1, "loss": DISTANCE}
     points = [
@@ -162,8 +166,11 @@ def _ours(budgets: Sequence[str], task: str) -> list[Point]:
         )
         for m in LANDMARKS
     ]
-    points.append(Point(OURS, f"{OURS}-plain", "no setting"))
+    by, words, own = "", "", {}
+    if metric is not None:
+        by, words, own = f"-{_word(metric)}", f" by {metric}", {"metric": metric}
+    points.append(Point(OURS, f"{OURS}-plain{by}", f"no setting{words}", own))
     for budget in budgets:
-        word = "".join(c if c.isalnum() else "_" for c in budget)
-        points.append(Point(OURS, f"{OURS}-budget-{word}", f"search within {budget}", {"budget": budget}))
+        name = f"{OURS}-budget-{_word(budget)}{by}"
+        points.append(Point(OURS, name, f"search within {budget}{words}", own | {"budget": budget}))
     return points

@@ -25,7 +25,7 @@ def write_tables(report: "CompareReport", folder: Path) -> None:
 
 
 def heads(report: "CompareReport") -> list[str]:
-    quality = "accuracy, %" if report.task == "classification" else "RMSE"
+    quality = report.quality_name + (", %" if report.percents else "")
     return [
         "system",
         "with",
@@ -44,7 +44,7 @@ def cells(report: "CompareReport", one: "Result") -> list[str]:
     if one.status != "done":
         why = f"{one.status}: {one.why}" if one.why else one.status
         return [one.system, one.what, why, *[""] * 6]
-    percent = report.task == "classification"
+    percent = report.percents
     return [
         one.system,
         f"{one.what} ({one.why})".strip() if one.why else one.what,
@@ -68,7 +68,7 @@ def markdown(report: "CompareReport") -> str:
 def frontier(report: "CompareReport") -> list["Result"]:
     """Points that no cheaper one beats, by cost."""
     done = [one for one in report.results if one.status == "done"]
-    return unbeaten(done, report.task == "classification")
+    return unbeaten(done, report.more_is_better)
 
 
 def unbeaten(points: list["Result"], more_is_better: bool) -> list["Result"]:

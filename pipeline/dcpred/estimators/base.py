@@ -155,7 +155,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             values |= PLAIN_SETTINGS
         elif self.budget is not None:
             values["min_leaf_rows"] = 1
-        values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        values["seed"] = _seed(self.random_state)
         n_jobs = self.n_jobs
         if n_jobs is not None and (
             not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
@@ -492,3 +492,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             schema = getattr(self, "schema_", None)
             standing: Standing = "replace" if overwrite else "keep"
             return write_model(path, self.model_, self.settings_, provenance, schema, standing=standing)
+
+
+def _seed(random_state: Any) -> int:
+    """A whole number is the seed itself, as that of the command line is; else it is drawn."""
+    if isinstance(random_state, Integral) and 0 <= int(random_state) < 2**31:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

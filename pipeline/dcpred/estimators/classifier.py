@@ -26,6 +26,7 @@ from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.class_codes import class_positions, class_values
 from dcpred_tasks.model.compact_model import class_array, class_numbers
+from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule
 from dcpred_tasks.task_bodies.predict_block import (
     check_numbered,
     decision_block,
@@ -181,8 +182,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     metric : str, callable or None, default None
         What the search for settings compares candidates by: the name of a scorer of scikit-learn
         ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
-        "f1_macro" or "matthews_corrcoef"), or a scorer (`make_scorer`), which sees the numbers of classes as
-        targets. None: accuracy; log-loss where one class has at least 90 % of the rows.
+        "f1_macro" or "matthews_corrcoef"), "neg_mean_cost=50" (a missed row of the second class costs 50
+        times a false alarm; or a matrix, as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`),
+        which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least
+        90 % of the rows.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
@@ -366,15 +369,21 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         decision = self._values(X)
         return decision[:, 0] if one else decision
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, threshold: float | str | None = None, costs: Any = None) -> Any:
         """Labels (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
+
+        threshold  in place of that of the model: rows get the second of two classes where its probability is
+                   larger; or "cost=50", where a missed row costs 50 times a false alarm
+        costs      (n_classes, n_classes), the cost of each label (column) for rows of each class: rows get
+                   the label with the least expected cost
 
         No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises
         DataError, which names the row. Lazily: a missing label where their dtype has one (NaN, None, NaT),
         else DataError when it is computed. A frame with other columns, or an array that names other features,
         is refused (DataError); columns in another order are put in order.
         """
-        return self._predicted(X, early=False)
+        rule = label_rule(self._fitted(), given_costs(threshold, costs))
+        return self._predicted(X, False, rule)
 
     @if_calibrated
     def predict_proba(self, X: Any) -> Any:
@@ -400,7 +409,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True.
 
         A row without a score gets no class, as in `predict`."""
-        return self._predicted(X, early=True)
+        return self._predicted(X, True, class_numbers)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X
@@ -417,10 +426,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         right = class_positions(y, list(self.classes_)) == numbers
         return float(np.average(right, weights=known_weight(sample_weight, len(numbers))))
 
-    def _predicted(self, X: Any, early: bool) -> Any:
+    def _predicted(self, X: Any, early: bool, rule: Rule) -> Any:
         if is_a(X, DASK_FRAME):
-            return self._framed(X, label_rows, None, self._fitted(), early, self.classes_)
+            return self._framed(X, label_rows, None, self._fitted(), early, self.classes_, rule)
         decision = self._scored(X, early)
         if out_of_core.is_out_of_core(decision):
-            return out_of_core.labels(decision, self.classes_)
-        return self.classes_[class_numbers(decision)]
+            return out_of_core.labels(decision, self.classes_, rule)
+        return self.classes_[rule(decision)]

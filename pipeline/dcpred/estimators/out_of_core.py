@@ -37,6 +37,7 @@ from dcpred_tasks.input_kinds import (
 )
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
+from dcpred_tasks.model.label_rule import Rule
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
@@ -387,10 +388,10 @@ def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
     )
 
 
-def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
+def labels(decision: da.Array, classes: NDArray[Any], rule: Rule) -> da.Array:
     """Labels (n_samples,) of decision values, computed chunk by chunk when asked for."""
     return decision.map_blocks(
-        label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
+        label_block, classes=classes, rule=rule, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
     )
 
 

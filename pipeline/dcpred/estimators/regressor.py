@@ -141,8 +141,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     metric : str, callable or None, default None
         What the search for settings compares candidates by: the name of a scorer of scikit-learn ("r2",
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
-        "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"), or a scorer
-        (`make_scorer`). None: the squared error.
+        "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
+        "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.

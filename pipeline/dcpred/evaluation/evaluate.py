@@ -21,9 +21,11 @@ from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.errors import DataError, IncompleteError, InterruptedRunError
+from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -57,6 +59,8 @@ def evaluate(
     early: bool = False,
     cost: bool = True,
     drop_unlabelled: bool = False,
+    costs: Costs | None = None,
+    metric: str | None = None,
     say: Reporter = SILENT,
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, block by block.
@@ -69,9 +73,12 @@ def evaluate(
     seconds. Raises RefusedErrors, IncompleteError where workers died, InterruptedRunError.
 
     drop_unlabelled  whether rows without a target are left out, not refused
+    costs            costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
+    metric           a score of dcpred_tasks.evaluation.named_scores; it becomes `metric` and `score`
     """
     artifact = open_artifact(path)
     model = open_evaluated(absolute(path), artifact.hash, early)
+    Measures(model, costs, metric)  # It refuses what the model does not give.
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
@@ -90,6 +97,8 @@ def evaluate(
         chunk_rows=plan.chunk_rows,
         early=early,
         drop_unlabelled=drop_unlabelled,
+        costs=costs,
+        metric=metric,
         trained=TrainedRows.of(artifact.provenance),
         stride=sample_stride(plan.n_rows, plan.block_rows),
     )

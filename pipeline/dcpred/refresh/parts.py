@@ -123,7 +123,7 @@ class Parts:
         """The root of a part. Raises PlanConflictError where it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
-        found = open_root(place, Settings(x, fixed.outputs, fixed.alpha) if x else None)
+        found = open_root(place, Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs) if x else None)
         if x and found.settings.data != x and not self.job.full:
             raise PlanConflictError(
                 f"{place.address} holds runs of {found.settings.data}, and {x} was given; name another root,"

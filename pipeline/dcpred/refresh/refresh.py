@@ -40,6 +40,7 @@ from dcpred.scoring.score import check_outputs, plan_run
 from dcpred.verification.checks import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 from dcpred_tasks.storage.place import open_place
@@ -92,6 +93,7 @@ def refresh(
     array: str = "X",
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
+    costs: Costs | None = None,
     tolerance: Tolerance = STRICT,
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
@@ -105,6 +107,7 @@ def refresh(
     pool       gives the workers. None: processes on this machine, or this one where one block is to be scored
     outputs    output columns, which the first run fixes; None: those, or what models have without being asked
     alpha      share of rows outside of intervals, which the first run fixes, too
+    costs      costs of labels (dcpred_tasks.model.label_rule), which the first run fixes, too
     tolerance  what a run puts up with before it is finished; `limits` are for what comes of it
     keep       finished runs that stay, the newest; None: all
     full       score everything, and fix input, outputs and cut anew
@@ -118,22 +121,26 @@ def refresh(
         raise SettingsError(f"keep was set to {keep}, but the latest run always stays; use 1 or more")
     artifact, place = open_artifact(model), open_place(root)
     inputs = find_parts(x, array, model) if is_pattern(x) else []
-    given = Settings(absolute(x), outputs, alpha)
+    given = Settings(absolute(x), outputs, alpha, costs=costs)
     if not is_root(place):
         open_root(place, given)
         for each in [part.x for part in inputs] or [x]:
-            plan_run(model, each, root, outputs, alpha=alpha, may_lack_chunks=tolerance.quarantine)
+            plan_run(
+                model, each, root, outputs, alpha=alpha, costs=costs, may_lack_chunks=tolerance.quarantine
+            )
     place.make_folder("")
     with hold_place(place) as lease:
         found = open_root(place, given)
         if full:
-            found.settings = replace(found.settings, data=given.data, outputs=outputs, alpha=alpha)
+            found.settings = replace(
+                found.settings, data=given.data, outputs=outputs, alpha=alpha, costs=costs
+            )
         check_given(found.settings, given, place.address)
         task = str(artifact.body.get("task"))
         wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            job = Job(model, artifact.hash, wanted, taken, same, tolerance, full, say)
+            job = Job(model, artifact.hash, wanted, taken, found.settings.costs, same, tolerance, full, say)
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
@@ -150,6 +157,8 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
         so = f"runs with {fixed} as outputs, and {asked} was given"
     elif given.alpha is not None and given.alpha != (found.alpha or DEFAULT_ALPHA):
         so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, and {given.alpha:g} was given"
+    elif given.costs is not None and given.costs != found.costs:
+        so = "runs with another threshold or other costs"
     else:
         return
     raise PlanConflictError(

@@ -25,6 +25,7 @@ from dcpred.scoring.preflight import RECORD_BYTES, check_place, output_bytes
 from dcpred.scoring.score import Planned, default_pool, plan_run, score
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import input_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.input_chunks import InputState, open_input
@@ -46,6 +47,8 @@ class Job:
     """Output columns in their order."""
     alpha: float | None
     """What one of them takes; None where none does."""
+    costs: Costs | None
+    """The same."""
     pool: Pool | None
     tolerance: Tolerance
     full: bool
@@ -136,8 +139,8 @@ class Renewal:
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Its plan is compared first: it is small, and what it rules out is not read."""
         job = self.job
-        asked = job.model_hash, job.outputs, job.alpha, self.x, state.n_rows
-        if (run.model_hash, run.outputs, run.alpha, run.x, run.n_rows) != asked:
+        asked = job.model_hash, job.outputs, job.alpha, job.costs, self.x, state.n_rows
+        if (run.model_hash, run.outputs, run.alpha, run.costs, run.x, run.n_rows) != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
@@ -163,6 +166,7 @@ class Renewal:
             address,
             job.outputs,
             alpha=job.alpha,
+            costs=job.costs,
             may_lack_chunks=job.tolerance.quarantine,
             cut=cut,
         )

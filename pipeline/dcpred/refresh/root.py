@@ -24,6 +24,7 @@ from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.sureness import check_alpha
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.input_chunks import InputState
@@ -55,6 +56,8 @@ class Settings:
     """Output columns that were asked for; None for those that the model has without being asked."""
     alpha: float | None = None
     """Share of rows outside of intervals; None: as it is without being named."""
+    costs: Costs | None = None
+    """Costs of labels; None: labels follow decision values."""
     cut: Cut | None = None
     """How runs are cut; None before the first."""
     form: str = ""
@@ -224,6 +227,9 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             raise ValueError
         # Earlier versions had no intervals.
         outputs, cut, alpha = value["outputs"], value["cut"], value.get("alpha")
+        costs = value.get("costs")
+        if costs is not None and not all(map(is_cost, costs)):
+            raise ValueError
         if alpha is not None:
             check_alpha(float(alpha))
         texts = {name: value[name] for name in _TEXTS}
@@ -237,6 +243,7 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
         return Settings(
             outputs=None if outputs is None else tuple(str(name) for name in outputs),
             alpha=None if alpha is None else float(alpha),
+            costs=None if costs is None else tuple(map(float, costs)),
             cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
             **texts,
             **lists,

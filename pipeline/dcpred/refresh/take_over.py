@@ -37,7 +37,7 @@ LOOK_BLOCKS = 256  # blocks between two looks whether another driver took over
 
 def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
     """Whether blocks of one run may be those of another, by their plans."""
-    kept = ("x", "model_hash", "outputs", "alpha", "chunk_rows", "block_rows", "stride")
+    kept = ("x", "model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride")
     return all(getattr(old, name) == getattr(run, name) for name in kept)
 
 

@@ -51,7 +51,7 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
             " Score it again."
         )
     scores = open_stored(run.run.output, partial=True)
-    found, n = Measures(run.model), 0
+    found, n = Measures(run.model, run.run.costs), 0
     with say.step("evaluating", run.run.n_rows, "rows") as advance:
         for start, stop, done in scores.pieces():
             if done:

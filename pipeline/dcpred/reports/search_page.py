@@ -6,7 +6,14 @@ from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.text import number, percent, plain
 from dcpred.reports.model_page import seconds_picture, settings_section
-from dcpred.tuning.frontier_plot import is_share, judged, less_is_better, paint_frontier, words_of
+from dcpred.tuning.frontier_plot import (
+    interval_words,
+    is_share,
+    judged,
+    less_is_better,
+    paint_frontier,
+    words_of,
+)
 from dcpred.tuning.kept import quality_name
 
 SHAPE = ("n_leaves", "landmarks", "products", "overlap")
@@ -41,8 +48,7 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
     if seconds:
         parts.append(seconds_picture("The search", seconds))
     text = (
-        f"Judged on {chosen['n_judged']:,} rows held out, give or take {_uncertain(chosen)} (two standard"
-        " errors)."
+        f"Judged on {chosen['n_judged']:,} rows held out: {interval_words(chosen)} (two standard errors)."
         if chosen["n_judged"]
         else "Nothing was judged."
     )
@@ -88,11 +94,6 @@ def _shown(point: dict[str, Any]) -> str:
     if point[name] is None:
         return "not judged"
     return percent(point[name], 2) if is_share(name) else number(point[name], 5)
-
-
-def _uncertain(point: dict[str, Any]) -> str:
-    two = 2.0 * (point["standard_error"] or 0.0)
-    return f"{100 * two:.2g} points" if is_share(quality_name(point)) else f"{two:.2g}"
 
 
 def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:

@@ -8,6 +8,7 @@ import zarr
 
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import RowsIdentity, filled, rows_identity
@@ -21,9 +22,10 @@ def run_hash(
     block_rows: int,
     alpha: float | None = None,
     arithmetic: str | None = None,
+    costs: Costs | None = None,
 ) -> str:
-    """What tells a run from any other: its input as it is now, its model, its outputs with the alpha that one
-    of them takes, how it is cut, and what computes its scores if not the compiled engine.
+    """What tells a run from any other: its input as it is now, its model, its outputs with the alpha and
+    the costs that some of them take, how it is cut, and what computes its scores if not the compiled engine.
     """
     identity = {
         "content": stored_chunks.fingerprint(X),
@@ -34,6 +36,7 @@ def run_hash(
         "chunk_rows": chunk_rows,
         "block_rows": block_rows,
         **({} if alpha is None else {"alpha": alpha}),
+        **({} if costs is None else {"costs": list(costs)}),
         **filled(),
         **({} if arithmetic is None else {"arithmetic": arithmetic}),
     }
@@ -96,7 +99,7 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
     """
     X = zarr_arrays.open_array(run.x)
     if X.shape[0] == run.n_rows:
-        parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic
+        parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic, run.costs
         now = run_hash(X, run.model_hash, run.outputs, *parts)
         if now == run.run or now in accepted:
             return True

@@ -26,8 +26,9 @@ from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA
-from dcpred_tasks.scoring.outputs import OUTPUTS, QUANTILES, columns
+from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
@@ -153,8 +154,9 @@ class Ledger:
         return replace(self, run=replace(self.run, run=standing.run)) if same else self
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        told = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
-        return [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
+        told = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+        named = {"costs": "the threshold or costs"}
+        return [named.get(k, k) for k in told if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raise PlanConflictError where the directory belongs to something
@@ -321,7 +323,8 @@ def open_ledger(output: str | Path) -> Ledger:
     try:
         # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
         values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.default is MISSING}
-        run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": place.address})
+        lists = {name: tuple(values[name]) for name in ("outputs", "costs") if values.get(name) is not None}
+        run = ScoreRun(**{**values, **lists, "output": place.address})
         if not _possible(run):
             raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))
@@ -349,6 +352,8 @@ def _possible(run: ScoreRun) -> bool:
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
     if not run.outputs or not {*run.outputs} <= {*OUTPUTS, *QUANTILES}:
+        return False
+    if run.costs is not None and not (LABEL in run.outputs and all(map(is_cost, run.costs))):
         return False
     takes_alpha = any(column.takes_alpha for column in columns(run.outputs))
     if takes_alpha != (run.alpha is not None) or (takes_alpha and not _is_alpha(run.alpha)):

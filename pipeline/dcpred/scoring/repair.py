@@ -36,6 +36,7 @@ from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage.input_chunks import open_input
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
@@ -50,6 +51,7 @@ def repair(
     *,
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
+    costs: Costs | None = None,
     tolerance: Tolerance = STRICT,
     level: str = "full",
     say: Reporter = SILENT,
@@ -65,7 +67,9 @@ def repair(
             f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them"
         )
     ledger = open_ledger(output)
-    planned, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=True)
+    planned, plan, model = plan_run(
+        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=True
+    )
     _check_same_run(ledger.run, planned, plan.n_blocks)
     changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
@@ -83,6 +87,7 @@ def repair(
             lambda: nullcontext(workers),
             outputs=planned.outputs,
             alpha=planned.alpha,
+            costs=planned.costs,
             tolerance=tolerance,
             repaired=ledger.run.run,
             say=say,
@@ -93,7 +98,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, but for what input chunks hold."""
     if planned.run == was.run:
         return
-    kept = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
+    kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
     if any(getattr(was, name) != getattr(planned, name) for name in kept):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:

@@ -34,8 +34,9 @@ from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
+from dcpred_tasks.model.label_rule import Costs, label_rule
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
-from dcpred_tasks.scoring.outputs import columns, default_outputs, possible_outputs, possible_quantiles
+from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
 from dcpred_tasks.scoring.scorer import arithmetic, compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -55,12 +56,14 @@ def plan_run(
     outputs: tuple[str, ...] | None = None,
     *,
     alpha: float | None = None,
+    costs: Costs | None = None,
     may_lack_chunks: bool = False,
     cut: Cut | None = None,
 ) -> Planned:
     """Check everything that can be checked before anything is written. Raises RefusedErrors.
 
     alpha  share of rows outside of intervals; None: as it is without being named
+    costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
     cut  how the run is to be cut. None: as what stands in `output` is, if that has as many rows; else by the
          number of rows
     """
@@ -69,7 +72,13 @@ def plan_run(
     model = artifact.model()
     check_self_test(model, artifact.self_test(), str(model_path), plain=True)
     outputs, alpha = check_outputs(outputs, model.task, alpha)
-    for column in columns(outputs, alpha):
+    if costs is not None and LABEL not in outputs and model.task == "classification":
+        raise SettingsError(
+            "a threshold or costs were given, but of the outputs only label takes them; ask for label, or"
+            " leave them out"
+        )
+    label_rule(model, costs)
+    for column in columns(outputs, alpha, costs):
         column.require(model)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
@@ -95,7 +104,7 @@ def plan_run(
     )
     x, place, scored_by = absolute(x), absolute(output), arithmetic()
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by),
+        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by, costs),
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -106,6 +115,7 @@ def plan_run(
         block_rows=plan.block_rows,
         stride=0 if cut is None else cut.stride,
         alpha=alpha,
+        costs=costs,
         arithmetic=scored_by,
     )
     return run, plan, model
@@ -131,6 +141,7 @@ def score(
     *,
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
+    costs: Costs | None = None,
     tolerance: Tolerance = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
@@ -144,6 +155,7 @@ def score(
     repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
               has looked at them
     alpha     share of rows outside of intervals, where these are among the outputs; None: one in ten
+    costs     costs of labels, where these are among the outputs
     planned   what `plan_run` gave for this model, X, output and outputs, where it was asked before
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
@@ -152,7 +164,7 @@ def score(
     begin = time.perf_counter()
     lacking = tolerance.quarantine or repaired is not None
     run, plan, model = planned or plan_run(
-        model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking
+        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=lacking
     )
     input_run = None if repaired is None else run.run
     ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()

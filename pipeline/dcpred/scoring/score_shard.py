@@ -41,6 +41,7 @@ from dcpred.scoring.score import (
     score_pending,
 )
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage.addresses import below
@@ -85,6 +86,7 @@ def score_shard(
     *,
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
+    costs: Costs | None = None,
     tolerance: Tolerance = STRICT,
     say: Reporter = SILENT,
 ) -> ScoreReport | ShardReport:
@@ -98,7 +100,9 @@ def score_shard(
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine
-    run, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking)
+    run, plan, model = plan_run(
+        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=lacking
+    )
     ledger = Ledger(run, plan.n_blocks, shard).adopted()
     run = ledger.run
     begun = ledger.check()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def with_cost(
 
 
 NAMES = {"log_loss": "log-loss", "rmse": "RMSE", "r2": "R²", "roc_auc": "ROC AUC", "f1_macro": "macro F1"}
-LESS_IS_BETTER = ("log_loss", "rmse", "brier_score", "_error", "_deviance")  # ends of names
+# Ends of names.
+LESS_IS_BETTER = ("log_loss", "rmse", "brier_score", "_error", "_deviance", "_cost", "pinball_loss")
+SHARES = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "f1_macro")  # at most 1
 
 
 def words_of(name: str) -> str:
@@ -82,6 +85,19 @@ def shown(point: dict[str, Any]) -> str:
     if value is None:
         return "not judged"
     return f"{words_of(name)} {value:.2f} %" if is_share(name) else f"{words_of(name)} {value:.4g}"
+
+
+def interval_words(point: dict[str, Any]) -> str:
+    """The range that two standard errors make about the quality of a point, within what it can be."""
+    name, two = quality_name(point), 2.0 * (point["standard_error"] or 0.0)
+    if point[name] is None:
+        return "nothing judged"
+    least = 0.0 if name in SHARES or less_is_better(name) else -inf
+    most = 1.0 if name in SHARES else inf
+    low, high = max(point[name] - two, least), min(point[name] + two, most)
+    if is_share(name):
+        return f"{words_of(name)} between {100 * low:.2f} and {100 * high:.2f} %"
+    return f"{words_of(name)} between {low:.4g} and {high:.4g}"
 
 
 def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axes: Any) -> None:

@@ -6,6 +6,7 @@ of rows at a time (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
 paired test serves all metrics.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +20,23 @@ from sklearn.metrics import get_scorer
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.evaluation.named_scores import (
+    DEVIANCES,
+    MEAN_COST,
+    SCORERS,
+    ValueLosses,
+    check_score,
+    score_costs,
+    value_losses,
+)
 from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.training.calibration import fit_calibration
 
 Losses = Callable[[FloatArray, FloatArray, FloatArray, int], FloatArray]
 Scorer = Callable[..., float]
 """As `make_scorer` of scikit-learn returns it: (estimator, X, y, sample_weight=…)."""
+LEAST_SHARE = 1e-3  # A deviance is of predictions above 0, which not every candidate gives all rows.
 GROUPS = 20  # Groups of rows that a jackknife leaves out, one at a time.
 
 
@@ -71,6 +83,40 @@ def squared_errors(
     return np.asarray((decision[:, 0] - target) ** 2)
 
 
+def _costs_of_rows(
+    costs: Costs, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int
+) -> FloatArray:
+    """Costs of the labels with the least expected cost by probabilities that are calibrated on these rows."""
+    matrix = np.array(costs).reshape(math.isqrt(len(costs)), -1)
+    if len(matrix) != n_classes:
+        raise SettingsError(
+            f"{MEAN_COST} has costs of {len(matrix):,} classes, but the target has {n_classes:,}; give a line"
+            " and a column for each class"
+        )
+    number: IntArray = target.astype(np.int64)
+    p = _calibrated(np.nan_to_num(decision), number, weight, n_classes)
+    return np.asarray(matrix[number, (p @ matrix).argmin(axis=1)])
+
+
+def _least_share(name: str) -> float:
+    return LEAST_SHARE if name in DEVIANCES else 0.0
+
+
+def _losses_of_values(
+    losses: ValueLosses,
+    least_share: float,
+    decision: FloatArray,
+    target: FloatArray,
+    weight: FloatArray,
+    n_classes: int,
+) -> FloatArray:
+    """Predictions are raised to `least_share` of the mean target, where that is not 0."""
+    predicted = decision[:, 0].astype(np.float64)
+    if least_share:
+        predicted = np.maximum(predicted, least_share * float(np.average(target, weights=weight)))
+    return losses(predicted, target)
+
+
 ERROR = Metric("accuracy", errors, lambda loss: 1.0 - loss, counted=True)
 LOG_LOSS = Metric("log_loss", log_losses, lambda loss: loss)
 SQUARED = Metric("rmse", squared_errors, lambda loss: float(np.sqrt(loss)))
@@ -82,17 +128,13 @@ OF_ROWS = {
 """Metrics that are means over rows, by the names of scikit-learn's scorers; all three of regression rank
 candidates alike.
 """
-SCORERS = {
-    "classification": (
-        *("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc"),
-        *("average_precision", "f1_macro", "matthews_corrcoef"),
-    ),
-    "regression": (
-        *("r2", "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error"),
-        *("neg_median_absolute_error", "neg_mean_poisson_deviance", "neg_mean_gamma_deviance"),
-    ),
+
+
+LABEL_SCORERS = {
+    "classification": ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", MEAN_COST),
+    "regression": SCORERS["regression"],
 }
-"""Names of scorers by task. Their orientation is that of scikit-learn: greater is better."""
+"""Scores that predictions alone have."""
 
 
 def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
@@ -100,15 +142,45 @@ def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
     if callable(given):
         score, name = getattr(given, "_score_func", given), "score"
         return _of_scorer(getattr(score, "__name__", name), given, task)
-    if given not in SCORERS[task]:
-        raise SettingsError(
-            f"metric was set to {given!r}, but {task} is judged by one of {', '.join(SCORERS[task])}; choose"
-            " one of them"
+    plain = check_score(given, task)
+    if plain in OF_ROWS:
+        return OF_ROWS[plain]
+    if plain == MEAN_COST:
+        return Metric("mean_cost", partial(_costs_of_rows, score_costs(given)), lambda loss: loss)
+    if (losses := value_losses(given)) is not None:
+        return Metric(
+            plain.removeprefix("neg_"),
+            partial(_losses_of_values, losses, _least_share(plain)),
+            lambda loss: loss,
         )
-    if given in OF_ROWS:
-        return OF_ROWS[given]
     name = f"{given}_ovr" if given == "roc_auc" and n_classes > 2 else given
     return _of_scorer(given.removeprefix("neg_"), get_scorer(name), task, given.startswith("neg_"))
+
+
+def check_label_score(given: str, task: str) -> None:
+    """Raise SettingsError for a score that predictions alone do not have."""
+    if (plain := check_score(given, task)) not in LABEL_SCORERS[task]:
+        raise SettingsError(
+            f"metric was set to {given!r}, but {plain} needs probabilities, which not every system gives;"
+            f" choose one of {', '.join(LABEL_SCORERS[task])}"
+        )
+
+
+def label_score(given: str, target: FloatArray | IntArray, predicted: FloatArray | IntArray) -> float:
+    """The score of predicted class numbers or values. Greater is better."""
+    plain = given.partition("=")[0]
+    if plain == MEAN_COST:
+        costs = score_costs(given)
+        n = math.isqrt(len(costs))
+        if max(target.max(), predicted.max()) >= n:
+            raise SettingsError(f"{MEAN_COST} has costs of {n:,} classes, but the target has more; add them")
+        return -float(np.array(costs).reshape(n, n)[target.astype(int), predicted.astype(int)].mean())
+    if (losses := value_losses(given)) is not None:
+        values, wanted = np.asarray(predicted, np.float64)[:, None], np.asarray(target, np.float64)
+        given_losses = losses, _least_share(plain), values, wanted, np.ones(len(wanted)), 0
+        return -float(_losses_of_values(*given_losses).mean())
+    scorer = get_scorer(plain)
+    return float(scorer._sign * scorer._score_func(target, predicted, **scorer._kwargs))
 
 
 def _of_scorer(name: str, scorer: Scorer, task: str, negated: bool = False) -> Metric:

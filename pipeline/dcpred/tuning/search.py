@@ -51,11 +51,29 @@ class Search:
         if incumbent is None:
             return None
         for number in range(self.trials.policy.rounds):
-            changed = self.mutate(incumbent, number + 1)
-            if changed is incumbent:
+            before, incumbent = incumbent, self.mutate(incumbent, number + 1)
+            if incumbent is before or self._is_noise(before, incumbent, f"mutations, round {number + 1}"):
                 break
-            incumbent = changed
         return Found(self.cheapest(incumbent), self.judged, self.trace)
+
+    def _is_noise(self, before: Judged, incumbent: Judged, step: str) -> bool:
+        """Whether a round gained so little that another one would choose by chance."""
+        comparison = self._compared(before, incumbent)
+        ends = self.trials.policy.ends_in_noise and comparison.gain <= comparison.standard_error
+        if ends:
+            self._note(step, before, incumbent, comparison, "ends the search within a standard error of")
+        return ends
+
+    def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
+        """Tell the judge how many trials are left: of candidates in a first look and on the other folds now,
+        and in so many rounds.
+        """
+        trials, survivors = self.trials, self.trials.policy.survivors
+        first = len(trials.first_folds)
+        others = len(trials.folds) - first
+        mutations = sum(one.name not in self.worse for one in MUTATIONS)
+        each = mutations * first + survivors * others
+        trials.n_left = n_first * first + n_all * others + rounds * each
 
     def cheapest(self, incumbent: Judged) -> Judged:
         """The cheapest candidate that loses no more than the incumbent, by neither metric."""
@@ -73,7 +91,10 @@ class Search:
         """The best configuration of the portfolio, or the default one where none is surely better."""
         trials = self.trials
         entrants = [Candidate(name, values) for name, values in PORTFOLIO.items()]
-        first = self._first(_distinct(trials, entrants), "portfolio")
+        entrants, rounds = _distinct(trials, entrants), trials.policy.rounds
+        self._expect(len(entrants), trials.policy.survivors, rounds)
+        first = self._first(entrants, "portfolio")
+        self._expect(0, len(first), rounds)
         found = [
             one for one in self._judge([one.candidate for one in first], trials.folds) if one is not None
         ]
@@ -120,7 +141,10 @@ class Search:
         ]
         mutation_of = {m.name: m for m, _ in able}
         tries = [incumbent.candidate.mutated(m.name, changes) for m, changes in able]
+        rounds = trials.policy.rounds - number
+        self._expect(len(tries), min(len(tries), trials.policy.survivors), rounds)
         first = self._first(tries, step, incumbent)
+        self._expect(0, len(first), rounds)
         helped: list[tuple[float, Mutation, Judged]] = []
         for one in self._judge([one.candidate for one in first], trials.folds):
             if one is None:

@@ -134,6 +134,8 @@ class Trials:
         self.target = self.weight = np.zeros(0)  # those of judged rows
         self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
+        self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
+        self.share_left = 1.0  # share of the search that is left, which trials divide equally
 
     def _metric(self) -> Metric:
         if self.policy.metric is not None:
@@ -357,8 +359,15 @@ class Trials:
         run_all(self.workers, learn_trial_scaling, tasks, self._noted)
 
     def _noted(self, _: int, receipt: Receipt | None) -> None:
+        """A scaling, or a reference."""
         if receipt is not None:
-            self.training.note(receipt, self.advance)
+            self.training.note(receipt, lambda _: None)
+
+    def _tried(self, _: int, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            share = self.share_left / max(self.n_left, 1.0)
+            self.training.note(receipt, lambda _: self.advance(share))
+            self.share_left, self.n_left = self.share_left - share, self.n_left - 1
 
     def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
         """Settings with as many of the landmarks as the budget may allow; None where it allows none, or the
@@ -394,7 +403,7 @@ class Trials:
         ]
         # The longest go first, so that all processors are busy to the end.
         tasks.sort(key=lambda task: -task[2].settings.landmarks / task[2].settings.n_leaves)
-        run_all(self.workers, try_settings, tasks, self._noted)
+        run_all(self.workers, try_settings, tasks, self._tried)
 
     def _read(
         self, candidate: Candidate, trial: Trial, key: str, digest: str, folds: Sequence[int]

@@ -51,7 +51,7 @@ from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
 # Fields of a plan that its manifest repeats.
-PLAN = ("run", "model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
+PLAN = ("run", "model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
 
 Listing = dict[str, Entry]  # files by their path below the output
 

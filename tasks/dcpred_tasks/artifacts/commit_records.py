@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.scoring.output_column import OutputColumn
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.storage.addresses import below
@@ -44,13 +45,15 @@ class ScoreRun:
     """Every so many rows one is sampled for statistics; 0 where the numbers of rows say (`sample_stride`)."""
     alpha: float | None = None
     """Share of rows outside of intervals; None where no output column takes it."""
+    costs: Costs | None = None
+    """Costs of labels (dcpred_tasks.model.label_rule); None where labels follow decision values."""
     arithmetic: str | None = None
     """What scores rows, where it is not the compiled engine (`scoring.scorer.arithmetic`)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
         """The arrays of the output, in the order in which they are written: `outputs`, then the status."""
-        return columns(self.outputs, self.alpha)
+        return columns(self.outputs, self.alpha, self.costs)
 
     def told(self) -> dict[str, Any]:
         """Its fields as plans and manifests hold them, less those that are None: older versions have no such

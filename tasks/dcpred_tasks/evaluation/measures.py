@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, LeafNumbers
 from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles, root
+from dcpred_tasks.evaluation.named_scores import (
+    MEAN_COST,
+    check_score,
+    named_score,
+    score_costs,
+    value_losses,
+)
 from dcpred_tasks.model.answers import intervals, probabilities
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.label_rule import Costs, label_rule
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 
 # -- Classes
@@ -132,9 +140,11 @@ class ClassMeasures:
         n_curves = model.n_outputs if n <= CURVE_CLASSES else 0
         self.scores = [CountedValues(2, most) for _ in range(n_curves)]
 
-    def add(self, decision: Scores, target: NDArray[np.int64]) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers."""
-        n, taken = len(self.classes), class_numbers(decision)
+    def add(self, decision: Scores, target: NDArray[np.int64], taken: IntArray | None = None) -> None:
+        """decision (n, n_outputs), finite; target (n,) class numbers; taken (n,), those of labels, where
+        these do not follow decision values.
+        """
+        n, taken = len(self.classes), class_numbers(decision) if taken is None else taken
         self.rows += np.bincount(target, minlength=n)
         self.predicted += np.bincount(taken, minlength=n)
         self.right += np.bincount(target[taken == target], minlength=n)
@@ -181,6 +191,12 @@ class ClassMeasures:
             "confusions": self._pairs(),
             "curves": self._curves(found),
         }
+
+    def cost(self, costs: Costs) -> dict[str, float]:
+        """cost_per_row, the mean over rows; none of more classes than pairs are counted of."""
+        if self.confusion is None:
+            return {}
+        return {"cost_per_row": float(self.confusion.ravel() @ np.array(costs)) / int(self.rows.sum())}
 
     def _classes(self, found: list[Curves | None]) -> list[dict[str, Any]]:
         areas = [None if one is None else one.auc for one in found]
@@ -385,16 +401,20 @@ class ValueMeasures:
         self.in_range += other.in_range
 
     def as_dict(self) -> dict[str, Any]:
-        """rmse, r2 (None where all targets are equal), mae, residual_quantiles by share, residual_resolution,
-        residual_histogram and residuals_by_prediction.
+        """rmse, r2 (None where all targets are equal), mae, median_absolute_error, residual_quantiles by
+        share, residual_resolution, residual_histogram and residuals_by_prediction.
         """
         spread = self.square_total - self.total**2 / self.n
         values, counts = self.residuals.values, self.residuals.counts.sum(axis=1)
         found = quantiles(values, counts, np.array(SHARES))
+        size = np.abs(values)
+        order = np.argsort(size, kind="stable")
+        middle = np.searchsorted(np.cumsum(counts[order]), [(self.n + 1) // 2, self.n // 2 + 1])
         return {
             "rmse": root(self.squares.total / self.n),
             "r2": as_float(1 - self.squares.total / spread) if spread > 0 else None,
             "mae": as_float(self.absolute.total / self.n),
+            "median_absolute_error": 2 * float((size[order][middle] / 2).mean()),
             "residual_quantiles": {f"{s:g}": float(q) for s, q in zip(SHARES, found, strict=True)},
             "residual_resolution": self.residuals.resolution,
             "residual_histogram": _histogram(values, counts),
@@ -507,14 +527,22 @@ class LeafMeasures:
         self.squares = ExactSums(model.n_leaves if model.task == "regression" else 0)
         """Sum of squared errors of each leaf, of a regression."""
 
-    def add(self, decision: Scores, target: NDArray[Any], leaves: LeafNumbers) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,)."""
+    def add(
+        self,
+        decision: Scores,
+        target: NDArray[Any],
+        leaves: LeafNumbers,
+        taken: IntArray | None = None,
+    ) -> None:
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,); taken as of
+        ClassMeasures.
+        """
         self.rows += np.bincount(leaves, minlength=len(self.rows))
         if self.squares.units:
             residual = difference(target.astype(np.float64), decision[:, 0].astype(np.float64))
             self.squares.add(residual, leaves, squared=True)
         else:
-            wrong = class_numbers(decision) != target
+            wrong = (class_numbers(decision) if taken is None else taken) != target
             self.wrong += np.bincount(leaves[wrong], minlength=len(self.rows))
 
     def merge(self, other: "LeafMeasures") -> None:
@@ -545,9 +573,17 @@ class LeafMeasures:
 class Measures:
     """All measures of one set of decision values. It holds no model: workers send it to the driver."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, costs: Costs | None = None, metric: str | None = None) -> None:
+        """costs   of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
+        metric  of dcpred_tasks.evaluation.named_scores, which is a field of its own; None: there is none
+        """
+        label_rule(model, costs)
+        self.metric, self.losses = metric, ExactSums()
+        if metric is not None and check_score(metric, model.task) == MEAN_COST:
+            label_rule(model, score_costs(metric))
         self.n = 0
         """Rows that have a score."""
+        self.costs = costs
         self.quality: ClassMeasures | ValueMeasures = (
             ClassMeasures(model) if model.task == "classification" else ValueMeasures(model)
         )
@@ -562,9 +598,17 @@ class Measures:
         where their leaves are known.
         """
         self.n += len(target)
-        self.quality.add(decision, target)
+        taken = None
+        if isinstance(self.quality, ClassMeasures):
+            taken = label_rule(model, self.costs)(decision)
+            self.quality.add(decision, target, taken)
+        else:
+            self.quality.add(decision, target)
+            losses = value_losses(self.metric or "")
+            if losses is not None:
+                self.losses.add(losses(decision[:, 0].astype(np.float64), target.astype(np.float64)))
         if rows is not None:
-            self.leaves.add(decision, target, rows.leaf)
+            self.leaves.add(decision, target, rows.leaf, taken)
             if gives_intervals(model):
                 self.intervals.add(model, rows, target.astype(np.float64))
         if model.task == "classification":
@@ -575,6 +619,7 @@ class Measures:
     def merge(self, other: "Measures") -> None:
         """Take in what was gathered from other rows. The order does not matter."""
         self.n += other.n
+        self.losses.merge(other.losses)
         self.quality.merge(other.quality)  # type: ignore[arg-type]  # both are of one model
         self.leaves.merge(other.leaves)
         self.probabilities.merge(other.probabilities)
@@ -583,6 +628,20 @@ class Measures:
     def as_dict(self) -> dict[str, Any]:
         """The fields of what was given."""
         found = self.quality.as_dict()
+        if self.costs is not None and isinstance(self.quality, ClassMeasures):
+            found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
         found |= self.probabilities.as_dict() if self.probabilities.n else {}
         found |= self.intervals.as_dict() if self.intervals.n else {}
-        return found | (self.leaves.as_dict() if self.leaves.rows.any() else {})
+        found |= self.leaves.as_dict() if self.leaves.rows.any() else {}
+        return found if self.metric is None else found | {"metric": self.metric, "score": self._score(found)}
+
+    def _score(self, found: dict[str, Any]) -> float | None:
+        """The value of `metric`."""
+        assert self.metric is not None
+        mean = None
+        if isinstance(self.quality, ClassMeasures):
+            if self.metric.startswith(MEAN_COST):
+                mean = self.quality.cost(score_costs(self.metric)).get("cost_per_row")
+        elif value_losses(self.metric) is not None:
+            mean = as_float(self.losses.total / self.n)
+        return named_score(self.metric, found, mean)

@@ -18,11 +18,11 @@ from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty
 NEARNESS = Kernel("matern32", 1.0 / 6.0)
 
 
-def calibration_of(model: Model) -> Calibration:
-    """Raises DataError where the model has none."""
+def calibration_of(model: Model, what: str = "probabilities were") -> Calibration:
+    """Raises DataError where the model has none; `what` is asked for."""
     found = None if model.sureness is None else model.sureness.calibration
     if found is None:
-        raise _without("probabilities were", model, "classification")
+        raise _without(what, model, "classification")
     return found
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import Status
-from dcpred_tasks.model.compact_model import Scores, class_numbers
+from dcpred_tasks.dtypes import IntArray, Status
 
 Label = int | float | str | bool
 
@@ -49,8 +48,8 @@ def _is_beyond_int64(classes: tuple[Label, ...]) -> bool:
     return any(isinstance(c, int) and not -(2**63) <= c < 2**63 for c in classes)
 
 
-def encode_labels(coding: LabelCoding, decision: Scores, status: NDArray[np.uint8]) -> NDArray[Any]:
-    """The labels of scored rows, as the array holds them."""
-    labels = coding.values[class_numbers(decision)]
+def encode_labels(coding: LabelCoding, number: IntArray, status: NDArray[np.uint8]) -> NDArray[Any]:
+    """The labels of scored rows with these class numbers, as the array holds them."""
+    labels = coding.values[number]
     labels[status != Status.OK] = coding.missing
     return labels

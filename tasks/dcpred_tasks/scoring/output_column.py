@@ -36,6 +36,8 @@ class OutputColumn(ABC):
     """Whether it is made of `Decided.log_scale`."""
     needs_reasons: bool = False
     """Whether it is made of `Decided.contributions`."""
+    takes_costs: bool = False
+    """Whether what it holds depends on the costs of labels, which are then a part of the plan."""
     takes_alpha: bool = False
     """Whether what it holds depends on an alpha, which is then a part of the plan."""
     dtypes: tuple[type[np.generic], ...]

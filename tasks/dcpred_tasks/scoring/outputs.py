@@ -3,6 +3,7 @@ sure a prediction is (sure_outputs.py).
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.model.label_rule import Costs, LabelRule, label_rule
 from dcpred_tasks.model.sureness import SHARES
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
@@ -20,16 +22,22 @@ from dcpred_tasks.scoring.sure_outputs import (
     NoveltyColumn,
     ProbabilityColumn,
     QuantileColumn,
+    possible_probabilities,
 )
 
 LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
 
 
+@dataclass(frozen=True)
 class _LabelColumn(OutputColumn):
     """The class of a row, as dcpred_tasks.scoring.labels codes it."""
 
+    costs: Costs | None = None
+    """dcpred_tasks.model.label_rule; None: the label is what decision values stand for."""
+
     name = LABEL
+    takes_costs = True
     tasks = ("classification",)
     dtypes = (np.int8, np.int16, np.int32, np.int64, np.float64)
     tally = "labels"
@@ -44,8 +52,12 @@ class _LabelColumn(OutputColumn):
         names = label_coding(model.classes).names
         return {} if names is None else {"labels": list(names)}
 
+    def require(self, model: Model) -> None:
+        label_rule(model, self.costs)
+
     def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
-        return encode_labels(label_coding(model.classes), rows.decision, rows.status)
+        number = label_rule(model, self.costs)(rows.decision)
+        return encode_labels(label_coding(model.classes), number, rows.status)
 
     def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
         return np.asarray(np.isnan(values) if values.dtype.kind == "f" else values == fill)
@@ -60,6 +72,14 @@ class _LabelColumn(OutputColumn):
     ) -> IntArray:
         classes = label_coding(model.classes).values
         other = np.flatnonzero(stored != right)
+        rule = label_rule(model, self.costs)
+        if isinstance(rule, LabelRule):
+            other = other[np.isin(stored[other], classes) & np.isin(right[other], classes)]
+            number = (classes[None] == stored[other][:, None]).argmax(axis=1)
+            low, high = possible_probabilities(model, rows.take(other), tolerance[other])
+            off = stored != right
+            off[other] = ~rule.may_be(number, low, high)
+            return np.flatnonzero(off)
         wrong = [not _ties(classes, stored[i], rows.decision[i], 2 * tolerance[i]) for i in other]
         return np.asarray(other[np.array(wrong, bool)])
 
@@ -165,14 +185,19 @@ QUANTILE_COLUMNS: tuple[OutputColumn, ...] = tuple(QuantileColumn(float(share)) 
 QUANTILES = tuple(column.name for column in QUANTILE_COLUMNS)
 
 
-def columns(outputs: Collection[str], alpha: float | None = None) -> tuple[OutputColumn, ...]:
+def columns(
+    outputs: Collection[str], alpha: float | None = None, costs: Costs | None = None
+) -> tuple[OutputColumn, ...]:
     """The columns of an output in the order of writing: those that were asked for, and last the status.
 
     alpha  what a column takes that `takes_alpha`; None: its default
+    costs  what a column takes that `takes_costs`; None: its default
     """
     asked = (column for column in (*OUTPUT_COLUMNS, *QUANTILE_COLUMNS) if column.name in outputs)
     if alpha is not None:
         asked = (IntervalColumn(alpha) if column.takes_alpha else column for column in asked)
+    if costs is not None:
+        asked = (_LabelColumn(costs) if column.takes_costs else column for column in asked)
     return (*asked, STATUS)
 
 

@@ -82,24 +82,39 @@ class ProbabilityColumn(_NumbersColumn):
         rows: Decided,
         tolerance: FloatArray,
     ) -> IntArray:
-        calibration, slack = calibration_of(model), tolerance[:, None]
-        decision = rows.decision.astype(ACC_DTYPE)
-        low, high = calibration.scores(decision - slack), calibration.scores(decision + slack)
+        low, high = possible_probabilities(model, rows, tolerance)
         if model.n_outputs == 1:
-            least, most = (
-                calibration.at_own_rates(_capped(calibration.free(g), d))[:, 1]
-                for g, d in ((low, decision - slack), (high, decision + slack))
-            )
-            return np.flatnonzero(~((stored >= least - ROUNDING) & (stored <= most + ROUNDING)))
-        # log q changes by twice what g does, at most, and log p by twice that; and where two classes tie,
-        # either may be the label.
-        weight = calibration.weight if len(calibration.weight) else np.ones(1)
-        times = 4 if len(weight) > 1 else 2
-        off = right * np.expm1(np.minimum(times * (high - low).max(axis=1), 50.0))[:, None] + ROUNDING
-        two = np.sort(decision, axis=1)[:, -2:]
-        tie = calibration.share[0] * weight.max() / weight.min()
-        off += np.where(two[:, 1] - two[:, 0] <= 2 * tolerance, tie, 0.0)[:, None]
-        return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
+            low, high = low[:, 1:], high[:, 1:]
+        stored = by_row(stored)
+        return np.flatnonzero(~((stored >= low) & (stored <= high)).all(axis=1))
+
+
+def possible_probabilities(
+    model: Model, rows: Decided, tolerance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The least and the largest probabilities (n, n_classes) that rounding may give rows whose decision
+    values may be off by `tolerance`.
+    """
+    calibration, slack = calibration_of(model), tolerance[:, None]
+    decision = rows.decision.astype(ACC_DTYPE)
+    low, high = calibration.scores(decision - slack), calibration.scores(decision + slack)
+    if model.n_outputs == 1:
+        least, most = (
+            calibration.at_own_rates(_capped(calibration.free(g), d))[:, 1]
+            for g, d in ((low, decision - slack), (high, decision + slack))
+        )
+        least, most = least - ROUNDING, most + ROUNDING
+        return np.stack([1.0 - most, least], axis=1), np.stack([1.0 - least, most], axis=1)
+    # log q changes by twice what g does, at most, and log p by twice that; and where two classes tie, either
+    # may be the label.
+    right = probabilities(model, rows.decision)
+    weight = calibration.weight if len(calibration.weight) else np.ones(1)
+    times = 4 if len(weight) > 1 else 2
+    off = right * np.expm1(np.minimum(times * (high - low).max(axis=1), 50.0))[:, None] + ROUNDING
+    two = np.sort(decision, axis=1)[:, -2:]
+    tie = calibration.share[0] * weight.max() / weight.min()
+    off += np.where(two[:, 1] - two[:, 0] <= 2 * tolerance, tie, 0.0)[:, None]
+    return right - off, right + off
 
 
 def _capped(m: FloatArray, decision: FloatArray) -> FloatArray:

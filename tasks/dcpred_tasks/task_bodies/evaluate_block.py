@@ -15,6 +15,7 @@ from dcpred_tasks.evaluation.targets import known_targets
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
@@ -40,6 +41,10 @@ class EvaluationJob:
     """Whether rows without a target are left out, not refused."""
     trained: TrainedRows | None = None
     """Hashes of training rows."""
+    costs: Costs | None = None
+    """Costs of labels; None: labels follow decision values."""
+    metric: str | None = None
+    """A score of dcpred_tasks.evaluation.named_scores that is computed beside the others."""
     stride: int = 1
     """Every so many rows one is compared with training rows."""
 
@@ -73,7 +78,7 @@ class Evaluated:
 
 def nothing_evaluated(job: EvaluationJob, model: Model) -> Evaluated:
     """What others are merged into."""
-    return Evaluated(Measures(model), Measures(model) if job.early else None)
+    return Evaluated(Measures(model, job.costs, job.metric), Measures(model) if job.early else None)
 
 
 @lru_cache(maxsize=1)

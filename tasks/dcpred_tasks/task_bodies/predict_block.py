@@ -18,6 +18,7 @@ from dcpred_tasks.input_kinds import as_matrix
 from dcpred_tasks.model.answers import intervals, novelty, quantile
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.model.label_rule import Rule
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
@@ -94,10 +95,15 @@ def value_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
 
 
 def label_rows(
-    X: NDArray[Any], model: Model, early: bool, classes: NDArray[Any], index: Any = None
+    X: NDArray[Any],
+    model: Model,
+    early: bool,
+    classes: NDArray[Any],
+    rule: Rule = class_numbers,
+    index: Any = None,
 ) -> NDArray[Any]:
     """Labels (n_samples,) of raw rows, as `label_block` gives them. index: of the frame that they are of."""
-    return label_block(decision_block(X, model, early), classes, index=index)
+    return label_block(decision_block(X, model, early), classes, rule, index=index)
 
 
 def probability_rows(X: NDArray[Any], model: Model, calibration: Calibration) -> FloatArray:
@@ -146,17 +152,22 @@ def number_block(decision: Scores) -> NDArray[np.int64]:
 
 
 def label_block(
-    decision: Scores, classes: NDArray[Any], block_info: Any = None, index: Any = None
+    decision: Scores,
+    classes: NDArray[Any],
+    rule: Rule = class_numbers,
+    block_info: Any = None,
+    index: Any = None,
 ) -> NDArray[Any]:
     """Labels (n_samples,), of the dtype of `classes`, of a block of decision values (n_samples, n_outputs).
 
+    rule        what class numbers decision values stand for
     block_info  where the block lies, as dask.array.map_blocks tells it
     index       of the frame that is the block
     A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with
     whole numbers.
     """
-    labels: NDArray[Any] = classes[class_numbers(decision)]
     bad = rows_without_score(decision)
+    labels: NDArray[Any] = classes[rule(decision)]
     if len(bad) == 0:
         return labels
     dtype = classes.dtype

@@ -35,6 +35,7 @@ FEW_KNOTS = (-3.0, 3.0)  # knots of a calibration without rows
 PRESENT = -1e29  # Decision values of classes that a leaf has no row of are lower.
 STEPS = 200  # L-BFGS steps, at most
 NEAR_OFFSET = 30.0  # weight of the penalty on squared offsets of several classes
+NEAR_RATE = 3.0  # the same where several leaves see few rows of a class, whose mean would miss its share
 MOST_SHARE = 0.45  # With less than a half, decision values decide which of two classes is likelier.
 BEYOND = 0.5  # how far knots lie beyond decision values where a class is rare, in ranges of these
 NO_FACTORS: FloatArray = np.empty(0)  # the weights of classes where all are 1
@@ -55,6 +56,7 @@ def fit_calibration(
     factors: FloatArray = NO_FACTORS,
     *,
     moves: bool = True,
+    near_offset: float = NEAR_OFFSET,
 ) -> tuple[Calibration, FloatArray]:
     """The calibration by rows that were held out, plain where there are none, and offsets, float64
     (n_outputs,): it holds for decision values minus offsets, of which the class is the likeliest one.
@@ -64,6 +66,7 @@ def fit_calibration(
     weight    float64 (n,), > 0, without class weights
     factors   float64 (n_classes,), class weights; or (0,)
     moves     whether offsets may be other than 0
+    near_offset  weight of the penalty on squared offsets of several classes
     """
     weighted = weight * factors[target] if len(factors) else weight
     prior, none = class_shares(target, weighted, n_classes), np.zeros(decision.shape[1])
@@ -77,7 +80,7 @@ def fit_calibration(
     several = n_classes > 2 and moves
     if several:  # A part that is the same for all classes keeps their order.
         prior = np.full(n_classes, 1.0 / n_classes)
-    problem = _Problem(decision, target, weight / weight.mean(), prior, knot, factors)
+    problem = _Problem(decision, target, weight / weight.mean(), prior, knot, factors, near_offset)
     start = np.concatenate([[SLOPE * knot[0]], np.full(len(knot) - 1, np.log(SLOPE)), [_logit(SHARE)]])
     start = np.concatenate([start, none]) if several else start
     limits = [(None, None), *[(-LARGEST, LARGEST)] * (len(knot) - 1), (-LARGEST, _logit(MOST_SHARE))]
@@ -172,6 +175,7 @@ class _Problem:
     prior: FloatArray
     knot: FloatArray
     factors: FloatArray
+    near_offset: float = NEAR_OFFSET
 
     def calibration(self, parameters: FloatArray) -> Calibration:
         value = self._values(parameters)
@@ -243,5 +247,5 @@ class _Problem:
         gradient[1 : m - 1] -= 2 * ALIKE * apart
         gradient[2:m] += 2 * ALIKE * apart
         gradient[m] += 2 * NEAR_SHARE * level
-        gradient[m + 1 :] += 2 * NEAR_OFFSET * moved
-        return loss + NEAR_OFFSET * float(moved @ moved), gradient
+        gradient[m + 1 :] += 2 * self.near_offset * moved
+        return loss + self.near_offset * float(moved @ moved), gradient

@@ -33,9 +33,9 @@ from dcpred_tasks.model.sureness import (
 )
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.calibration import NO_FACTORS, PRESENT, fit_calibration
+from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
-from dcpred_tasks.training.labelled_rows import RARE_SHARE
+from dcpred_tasks.training.labelled_rows import RARE_SHARE, rare_classes
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.nearness import own_place
@@ -294,7 +294,9 @@ def measured(
     weight = weight / factors[target] if len(factors) else weight
     weight = at_rates(weight, target, totals)
     given = held.decision, target, weight, n_classes, factors
-    calibration, offset = fit_calibration(*given, moves=of_intercepts)
+    few = n_classes > 2 and len(leaves) > 1 and len(rare_classes(totals)) > 0
+    near = NEAR_RATE if few else NEAR_OFFSET
+    calibration, offset = fit_calibration(*given, moves=of_intercepts, near_offset=near)
     if settings.threshold != HALF:
         scores = calibration.scores(held.decision - offset)
         p = calibration.at_own_rates(calibration.free(scores))[:, 1]
@@ -307,7 +309,7 @@ def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatA
     """Weights of rows that were held out, by which rare classes have the share that they have of all rows: of
     100 rows of a class that are held out where 120 would be, all probabilities are a sixth too small.
     """
-    if totals.max() < RARE_SHARE * totals.sum():
+    if not len(rare_classes(totals)):
         return weight
     held = np.bincount(target, weight, len(totals))
     ratio = (totals / totals.sum()) / np.where(held > 0, held / max(held.sum(), 1e-300), 1.0)

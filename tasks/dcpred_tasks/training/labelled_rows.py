@@ -8,8 +8,20 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 
+RARE_OF_SEVERAL = 0.2  # share of a class below which it is rare, in even shares of three classes or more
 RARE_SHARE = 0.9  # share of the most frequent class from which the others are rare
 ROWS_AT_ONCE = 2**10  # rows whose bytes are compared at once
+
+
+def rare_classes(totals: FloatArray) -> IntArray:
+    """Numbers of the rare classes: of two the one beside at least `RARE_SHARE`, of several those with less
+    than `RARE_OF_SEVERAL` of an even share.
+
+    totals  float64 (n_classes,), weights of all rows of each class
+    """
+    if len(totals) == 2:
+        return np.array([totals.argmin()] if totals.max() >= RARE_SHARE * totals.sum() else [], np.int64)
+    return np.flatnonzero(totals * len(totals) < RARE_OF_SEVERAL * totals.sum())
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
-from dcpred_tasks.training.division import Division, first_leaves
-from dcpred_tasks.training.labelled_rows import RARE_SHARE
+from dcpred_tasks.training.division import Division, first_leaves, n_outputs
+from dcpred_tasks.training.labelled_rows import rare_classes
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.refinement import SHARPNESS
 from dcpred_tasks.training.sampling import thinned
@@ -41,15 +41,16 @@ STRENGTH = 200.0  # rare rows that the prior counts as
 FREQUENT_ROWS = 10_000  # rows of the frequent class that train the prior, at most
 LOCAL_ROWS = 1_000  # rows that landmarks begin from, at most
 EXPECTED_ROWS = 2_000  # rows of a leaf that count as the other class, too, at most
+MOST_CLASSES = 32  # classes up to which there is a prior
 LEAST, STRIP_ROWS = 1e-6, 8_000
 
 
 @dataclass(frozen=True)
 class Prior:
-    """f(x) = Σ β c̄(x) + b in scaled features, of two classes.
+    """f(x) = Σ β c̄(x) + b in scaled features.
 
-    rare     number of the rare class
-    factors  float64 (2,), weights of classes; or (0,)
+    rare     numbers of the rare classes
+    factors  float64 (n_classes,), weights of classes; or (0,)
     """
 
     landmarks: SingleArray
@@ -70,30 +71,42 @@ class Prior:
         return Prior(**own) if own else None
 
     def expected(self, X: SingleArray, kernels: Kernels) -> FloatArray:
-        """p of class 1, float64 (n,)."""
+        """p of each class, float64 (n, n_classes)."""
         nothing = np.empty((0, len(self.landmarks)), MODEL_DTYPE)
         basis = LeafBasis(kernels.head, "lower", self.landmarks, self.gamma, self.pairs, nothing)
-        parts = [basis(X[at : at + STRIP_ROWS]) @ self.beta[:, 0] for at in range(0, len(X), STRIP_ROWS)]
-        f = np.concatenate(parts).astype(ACC_DTYPE) + self.intercept[0]
-        return np.asarray(np.clip(1.0 / (1.0 + np.exp(np.clip(-SHARPNESS * f, -50, 50))), LEAST, 1 - LEAST))
+        beta = self.beta if self.beta.shape[1] > 1 else self.beta[:, 0]
+        parts = [basis(X[at : at + STRIP_ROWS]) @ beta for at in range(0, len(X), STRIP_ROWS)]
+        f = np.concatenate(parts).astype(ACC_DTYPE)
+        if f.ndim == 1:
+            f = np.clip(-SHARPNESS * (f + self.intercept[0]), -50, 50)
+            second = np.clip(1.0 / (1.0 + np.exp(f)), LEAST, 1 - LEAST)
+            return np.stack([1.0 - second, second], axis=1)
+        f = SHARPNESS * (f + self.intercept)
+        q = np.maximum(np.exp(f - f.max(axis=1, keepdims=True)), LEAST)
+        return np.asarray(q / q.sum(axis=1, keepdims=True))
 
     def rows(
         self, X: SingleArray, target: NDArray[np.generic], weight: FloatArray, kernels: Kernels
     ) -> tuple[IntArray, NDArray[np.generic], FloatArray]:
         """Numbers of the rows that train a leaf, with their targets and weights: all as they are, of less
-        weight, and some once more as the other class.
+        weight, and some once more as a rare class, or in place of one. Shares of other classes among
+        themselves stay those of the leaf's own rows.
         """
-        rare = int(self.rare[0])
-        share = STRENGTH / (STRENGTH + float(np.count_nonzero(target == rare)))
-        p = self.expected(X, kernels)
-        other = share * np.where(target == 1, 1.0 - p, p)
-        factors = self.factors if len(self.factors) else np.ones(2)
-        own = target.astype(np.int64)
+        p, own = self.expected(X, kernels), target.astype(np.int64)
+        n_classes = p.shape[1]
+        share = np.zeros(n_classes)
+        share[self.rare] = STRENGTH / (STRENGTH + np.bincount(own, minlength=n_classes)[self.rare])
+        of_rare = share[own][:, None]
+        other = np.where(of_rare > 0, of_rare * p, share * p)
+        other[np.arange(len(own)), own] = 0.0
+        factors = self.factors if len(self.factors) else np.ones(n_classes)
         plain = weight / factors[own]
-        drawn, amount = _systematic(plain * other)
-        number = np.concatenate([np.arange(len(X)), drawn])
-        targets = np.concatenate([own, 1 - own[drawn]])
-        weights = np.concatenate([plain * (1.0 - other), amount]) * factors[targets]
+        at = np.flatnonzero(other)
+        drawn, amount = _systematic((plain[:, None] * other).ravel()[at])
+        row, number = np.divmod(at[drawn], n_classes)
+        targets = np.concatenate([own, number])
+        weights = np.concatenate([plain * (1.0 - other.sum(axis=1)), amount]) * factors[targets]
+        number = np.concatenate([np.arange(len(X)), row])
         return number, targets, weights
 
 
@@ -119,22 +132,26 @@ def fit_prior(
     settings: Settings,
     factors: FloatArray,
 ) -> Prior | None:
-    """The prior of two classes of which one is rare; None where there is one leaf, or as many rows of both.
+    """The prior where a class is rare; None where there is one leaf, or no rare class. Of several classes it
+    is for the sake of probabilities, and calibrate=false leaves it out.
 
     sample, target, weight  as in `division.learn_scaling`
     factors                 float64 (2,), weights of classes; or (0,)
     """
     totals = survey.class_weights
-    several = first_leaves(survey.n_used, settings) > 1 or survey.n_used > settings.own_leaf_rows
-    if len(totals) != 2 or totals.max() < RARE_SHARE * totals.sum() or not several or settings.other_machine:
+    rare = rare_classes(totals)
+    if len(totals) > MOST_CLASSES or (len(totals) > 2 and not settings.calibrate):
         return None
-    rare = int(totals.argmin())
-    others = np.flatnonzero(target != rare)
+    several = first_leaves(survey.n_used, settings) > 1 or survey.n_used > settings.own_leaf_rows
+    if not len(rare) or not several or settings.other_machine:
+        return None
+    of_rare = np.isin(target, rare)
+    others = np.flatnonzero(~of_rare)
     drawn = others[thinned(others, FREQUENT_ROWS, settings.seed)]
-    own = np.sort(np.concatenate([np.flatnonzero(target == rare), drawn]))
+    own = np.sort(np.concatenate([np.flatnonzero(of_rare), drawn]))
     if len(own) == len(drawn):
         return None
-    scale = np.where(target[own] == rare, 1.0, weight[others].sum() / weight[drawn].sum())
+    scale = np.where(of_rare[own], 1.0, weight[others].sum() / weight[drawn].sum())
     once = replace(settings, loss="logistic", refine=True, triangle=0, leaf_scaling=False, guide=0.0)
     once = replace(once, local_rows=LOCAL_ROWS, keep_support_vectors=False, max_leaf_rows=len(own))
     costs = weight[own] * scale
@@ -142,10 +159,10 @@ def fit_prior(
         division.scaling(sample[own]),
         target[own],
         costs,
-        1,
+        n_outputs(len(totals)),
         division.kernels,
         once,
         len(division.scaling.shift),
     )
     arrays = {name: getattr(leaf, name) for name in ("landmarks", "gamma", "pairs", "beta", "intercept")}
-    return Prior(**arrays, rare=np.array([rare]), factors=factors)
+    return Prior(**arrays, rare=rare, factors=factors)

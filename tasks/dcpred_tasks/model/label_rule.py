@@ -1,0 +1,121 @@
+"""The label of a row by its probabilities and the cost of every mistake, in place of the sign of its decision
+value.
+
+A threshold t for the second of two classes is the case of the costs 0, t, 1 − t, 0: p > t where a wrong label
+of the second class costs t and a missed row costs 1 − t.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.answers import calibration_of
+from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.sureness import Calibration
+
+Costs = tuple[float, ...]
+"""Costs of a label, row by row of the matrix: of rows of the first class for each label, then of the second
+class, and so on.
+"""
+COST = "cost="  # before the cost of a missed row of the second class, in false alarms
+
+
+@dataclass(frozen=True, eq=False)
+class LabelRule:
+    """Class numbers (n,) of decision values (n, n_outputs): each row gets the label with the least expected
+    cost.
+
+    costs  float64 (n_classes, n_classes), of a row's class and its label
+    """
+
+    calibration: Calibration
+    costs: FloatArray
+
+    def __call__(self, decision: Scores) -> IntArray:
+        p = self.calibration.probabilities(decision.astype(ACC_DTYPE), class_numbers(decision))
+        return np.asarray((p @ self.costs).argmin(axis=1), np.int64)
+
+    def may_be(self, number: IntArray, low: FloatArray, high: FloatArray) -> Any:
+        """Whether probabilities between these bounds, (n, n_classes), may give these labels: bool (n,)."""
+        more = self.costs[:, number].T[:, :, None] - self.costs[None]  # what it costs beyond each other label
+        least = np.minimum(low[:, :, None] * more, high[:, :, None] * more).sum(axis=1)
+        return (least <= 0).all(axis=1)
+
+
+Rule = Callable[[Scores], IntArray]
+
+
+def label_rule(model: Model, costs: Costs | None) -> Rule:
+    """How a model labels rows: by their decision values where no costs are given. Raises DataError where it
+    gives no probabilities or has another number of classes.
+    """
+    if costs is None:
+        return class_numbers
+    calibration, n = calibration_of(model, "labels by a threshold or costs were"), len(model.classes)
+    if len(costs) != n * n:
+        given = math.isqrt(len(costs))
+        raise DataError(
+            f"costs of {given:,} classes were given, but the model has {n:,}; a threshold is for two classes,"
+            " and a cost matrix has a line and a column for each class, in the order of the model"
+        )
+    return LabelRule(calibration, np.array(costs, ACC_DTYPE).reshape(n, n))
+
+
+def threshold_costs(threshold: float | str) -> Costs:
+    """The costs that a threshold stands for: a probability, or as cost=50. Raises SettingsError."""
+    text = str(threshold).replace(" ", "")
+    try:
+        value = float(text.removeprefix(COST))
+    except ValueError:
+        value = math.nan
+    if text.startswith(COST) and 0 < value < math.inf:
+        return 0.0, 1.0, value, 0.0
+    if not text.startswith(COST) and 0 < value < 1:
+        return 0.0, value, 1.0 - value, 0.0
+    raise SettingsError(
+        f"threshold was set to {threshold!r}, but it is a probability between 0 and 1, or cost=50: a missed"
+        " row of the second class costs 50 times a false alarm. f1 and others are chosen in training"
+    )
+
+
+def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
+    """The costs of a matrix: a line for each class of rows, a column for each label. Raises SettingsError for
+    anything else.
+    """
+    n = len(lines)
+    wrong = [i for i, line in enumerate(lines, 1) if len(line) != n or not all(is_cost(one) for one in line)]
+    if n < 2 or wrong:
+        found = (
+            f"line {wrong[0]} of {n} is {', '.join(map(str, lines[wrong[0] - 1]))}"
+            if wrong
+            else f"it has {n}"
+        )
+        raise SettingsError(
+            f"{name} must have a line for each class of rows, with a number of 0 or more for each label, but"
+            f" {found}; correct it"
+        )
+    return tuple(float(one) for line in lines for one in line)
+
+
+def is_cost(value: Any) -> bool:
+    """Whether it may be a cost."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
+
+
+def given_costs(threshold: float | str | None, costs: Any, name: str = "costs") -> Costs | None:
+    """The costs of a threshold or a matrix, which is called `name`; None where neither is given. Raises
+    SettingsError.
+    """
+    if threshold is not None and costs is not None:
+        raise SettingsError(
+            "threshold and costs were both given, but one excludes the other; give one of them"
+        )
+    if threshold is not None:
+        return threshold_costs(threshold)
+    return None if costs is None else matrix_costs([list(line) for line in costs], name)

@@ -1,0 +1,158 @@
+"""Labels by a threshold or by costs that are given when rows are scored or evaluated, through every door."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from click.testing import CliRunner, Result
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+
+from dcpred import DCPredClassifier, load_model
+from dcpred.cli import main
+from dcpred.verification.verify import verify
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.label_rule import LabelRule, matrix_costs, threshold_costs
+from support.data import make_blobs, make_group
+from support.pools import inline
+
+SMALL: dict[str, Any] = {"n_leaves": 2, "landmarks": 4, "products": 0, "refine_steps": 10, "random_state": 0}
+COSTS = np.array([[0, 1, 9], [1, 0, 9], [1, 1, 0.0]])
+Doors = tuple[Path, DCPredClassifier, np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Doors:
+    """A folder with a model and labelled rows, the same model as an estimator, and the rows."""
+    folder, k = tmp_path_factory.mktemp("rule"), request.param
+    rng = np.random.default_rng(0)
+    blobs = make_blobs(300, n_features=3, n_classes=k, seed=0)
+    X = blobs.X + rng.normal(0, 2.0, blobs.X.shape)
+    model = DCPredClassifier(**SMALL).fit(X, blobs.y)
+    model.save(folder / "model")
+    make_group(folder / "new.zarr", X, blobs.y)
+    (folder / "costs.csv").write_text("\n".join(",".join(map(str, line)) for line in COSTS) + "\n")
+    return folder, model, X, blobs.y
+
+
+def shell(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+def test_every_door_gives_the_same_labels(doors: Doors, tmp_path: Path) -> None:
+    folder, model, X, y = doors
+    two = len(model.classes_) == 2
+    given: dict[str, Any] = {"threshold": 0.2} if two else {"costs": COSTS}
+    p = model.predict_proba(X)
+    right = model.classes_[(p[:, 1] > 0.2).astype(int) if two else (p @ COSTS).argmin(axis=1)]
+    assert (right != model.predict(X)).mean() > 0.03
+    np.testing.assert_array_equal(model.predict(X, **given), right)
+    np.testing.assert_array_equal(load_model(folder / "model").predict(X, **given), right)
+    np.testing.assert_array_equal(model.predict(da.from_array(X, chunks=(70, 3)), **given), right)
+    frame = pd.DataFrame(X, columns=list("abc"))
+    lazy = DCPredClassifier(**SMALL).fit(frame, y).predict(dd.from_pandas(frame, npartitions=2), **given)
+    np.testing.assert_array_equal(lazy, right)
+    option = ("--threshold", 0.2) if two else ("--costs", folder / "costs.csv")
+    out, command = tmp_path / "out", ("score", folder / "model", folder / "new.zarr", tmp_path / "out")
+    assert shell(*command, *option).exit_code == 0
+    group = zarr.open_group(out / "scores.zarr", mode="r")
+    np.testing.assert_array_equal(group["label"][...], right)
+    np.testing.assert_array_equal(group["decision"][...], model.decision_function(X))
+    assert not verify(out, "full", inline).findings
+    r = json.loads(
+        shell("evaluate", folder / "model", folder / "new.zarr", "--json", "--no-cost", *option).stdout
+    )
+    assert r["accuracy"] == pytest.approx((right == y).mean())
+    matrix = np.array(r["costs"]).reshape(len(p[0]), -1)
+    assert r["cost_per_row"] == pytest.approx(matrix[y, np.searchsorted(model.classes_, right)].mean())
+    if not two:
+        np.testing.assert_array_equal(matrix, COSTS)
+
+
+def test_a_run_keeps_its_threshold(doors: Doors, tmp_path: Path) -> None:
+    folder, model, *_ = doors
+    one, other = ("--threshold", "cost=4"), ("--threshold", "0.3")
+    if len(model.classes_) > 2:
+        (tmp_path / "other.csv").write_text("0,1,1\n1,0,1\n\n2,2,0\n")
+        one, other = ("--costs", str(folder / "costs.csv")), ("--costs", str(tmp_path / "other.csv"))
+    command = ("score", folder / "model", folder / "new.zarr", tmp_path / "out")
+    assert shell(*command, *one).exit_code == 0
+    assert "nothing was written" in shell(*command, *one).stderr
+    for more in (other, ()):
+        for repair in ((), ("--repair",)):
+            result = shell(*command, *more, *repair)
+            assert result.exit_code != 0
+            assert "it differs in the threshold or costs" in result.stderr
+    root = ("refresh", folder / "model", folder / "new.zarr", tmp_path / "root")
+    assert shell(*root, *one).exit_code == 0
+    assert shell(*root).exit_code == 0
+    latest = zarr.open_group(tmp_path / "root/latest/scores.zarr", mode="r")
+    stored = zarr.open_group(tmp_path / "out/scores.zarr", mode="r")
+    np.testing.assert_array_equal(latest["label"][...], stored["label"][...])
+    result = shell(*root, *other)
+    assert result.exit_code != 0
+    assert "runs with another threshold or other costs" in result.stderr
+
+
+def test_verification_finds_a_label_of_another_threshold(doors: Doors, tmp_path: Path) -> None:
+    _, model, X, _ = doors
+    costs = threshold_costs(0.2) if len(model.classes_) == 2 else matrix_costs(COSTS.tolist())
+    rule = LabelRule(model.model_.sureness.calibration, np.array(costs).reshape(len(model.classes_), -1))
+    p, number = model.predict_proba(X), rule(model._values(X))
+    assert rule.may_be(number, p, p).all()
+    wrong = (number + 1) % p.shape[1]
+    gain = (p @ rule.costs)[np.arange(len(p)), wrong] - (p @ rule.costs)[np.arange(len(p)), number]
+    np.testing.assert_array_equal(rule.may_be(wrong, p, p), gain <= 0)
+    assert rule.may_be(wrong, p - 1.01 * gain[:, None], p + 1.01 * gain[:, None]).all()
+
+
+@pytest.mark.parametrize("given", [0, 1, "f1", "cost=0", "cost=-1", float("nan"), True])
+def test_what_is_no_threshold_is_refused(given: Any) -> None:
+    with pytest.raises(SettingsError, match="it is a probability between 0 and 1, or cost=50"):
+        threshold_costs(given)
+
+
+@pytest.mark.parametrize("lines", ["0,1", "0,1\n1", "0,x\n1,0", "0,-1\n1,0", "0,nan\n1,0", ""])
+def test_what_is_no_cost_matrix_is_refused(lines: str, doors: Doors, tmp_path: Path) -> None:
+    (tmp_path / "costs.csv").write_text(lines)
+    options = ("--costs", tmp_path / "costs.csv")
+    result = shell("score", doors[0] / "model", doors[0] / "new.zarr", tmp_path / "out", *options)
+    assert result.exit_code == 2
+    assert "must have a line for each class" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_they_are_for_calibrated_probabilities_of_as_many_classes(doors: Doors, tmp_path: Path) -> None:
+    folder, model, X, y = doors
+    with pytest.raises(SettingsError, match="both given"):
+        model.predict(X, threshold=0.2, costs=COSTS)
+    given: dict[str, Any] = {"costs": COSTS} if len(model.classes_) == 2 else {"threshold": 0.2}
+    with pytest.raises(DataError, match="but the model has"):
+        model.predict(X, **given)
+    with pytest.raises(DataError, match="labels by a threshold or costs were asked for"):
+        DCPredClassifier(calibrate=False, **SMALL).fit(X, y).predict(X, **given)
+    result = shell(
+        *("score", folder / "model", folder / "new.zarr", tmp_path / "out"),
+        *("--threshold", 0.2, "--outputs", "decision"),
+    )
+    assert result.exit_code != 0
+    assert "of the outputs only label takes them" in result.stderr
+
+
+def test_thresholds_of_scikit_learn_work_on_top() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = np.where(rng.random(600) < 1 / (1 + np.exp(3.0 - 2 * X[:, 0])), "yes", "no")
+    inner = DCPredClassifier(**SMALL)
+    fixed = FixedThresholdClassifier(inner, threshold=0.2, response_method="predict_proba").fit(X, y)
+    np.testing.assert_array_equal(fixed.predict(X), fixed.estimator_.predict(X, threshold=0.2))
+    tuned = TunedThresholdClassifierCV(inner, scoring="balanced_accuracy", cv=3).fit(X, y)
+    assert 0.02 < tuned.best_threshold_ < 0.4
+    plain = balanced_accuracy_score(y, tuned.estimator_.predict(X))
+    assert balanced_accuracy_score(y, tuned.predict(X)) > plain
