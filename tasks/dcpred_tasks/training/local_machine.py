@@ -12,7 +12,7 @@ from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svm
 
 # Decision value of a class without a row in the leaf: below that of a present class, however far the row.
 ABSENT = -1e30
-HALO_WEIGHT = 0.3  # of a row in the compact models of leaves that are not its own
+HALO_WEIGHT = 0.3  # weight of a row in the compact models of leaves that are not its own
 
 
 @dataclass(frozen=True)
