@@ -207,6 +207,33 @@ def metric_option(command: F) -> F:
     )(command)
 
 
+def folds_options(command: F) -> F:
+    """How rows are held out, as `dcpred.datasets.row_folds.folds_of_data` takes it."""
+    for option in (
+        click.option(
+            "--folds",
+            type=click.IntRange(2, 20),
+            metavar="K",
+            help="Folds that are held out in turn [default: 4; 3 with --by-time].",
+        ),
+        click.option(
+            "--by-group",
+            metavar="NAME",
+            help="Hold out whole groups: rows with one value of an array or feature.",
+        ),
+        click.option(
+            "--by-time",
+            is_flag=False,
+            flag_value="",
+            metavar="[NAME]",
+            help="Hold out later rows than those that train: by an array or feature, else as they are. Write"
+            " it after DATA.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError(

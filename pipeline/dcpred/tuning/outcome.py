@@ -11,7 +11,7 @@ from dcpred.tuning.metrics import compare
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
@@ -69,7 +69,9 @@ def _frontier(judged: Sequence[Judged]) -> list[Judged]:
 def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
     """A line of the frontier, with the quality that `shown` has; it is None where nothing was judged."""
     s, n = one.settings, trials.n_judged
-    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials)
+    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters)
+    if trials.rule.words:
+        quality["held_out"] = trials.rule.words
     shape = {name: getattr(s, name) for name in SHAPE}
     cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
     if n and trials.n_classes:
@@ -78,14 +80,19 @@ def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
     return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
 
 
-def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials) -> dict[str, Any]:
-    """The mean of a metric as a reader knows it, with its name and standard error."""
+def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials, clusters: IntArray) -> dict[str, Any]:
+    """The mean of a metric as a reader knows it, with its name and standard error. Rows of one cluster vary
+    together.
+    """
     metric = trials.metric
     if not len(losses):
         return {"metric": metric.name, metric.name: None, "standard_error": None}
     share = weight / weight.sum()
     mean = float(share @ losses)
     error = float(np.sqrt(share**2 @ (losses - mean) ** 2))
+    if trials.rule.clustered:
+        apart, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
+        error = float(np.sqrt(apart @ apart * n_clusters / max(n_clusters - 1, 1)))
     if metric.counted:
         # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
         n = len(losses)
@@ -102,7 +109,7 @@ def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> 
     seen = ~np.isnan(losses)
     return {
         "name": name,
-        **quality_of(losses[seen], chosen.weight[seen], judge),
+        **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
         "n_judged": int(seen.sum()),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,
