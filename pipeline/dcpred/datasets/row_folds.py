@@ -3,14 +3,15 @@ read in passes; of each row two bytes are kept.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import MOST_GROUPS, Values, group_keys
+from dcpred.datasets.split_rules import MOST_GROUPS, BoolArray, Values, group_keys
 from dcpred.datasets.split_source import SplitSource
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError
@@ -28,6 +29,7 @@ def folds_of_data(
     by_group: str | None,
     count: int | None,
     seed: int,
+    used: BoolArray | None = None,
 ) -> Folds | None:
     """The folds that options ask for; None where they ask for nothing.
 
@@ -35,6 +37,7 @@ def folds_of_data(
     by_time   a column by name: each fold is held out from the rows before it. "": the order of the rows
     by_group  a column by name: rows of one value are in one fold
     count     folds
+    used      bool (n_rows,), the rows that there are; None: all
 
     Raises SettingsError, and DataError where a column cannot be used.
     """
@@ -46,7 +49,8 @@ def folds_of_data(
         return None if count is None else Folds(seed, count, words=f"{count} folds of rows")
     X = zarr_arrays.open_array(x)
     if by_time == "":
-        return by_spans(lambda: [np.arange(X.shape[0], dtype=np.float64)], count, f"{LATEST} as they are")
+        order = [np.arange(X.shape[0], dtype=np.float64)]
+        return _of_used(lambda parts: by_spans(parts, count, f"{LATEST} as they are"), lambda: order, used)
     data = x.rpartition("/")[0]
     beside = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(data)))
     arrays = {name: array for name, array in beside.items() if array.shape[:1] == X.shape[:1]}
@@ -55,15 +59,33 @@ def folds_of_data(
     assert name is not None
     try:
         if by_time is not None:
-            return by_spans(partial(source.instants, name), count, f"{LATEST} by {name!r}")
-        keys = partial(source.keys, name)
-        return by_groups(keys, count, seed, f"whole groups of {name!r}")
+            make = partial(by_spans, count=count, words=f"{LATEST} by {name!r}")
+            return _of_used(make, partial(source.instants, name), used)
+        make = partial(by_groups, count=count, seed=seed, words=f"whole groups of {name!r}")
+        return _of_used(make, partial(source.keys, name), used)
     except ValueError as error:
         if isinstance(error, DataError):
             raise
         raise DataError(
             f"Cannot hold out rows by {name!r} of {data}: {error}. Name another array or feature."
         ) from None
+
+
+def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | None) -> Folds:
+    """Folds of the rows that there are; others have the unit 0."""
+    if used is None:
+        return make(parts)
+
+    def kept() -> Iterator[NDArray[Any]]:
+        start = 0
+        for values in parts():
+            yield values[used[start : start + len(values)]]
+            start += len(values)
+
+    found = make(kept)
+    unit = np.zeros(len(used), np.uint16)
+    unit[used] = found.unit
+    return replace(found, unit=unit)
 
 
 def by_spans(parts: Values, count: int | None, words: str) -> Folds:

@@ -173,7 +173,7 @@ class Training:
                 " report it"
             )
         if folds.by_units:
-            held = (self._timed("held out", lambda: self._held_out(survey, folds)),)
+            held = (self._held_out(survey, folds),)
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
             fitted, sureness = measured(leaves, rows, joined(held), *of_classes)

@@ -17,7 +17,7 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.budget import Budget, cost_of, rounded_up
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, metric_of
-from dcpred.tuning.policy import SearchPolicy
+from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED, Scaling
@@ -103,6 +103,18 @@ class Judged:
         return float(np.average(self.losses[seen], weights=self.weight[seen]))
 
 
+def metric_asked(
+    asked: Any, task: str, class_weights: FloatArray, policy: SearchPolicy | None = None
+) -> Metric:
+    """What candidates are compared by: a scorer of scikit-learn or its name, or by the shares of classes."""
+    if asked is not None:
+        return metric_of(asked, task, len(class_weights))
+    if task == "regression":
+        return SQUARED
+    share = class_weights / class_weights.sum()
+    return LOG_LOSS if share.max() >= (policy or STANDARD).rare_share else ERROR
+
+
 class Trials:
     """Judges candidates on the rows of one data set."""
 
@@ -120,7 +132,7 @@ class Trials:
         self.named = budget is not None
         self.budget = budget or Budget(ratio=policy.ratio, ns=policy.ns, either=True)
         self.n_classes = len(survey.classes)
-        self.metric = self._metric()
+        self.metric = metric_asked(policy.metric, self.asked.task, survey.class_weights, policy)
         self.ties = SQUARED if self.asked.task == "regression" else LOG_LOSS
         self.rule = read_folds(self.job)
         self.folds: list[int] = []
@@ -137,14 +149,6 @@ class Trials:
         self.clusters: IntArray = np.zeros(0, np.int64)  # the same number for those that vary together
         self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
-
-    def _metric(self) -> Metric:
-        if self.policy.metric is not None:
-            return metric_of(self.policy.metric, self.asked.task, self.n_classes)
-        if self.asked.task == "regression":
-            return SQUARED
-        share = self.survey.class_weights / self.survey.class_weights.sum()
-        return LOG_LOSS if share.max() >= self.policy.rare_share else ERROR
 
     # rows
 

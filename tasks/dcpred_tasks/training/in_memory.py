@@ -84,8 +84,7 @@ def train_rows(
     trained = _trained(rows, survey, settings, len(classes), n_jobs, watch, scaling, coded, folds)
     held = trained.held
     if folds.by_units:
-        with watch("training without held-out rows", None, ""):
-            held = held_by_models(rows, survey, settings, len(classes), coded, folds, n_jobs)
+        held = held_by_models(rows, survey, settings, len(classes), coded, folds, n_jobs)
     calibrated, sureness = measured(
         trained.leaves, trained.counts, held, len(classes), settings, survey.class_weights, class_factors
     )
