@@ -147,7 +147,9 @@ class _Rows:
     def class_weights(self, task: str) -> FloatArray:
         if task == "regression":
             return np.empty(0)
-        return np.bincount(np.unique(self.target, return_inverse=True)[1], self.weights)
+        return np.asarray(
+            np.bincount(np.unique(self.target, return_inverse=True)[1], self.weights), ACC_DTYPE
+        )
 
     def without(self, trains: NDArray[np.bool_], folder: Path) -> str:
         """The address of weights that are 0 for rows that do not train."""
@@ -168,7 +170,7 @@ def _targets(y: str, n_rows: int) -> NDArray[Any]:
 def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Folds) -> FoldReport:
     """A model by rows that were held out, read block by block."""
     X = zarr_arrays.open_array(rows.x)
-    plan = plan_routing(*X.shape, np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
+    plan = plan_routing(len(rows.target), X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     decisions = []
     for _, start, stop in plan.spans():
         at = held[(held >= start) & (held < stop)]

@@ -119,8 +119,8 @@ def train_command(
     if searches:
         with trained_beside(model, scratch) as here:
             policy = replace(STANDARD, metric=metric)
-            given = {"weight": weight, "say": say, "folds": held_out}
-            tuned = tune(*addresses, here, pool, start=settings, policy=policy, **given)
+            given = *addresses, here, pool
+            tuned = tune(*given, start=settings, policy=policy, weight=weight, say=say, folds=held_out)
         told = asdict(tuned)
         told["trained"]["model"] = str(model)
         emit(told, as_json, tuned_rendering.tuned)

@@ -20,6 +20,8 @@ from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count,
 from dcpred_tasks.training.sampling import row_hash
 
 LATEST = "the latest rows"
+FIRST = 0.5  # share of the rows, the first in time, that are never held out
+SPANS_OF_TIME = 3
 MOST_SORTED = 2**21  # values that spans of time are found from
 
 
@@ -50,7 +52,9 @@ def folds_of_data(
     X = zarr_arrays.open_array(x)
     if by_time == "":
         order = [np.arange(X.shape[0], dtype=np.float64)]
-        return _of_used(lambda parts: by_spans(parts, count, f"{LATEST} as they are"), lambda: order, used)
+        return _of_used(
+            lambda parts: by_spans(parts, count, f"{LATEST} as they are"), lambda: iter(order), used
+        )
     data = x.rpartition("/")[0]
     beside = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(data)))
     arrays = {name: array for name, array in beside.items() if array.shape[:1] == X.shape[:1]}
@@ -84,17 +88,17 @@ def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | N
 
     found = make(kept)
     unit = np.zeros(len(used), np.uint16)
-    unit[used] = found.unit
+    unit[used] = np.asarray(found.unit)
     return replace(found, unit=unit)
 
 
 def by_spans(parts: Values, count: int | None, words: str) -> Folds:
-    """The rows of equal spans of time: the first trains only, each other one is held out from those before
-    it. Rows of one value are in one span. Raises ValueError where all values are the same.
+    """The first half of the rows only trains; the others make spans of time, each of which is held out from
+    all rows before it. Rows of one value are in one span. Raises ValueError where all values are the same.
 
     parts  float64 values, without NaN
     """
-    count = FOLDS - 1 if count is None else count
+    count = SPANS_OF_TIME if count is None else count
     kept, n_rows = [], sum(len(values) for values in parts())
     start, share = 0, min(MOST_SORTED / max(n_rows, 1), 1.0)
     for values in parts():
@@ -105,7 +109,7 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
     before = np.cumsum(rows) - rows
-    first = _begins(before, int(rows.sum()), min(count + 1, len(distinct)))
+    first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))
     fold = np.zeros(len(distinct), INDEX_DTYPE)
     fold[first[1:]] = 1
     fold = np.cumsum(fold)
@@ -117,14 +121,16 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
 
 
 def _begins(before: IntArray, n: int, count: int) -> IntArray:
-    """Where each of `count` spans begins among distinct values, each with one value at least.
+    """Where the rows that only train, and each of `count` spans, begin among distinct values, each with one
+    value at least.
 
     before  rows below each value
     """
     found = [0]
-    for span in range(1, count):
-        at = np.arange(found[-1] + 1, len(before) - (count - span) + 1)
-        found.append(int(at[np.abs(before[at] - span * n / count).argmin()]))
+    for span in range(count):
+        at = np.arange(found[-1] + 1, len(before) - (count - 1 - span))
+        begin = n * (FIRST + (1 - FIRST) * span / count)
+        found.append(int(at[np.abs(before[at] - begin).argmin()]))
     return np.array(found)
 
 
@@ -157,10 +163,10 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
     each = []
     for keys in parts():
         key = row_hash(keys.view(np.int64), seed)
-        fold = (
-            fold_of[np.searchsorted(known, key)] if len(known) else key // np.uint64(UNITS) % np.uint64(count)
-        )
-        each.append(grouped_units(fold.astype(INDEX_DTYPE), key))
+        own: NDArray[Any] = key // np.uint64(UNITS) % np.uint64(count)
+        if len(known):
+            own = fold_of[np.searchsorted(known, key)]
+        each.append(grouped_units(own.astype(INDEX_DTYPE), key))
     return Folds(seed, count, np.concatenate(each), clustered=True, words=words)
 
 
@@ -184,7 +190,7 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
         if keys is None:
             return None if count is None else Folds(seed, count, words=f"{count} folds of rows")
         try:
-            return by_groups(lambda: [keys], count, seed, "whole groups")
+            return by_groups(lambda: iter([keys]), count, seed, "whole groups")
         except ValueError as error:
             raise DataError(f"Cannot hold out whole groups: {error}. Pass groups that differ.") from None
     split = getattr(cv, "split", None)

@@ -249,8 +249,8 @@ def fit(
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
     if budget is None:
-        more = {"weight": weight, "say": say, "folds": folds}
-        train(x, target, folder / "model", settings, current_workers, **more)
+        given = x, target, folder / "model", settings, current_workers
+        train(*given, weight=weight, say=say, folds=folds)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
     found = tune(

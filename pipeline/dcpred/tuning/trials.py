@@ -48,14 +48,14 @@ from dcpred_tasks.training.categories import code_candidates
 from dcpred_tasks.training.division import class_factors, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.folds import rare_folds
-from dcpred_tasks.training.in_memory import survey_of_rest
+from dcpred_tasks.training.in_memory import leaves_of_share, survey_of_rest
 from dcpred_tasks.training.reference_models import BOOSTING
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.settings import AUTO, NONE, Settings, settings_dict
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.task_settings import of_other_task
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows, leaves_of_share
+from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'

@@ -176,8 +176,9 @@ def tune(
         found, known, scaling = _choice(x, y, weight, model, same, start, budget, policy, say, folds)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
-        searched = {"known": known, "scaling": scaling, "folds": folds}
-        report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, **searched)
+        report: TrainReport = train(
+            x, y, model, settings, same, weight=weight, say=say, known=known, scaling=scaling, folds=folds
+        )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=vars(report))
 

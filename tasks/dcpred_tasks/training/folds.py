@@ -98,6 +98,15 @@ class Folds:
         """The same of some rows, which are numbered from 0 on."""
         return self if self.unit is None else replace(self, unit=self.unit[number])
 
+    def pairs(self, number: IntArray) -> list[tuple[IntArray, IntArray]]:
+        """Positions of the rows that train and of those that are held out, of each fold that has both."""
+        part, fold_of = self.parts(number), self.of(number)
+        each = [
+            (np.flatnonzero(~self.out_of(fold)[part]), np.flatnonzero(fold_of == fold))
+            for fold in range(self.count)
+        ]
+        return [(trains, held) for trains, held in each if len(trains) and len(held)]
+
     def enough(self, number: IntArray) -> list[int]:
         """The folds that probabilities and intervals are measured on: the latest, or, of few rows, all."""
         sizes = np.bincount(self.of(number) + 1, minlength=self.count + 1)[1:]
