@@ -194,7 +194,7 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
         except ValueError as error:
             raise DataError(f"Cannot hold out whole groups: {error}. Pass groups that differ.") from None
     split = getattr(cv, "split", None)
-    if split is None and not isinstance(cv, Iterable):
+    if isinstance(cv, str) or (split is None and not isinstance(cv, Iterable)):
         raise SettingsError(
             f"cv was set to {cv!r}, but it is a number of folds, a splitter of scikit-learn, or an iterable"
             " of (train, test) row numbers. Pass one of them."
