@@ -40,8 +40,9 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
     seconds = {plain(step): float(took) for step, took in found["seconds"].items()}
     if seconds:
         parts.append(seconds_picture("The search", seconds))
+    by = f" ({plain(chosen['held_out'])})" if chosen.get("held_out") else ""
     text = (
-        f"Judged on {chosen['n_judged']:,} rows held out, give or take {_uncertain(chosen)} (two standard"
+        f"Judged on {chosen['n_judged']:,} rows held out{by}, give or take {_uncertain(chosen)} (two standard"
         " errors)."
         if chosen["n_judged"]
         else "Nothing was judged."

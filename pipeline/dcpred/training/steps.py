@@ -58,7 +58,6 @@ from dcpred_tasks.task_bodies.train_model import (
 )
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, class_factors, divide, learn_scaling, n_outputs
-from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured
 from dcpred_tasks.training.in_memory import LabelledSample, held_by_models
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
@@ -157,9 +156,7 @@ class Training:
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
         outputs, stored = n_outputs(len(classes)), self.job.settings
-        folds, times = read_folds(self.job), np.zeros(len(rows), np.int64)
-        if not folds.by_units:
-            times = folds_of_leaves(rows, outputs, stored, survey.class_weights, folds.count)
+        times = self._times_held_out(rows, outputs, survey)
         work = leaf_work(sources, rows.tolist(), times.tolist())
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
         self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
@@ -172,11 +169,9 @@ class Training:
                 "the rows that came to leaves are not those that were surveyed; this is a bug, please"
                 " report it"
             )
-        if folds.by_units:
-            held = (self._held_out(survey, folds),)
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            fitted, sureness = measured(leaves, rows, joined(held), *of_classes)
+            fitted, sureness = measured(leaves, rows, self._held_out(survey, held), *of_classes)
         model = assemble(
             fitted,
             rows,
@@ -216,8 +211,18 @@ class Training:
         report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
         return report
 
-    def _held_out(self, survey: Survey, folds: Folds) -> HeldOut:
-        """Sampled rows by whole models of others, where rows are held out by time or by group."""
+    def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
+        """How often rows are held out of each leaf; never where they are held out by time or by group."""
+        folds = read_folds(self.job)
+        if folds.by_units:
+            return np.zeros(len(rows), np.int64)
+        return folds_of_leaves(rows, outputs, self.job.settings, survey.class_weights, folds.count)
+
+    def _held_out(self, survey: Survey, of_leaves: Sequence[HeldOut]) -> HeldOut:
+        """Held-out rows of leaves; by time or by group, sampled rows by whole models of others."""
+        folds = read_folds(self.job)
+        if not folds.by_units:
+            return joined(of_leaves)
         sample, settings = self.stored_sample(survey), self.job.settings
         rows = LabelledSample(sample.X, sample.target, sample.weight, class_factors(survey, settings))
         given = rows, self._plain_survey(survey, sample), settings, len(survey.classes), self.job.coded
