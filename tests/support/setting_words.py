@@ -22,7 +22,9 @@ TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", r
 SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other systems -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 # Parameters that are no settings, or take more than the setting does.
-OWN_WORDS = frozenset({"class_weight", "random_state", "n_jobs", "budget", "metric", "directory", "verbose"})
+OWN_WORDS = frozenset(
+    {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose"}
+)
 MOST_CHOICES = 6  # that a docstring lists
 PARAMETERS = re.compile(
     r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL

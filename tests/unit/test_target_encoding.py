@@ -42,17 +42,15 @@ from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.scratch.trial_files import read_trial
 from dcpred_tasks.training import target_means
-from dcpred_tasks.training.folds import folds_of
+from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.target_means import (
-    HELD_FOLDS,
     CodedFeatures,
     CrossFitted,
     fit_target_means,
     fit_to_rows,
-    part_of,
     target_sums,
 )
 from dcpred_tasks.training.trial import TrialRows
@@ -99,16 +97,16 @@ def test_means_are_those_of_scikit_learn(kind: Any) -> None:
     def by(used: np.ndarray, these: np.ndarray) -> np.ndarray:
         return TargetEncoder(target_type=kind).fit(codes[used], y[used]).transform(codes[these])
 
-    fitted, part = fitted_to(y), part_of(ROWS, SETTINGS.seed)
+    fitted, part = fitted_to(y), Folds(SETTINGS.seed).parts(ROWS)
     every = np.ones(N, bool)
     np.testing.assert_allclose(means(fitted, fitted.encoding(X)), by(every, every), atol=1e-6)
     trained, held = fitted(X, ROWS), fitted(X, ROWS, 2)
-    for own in range(target_means.PARTS):
+    for own in range(2 * FOLDS):
         this = part == own
         np.testing.assert_allclose(means(fitted, trained)[this], by(~this, this), atol=1e-6)
         rest = (part // 2 != 2) & ~this
         np.testing.assert_allclose(means(fitted, held)[this], by(rest, this), atol=1e-6)
-    np.testing.assert_array_equal(part // 2, folds_of(ROWS, SETTINGS.seed))
+    np.testing.assert_array_equal(part // 2, Folds(SETTINGS.seed).of(ROWS))
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -119,19 +117,19 @@ def test_no_row_knows_its_own_target(kind: str) -> None:
     one, two = fitted_to(y), fitted_to(other)
     np.testing.assert_array_equal(one(X, ROWS)[7], two(X, ROWS)[7])
     assert (one.encoding(X)[7] != two.encoding(X)[7]).any()
-    fold = int(folds_of(ROWS, SETTINGS.seed)[7])
+    fold = int(Folds(SETTINGS.seed).of(ROWS)[7])
     np.testing.assert_array_equal(
         one(X, ROWS, fold), two(X, ROWS, fold), "nor do others, where it is held out"
     )
-    assert (one(X, ROWS, (fold + 1) % HELD_FOLDS) != two(X, ROWS, (fold + 1) % HELD_FOLDS)).any()
+    assert (one(X, ROWS, (fold + 1) % FOLDS) != two(X, ROWS, (fold + 1) % FOLDS)).any()
 
 
 @given(st.lists(st.integers(1, N - 1), max_size=4), st.sampled_from([*TARGETS]))
 def test_blocks_of_any_cut_have_the_same_means(cuts: list[int], kind: str) -> None:
     y, edges = TARGETS[kind], [0, *sorted(cuts), N]
     task = task_of(y)
-    sums = [target_sums(X[a:b], y[a:b], None, ROWS[a:b], CODED, task, 0) for a, b in pairwise(edges)]
-    fitted = fit_target_means(sums, CODED, survey_rows(X, y, None, 0, task), 0)
+    sums = [target_sums(X[a:b], y[a:b], None, ROWS[a:b], CODED, task, Folds(0)) for a, b in pairwise(edges)]
+    fitted = fit_target_means(sums, CODED, survey_rows(X, y, None, 0, task), Folds(0))
     np.testing.assert_allclose(fitted.tables, fitted_to(y).tables, atol=1e-6)
 
 
@@ -177,9 +175,9 @@ def test_means_of_odd_targets_are_numbers(y: np.ndarray) -> None:
 def test_what_is_too_much_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     y = ROWS % 40
     survey = survey_rows(X, y, None, 0, "classification")
-    sums = [target_sums(X, y, None, ROWS, CODED, "classification", 0)]
+    sums = [target_sums(X, y, None, ROWS, CODED, "classification", Folds(0))]
     with pytest.raises(DataError, match=r"categories of column 'shop' .* y has 40 classes, .*--categorical"):
-        fit_target_means(sums, CODED, survey, 0, ["a", "shop"])
+        fit_target_means(sums, CODED, survey, Folds(0), ["a", "shop"])
     monkeypatch.setattr(target_means, "MOST_NUMBERS", 3)
     with pytest.raises(DataError, match=r"the 152 categories of column 1 .* more than the 3 numbers"):
         fitted_to(TARGETS["binary"])
@@ -358,7 +356,7 @@ def tried(folder: Path, y: np.ndarray, fold: int) -> TrialRows:
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_a_search_trains_on_knows_no_row_that_is_held_out(tmp_path: Path, kind: str) -> None:
     y = TARGETS[kind]
-    held = folds_of(ROWS, 0) == 1
+    held = Folds(0).of(ROWS) == 1
     other = np.where(held, np.random.default_rng(1).permutation(y), y)
     rows, others = (
         [tried(tmp_path / f"{n}{f}", of, f) for f in (1, 2)] for n, of in (("a", y), ("b", other))

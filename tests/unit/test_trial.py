@@ -7,7 +7,7 @@ import pytest
 
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.training.folds import FOLDS, folds_of, rare_folds
+from dcpred_tasks.training.folds import FOLDS, Folds, rare_folds
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL, REFERENCES, reference_decisions
 from dcpred_tasks.training.settings import TASKS, Settings
 from dcpred_tasks.training.survey import Survey
@@ -31,7 +31,7 @@ def moons(n: int, seed: int) -> TrialRows:
     angle = rng.uniform(0, np.pi, n)
     X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(target, 1, -1)[:, None]
     X = (X + np.where(target, 0.5, 0.0)[:, None] + rng.normal(0, 0.1, (n, 2))).astype(np.float32)
-    held, every = folds_of(np.arange(n), SETTINGS.seed) == 0, np.ones(n, bool)
+    held, every = Folds(SETTINGS.seed).of(np.arange(n)) == 0, np.ones(n, bool)
     return TrialRows(X, target, np.ones(n), np.arange(n), held, every, every)
 
 
@@ -54,15 +54,15 @@ def wrong(rows: TrialRows, settings: Settings = SETTINGS, *, spread: bool = Fals
 
 
 def test_every_row_is_held_out_once() -> None:
-    fold = folds_of(np.arange(10_000), 5)
+    fold = Folds(5).of(np.arange(10_000))
     assert np.bincount(fold) / 10_000 == pytest.approx(np.full(FOLDS, 0.25), abs=0.02)
-    assert (folds_of(np.arange(10_000), 6) != fold).any(), "other seeds hold others out"
+    assert (Folds(6).of(np.arange(10_000)) != fold).any(), "other seeds hold others out"
 
 
 def test_a_row_is_held_out_wherever_it_lies() -> None:
     numbers = np.arange(100, 400)
     some = np.random.default_rng(0).permutation(300)[:120]
-    assert (folds_of(numbers, 3)[some] == folds_of(numbers[some], 3)).all()
+    assert (Folds(3).of(numbers)[some] == Folds(3).of(numbers[some])).all()
 
 
 def test_every_class_is_held_out_and_trains_in_each_fold() -> None:
@@ -71,18 +71,18 @@ def test_every_class_is_held_out_and_trains_in_each_fold() -> None:
         target[np.random.default_rng(seed).choice(3_000, 10, replace=False)] = 2
         rare = rare_folds(number, target, seed)
         assert (rare[0] == np.flatnonzero(target == 2)).all(), "the others are left to chance"
-        fold = folds_of(number, seed, rare)
+        fold = Folds(seed).of(number, rare)
         assert set(np.bincount(fold[target == 2], minlength=FOLDS)) == {2, 3}
         some = np.random.default_rng(seed).permutation(3_000)[:500]
-        assert (folds_of(some, seed, rare) == fold[some]).all(), "wherever a row lies"
+        assert (Folds(seed).of(some, rare) == fold[some]).all(), "wherever a row lies"
         others = target != 2
-        assert (fold == folds_of(number, seed))[others].all(), "as they were"
+        assert (fold == Folds(seed).of(number))[others].all(), "as they were"
 
 
 def test_a_class_of_a_row_or_two_trains_in_the_first_fold() -> None:
     for m in (1, 2):
         target = np.r_[np.zeros(100, int), np.ones(m, int)]
-        fold = folds_of(np.arange(100 + m), 7, rare_folds(np.arange(100 + m), target, 7))
+        fold = Folds(7).of(np.arange(100 + m), rare_folds(np.arange(100 + m), target, 7))
         assert (fold[100:] != 0).any()
 
 

@@ -13,6 +13,7 @@ from dcpred.cli.options import (
     cluster_options,
     emit,
     files,
+    held_out_options,
     json_option,
     reports_errors,
     storage_option,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@held_out_options
 @cluster_options
 @json_option
 @reports_errors
@@ -88,6 +90,8 @@ def compare_command(
     test_rows: int,
     time_limit: float,
     seed: int,
+    by_time: str | None,
+    by_group: str | None,
     task: str,
     x: str,
     y: str,
@@ -100,7 +104,8 @@ def compare_command(
     Kernel machines share the scaling, γ and C that suit the exact machine on held-out rows. Each system is
     tried over its own grid, in processes of their own. Writes table.csv, table.md, two plots and report.html.
     A comparison that was cut off goes on where it stopped when the same command is given again; other
-    systems are added to what is there.
+    systems are added to what is there. --by-time and --by-group hold for the test rows and for the rows that
+    settings are chosen on.
     """
     from dcpred.comparison.compare import Asked, compare  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import parse_budget  # noqa: PLC0415
@@ -118,6 +123,8 @@ def compare_command(
         rows,
         test_rows,
         seed,
+        by_time,
+        by_group,
     )
     report = compare(
         asked,

@@ -69,7 +69,12 @@ def export_command(
     (decision_CLASS), and a row without a score has a status and no values. OUT appears whole or not at all.
     """
     names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
-    options = {"beside": beside, "only": only, "columns": names, "largest": _largest(largest)}
+    options: dict[str, Any] = {
+        "beside": beside,
+        "only": only,
+        "columns": names,
+        "largest": _largest(largest),
+    }
     result = export(scores, out, **options, partial=partial, say=reporter())
     emit(asdict(result), as_json, _written)
 

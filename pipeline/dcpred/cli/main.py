@@ -42,6 +42,7 @@ class Commands(click.Group):
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
         "explain": "Say why rows get what they get.",
         "report": "A page with pictures of a model, an evaluation, a search, a run or a comparison.",
+        "validate": "Cross-validate a training.",
         "compare": "Many systems side by side on one data set.",
         "inspect": "Say what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",

@@ -209,6 +209,35 @@ def metric_option(command: F) -> F:
     )(command)
 
 
+def held_out_options(command: F) -> F:
+    """Which rows are held out, as `dcpred.datasets.row_folds.folds_of_data` takes it."""
+    command = click.option(
+        "--by-group",
+        metavar="NAME",
+        help="Hold out whole groups: rows with one value of an array or feature.",
+    )(command)
+    return click.option(
+        "--by-time",
+        is_flag=False,
+        flag_value="",
+        metavar="[NAME]",
+        help="Hold out later rows than those that train: by an array or feature, else as they are. Write it"
+        " after DATA.",
+    )(command)
+
+
+def folds_options(command: F) -> F:
+    """The same, and how many folds there are."""
+    return held_out_options(
+        click.option(
+            "--folds",
+            type=click.IntRange(2, 20),
+            metavar="K",
+            help="Folds that are held out in turn [default: 4; 3 with --by-time; 5 of `dcpred validate`].",
+        )(command)
+    )
+
+
 def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError(

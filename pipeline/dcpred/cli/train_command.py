@@ -15,6 +15,7 @@ from dcpred.cli.options import (
     data_options,
     emit,
     files,
+    folds_options,
     json_option,
     metric_option,
     reports_errors,
@@ -56,6 +57,7 @@ class _TrainCommand(click.Command):
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @metric_option
+@folds_options
 @data_options
 @cluster_options
 @scratch_option
@@ -70,6 +72,9 @@ def train_command(
     assignments: tuple[str, ...],
     config: Path | None,
     metric: str | None,
+    by_time: str | None,
+    by_group: str | None,
+    folds: int | None,
     x: str,
     y: str,
     sample_weight: str | None,
@@ -84,7 +89,11 @@ def train_command(
     alone (categorical, missing, class_weight, seed, limits of rows), the others are chosen by
     validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
     that was cut off goes on where it stopped when the same command is given again.
+
+    --by-time, --by-group and --folds hold for the search, and for what probabilities, thresholds and
+    intervals are measured on. A feature that they name stays a feature; a column of --id is none.
     """
+    from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.inspection import cost_of  # noqa: PLC0415
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
@@ -104,17 +113,19 @@ def train_command(
             )
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
+    held_out = folds_of_data(addresses[0], by_time, by_group, folds, settings.seed)
     pool = partial(connect, workers, scheduler)
     say = reporter()
     if searches:
         with trained_beside(model, scratch) as here:
             policy = replace(STANDARD, metric=metric)
-            tuned = tune(*addresses, here, pool, start=settings, weight=weight, policy=policy, say=say)
+            given = *addresses, here, pool
+            tuned = tune(*given, start=settings, policy=policy, weight=weight, say=say, folds=held_out)
         told = asdict(tuned)
         told["trained"]["model"] = str(model)
         emit(told, as_json, tuned_rendering.tuned)
         return
     with trained_beside(model, scratch) as here:
-        report = train(*addresses, here, settings, pool, weight=weight, say=say)
+        report = train(*addresses, here, settings, pool, weight=weight, say=say, folds=held_out)
         cost = cost_of(read_model(here))
     emit(asdict(replace(report, model=str(model))) | {"predicted_cost": cost}, as_json, rendering.trained)

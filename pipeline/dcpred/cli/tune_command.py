@@ -14,6 +14,7 @@ from dcpred.cli.options import (
     data_options,
     emit,
     files,
+    folds_options,
     json_option,
     metric_option,
     reports_errors,
@@ -51,6 +52,7 @@ from dcpred_tasks.training.settings import make_settings
     help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); may be repeated.",
 )
 @metric_option
+@folds_options
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
 @click.option(
     "--plot",
@@ -69,6 +71,9 @@ def tune_command(
     model: str | Path,
     budget: str | None,
     metric: str | None,
+    by_time: str | None,
+    by_group: str | None,
+    folds: int | None,
     assignments: tuple[str, ...],
     short: bool,
     plot: Path | None,
@@ -88,6 +93,7 @@ def tune_command(
     directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
     given again.
     """
+    from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
     from dcpred.tuning.policy import STANDARD, THOROUGH  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
@@ -102,6 +108,7 @@ def tune_command(
     limit = parse_budget(budget) if budget is not None else None
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
+    held_out = folds_of_data(addresses[0], by_time, by_group, folds, start.seed)
     pool = partial(connect, workers, scheduler)
     with trained_beside(model, scratch) as here:
         tuned = tune(
@@ -113,6 +120,7 @@ def tune_command(
             budget=limit,
             policy=replace(STANDARD if short else THOROUGH, metric=metric),
             say=reporter(),
+            folds=held_out,
         )
     report = asdict(tuned)
     report["trained"]["model"] = str(model)

@@ -18,9 +18,10 @@ def tuned(r: dict[str, Any]) -> str:
     heads = ["", "cost", words_of(name), "leaves", "landmarks", "products", "overlap", "scaling"]
     lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
     took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
+    rows_are = f"on {chosen['n_judged']:,} held-out rows{_which(chosen)}"
     judged = (
-        f"on {chosen['n_judged']:,} held-out rows, the chosen model has {interval_words(chosen)} (two"
-        " standard errors); at predicted costs:"
+        f"{rows_are}, the chosen model has {interval_words(chosen)} (two standard errors); at predicted"
+        " costs:"
         if chosen["n_judged"]
         else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
     )
@@ -39,6 +40,10 @@ def tuned(r: dict[str, Any]) -> str:
     )
 
 
+def _which(chosen: dict[str, Any]) -> str:
+    return f" ({chosen['held_out']})" if "held_out" in chosen else ""
+
+
 def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
     """What other models reach on the same rows."""
     if not references:
@@ -46,7 +51,7 @@ def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> lis
     others = ", ".join(f"{one['name']} {shown(one)}" for one in references)
     alone = chosen.get("most_frequent_share")
     majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
-    return [f"on rows held out: this model {shown(chosen)}; {others}{majority}"]
+    return [f"on rows held out{_which(chosen)}: this model {shown(chosen)}; {others}{majority}"]
 
 
 def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:

@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, str] = {
     "errors": "dcpred errors scores",
     "evaluate": "dcpred evaluate model known-test.zarr",
     "report": "dcpred report model --data known-test.zarr",
+    "validate": "dcpred validate known.zarr --by-group customer",
     "compare": "dcpred compare known.zarr --out side-by-side",
     "inspect": "dcpred inspect known.zarr",
     "completion": 'eval "$(dcpred completion bash)"',

@@ -1,4 +1,5 @@
 """Many systems side by side on one data set: `dcpred compare`.
 
-May import: dcpred.cost, dcpred.estimators, dcpred.execution, dcpred.pages, dcpred.tuning, and dcpred_tasks.
+May import: dcpred.cost, dcpred.datasets, dcpred.estimators, dcpred.execution, dcpred.pages, dcpred.tuning,
+and dcpred_tasks.
 """

@@ -61,6 +61,8 @@ class Asked:
     train, test  addresses of (features, targets); `test` None: rows of `train` are held out
     rows         training rows, at most
     test_rows    rows to judge by, at most
+    by_time      a column: later rows are held out than those that train
+    by_group     a column: whole groups are held out
     """
 
     train: tuple[str, str]
@@ -69,6 +71,8 @@ class Asked:
     rows: int
     test_rows: int
     seed: int
+    by_time: str | None = None
+    by_group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -202,8 +206,8 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: s
     if file.exists():
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
-            same = {key: before[key] for key in told} == told
-        except (KeyError, ValueError, RecursionError):
+            same = {key: before.get(key) for key in told} == told
+        except (AttributeError, ValueError, RecursionError):
             same = False
         if not same:
             raise PlanConflictError(
@@ -213,7 +217,8 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: s
         raise PlanConflictError(f"{folder} was to hold a comparison, but it holds other files; name another")
     check_new_name(folder)
     if not (folder / ROWS).exists():
-        rows = draw_rows(asked.train, asked.test, asked.task, asked.rows, asked.test_rows, asked.seed)
+        by = asked.by_time, asked.by_group
+        rows = draw_rows(asked.train, asked.test, asked.task, asked.rows, asked.test_rows, asked.seed, by)
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}

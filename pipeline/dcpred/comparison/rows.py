@@ -1,26 +1,28 @@
 """The rows of a comparison: drawn from a data set once, kept in its folder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.datasets.row_folds import folds_of_data
 from dcpred_tasks.artifacts.data_schema import schema_of_array
-from dcpred_tasks.dtypes import SingleArray
+from dcpred_tasks.dtypes import IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.folds import UNITS, Folds, Units
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.target_means import fit_to_rows, target_coded
 
 ROWS = "rows.npz"
-NUMBERS = ("n_classes", "n_unseen", "n_bad")
+NUMBERS = ("n_classes", "n_unseen", "n_bad", "ordered")
 LOOKED_AT = 20_000  # targets that are looked at for whether they are classes
 LEAST_ROWS = 50
 WHOLE_ORDER = 2**24  # rows whose numbers are put in order as a whole, as comparisons always did
@@ -35,6 +37,8 @@ class Rows:
     n_classes  0 for regression
     n_unseen   test rows that were left out, for no training row has their class
     n_bad      rows of both kinds that were left out, for not all of their values are finite
+    ordered    1 where rows are held out by time
+    unit       units of training rows (training.folds) where they are held out by time or by group; or (0,)
     """
 
     X: SingleArray
@@ -44,6 +48,8 @@ class Rows:
     n_classes: int
     n_unseen: int = 0
     n_bad: int = 0
+    ordered: int = 0
+    unit: Units = field(default_factory=lambda: np.zeros(0, np.uint16))
 
     @property
     def task(self) -> str:
@@ -51,7 +57,16 @@ class Rows:
 
     def taken(self, numbers: NDArray[np.int64]) -> "Rows":
         """These training rows alone."""
-        return replace(self, X=self.X[numbers], target=self.target[numbers])
+        unit = self.unit[numbers] if len(self.unit) else self.unit
+        return replace(self, X=self.X[numbers], target=self.target[numbers], unit=unit)
+
+    def held_out(self) -> list[tuple[IntArray, IntArray]] | None:
+        """Pairs of training and held-out rows, the latest last; None where they are drawn at random."""
+        if not len(self.unit):
+            return None
+        count = int(self.unit.max()) // UNITS
+        folds = Folds(0, count, self.unit, bool(self.ordered))
+        return folds.pairs(np.arange(len(self.unit)))
 
 
 def read_rows(folder: Path) -> Rows:
@@ -61,12 +76,19 @@ def read_rows(folder: Path) -> Rows:
 
 
 def draw_rows(
-    train: tuple[str, str], test: tuple[str, str] | None, task: str, n: int, n_test: int, seed: int
+    train: tuple[str, str],
+    test: tuple[str, str] | None,
+    task: str,
+    n: int,
+    n_test: int,
+    seed: int,
+    by: tuple[str | None, str | None] = (None, None),
 ) -> Rows:
     """At most n rows to train on and n_test to judge by.
 
     train, test  addresses of (features, targets); without `test` a fifth of the rows is held out, n_test at
                  most
+    by           columns of time or of groups, by which rows are held out
     Raises DataError.
     """
     rng = np.random.default_rng(seed)
@@ -74,11 +96,17 @@ def draw_rows(
     held = 0 if test is not None else min(n_test, total // 5)
     order = drawn_numbers(rng, total, max(held + n, LOOKED_AT))
     numbers, test_numbers = np.sort(order[held : held + n]), np.sort(order[:held])
+    inner = None
+    if by != (None, None):
+        numbers, test_numbers, inner = _divided(train[0], by, rng, n, held, seed)
     if test is not None:
         there = int(zarr_arrays.open_array(test[0]).shape[0])
         test_numbers = np.sort(drawn_numbers(rng, there, n_test))
-    X, y = _read(train, numbers, task)
-    X_test, y_test = _read(test or train, test_numbers, task)
+    X, y, good = _read(train, numbers, task)
+    X_test, y_test, _ = _read(test or train, test_numbers, task)
+    unit, ordered = np.zeros(0, np.uint16), 0
+    if inner is not None and inner.unit is not None:
+        unit, ordered = inner.unit[numbers[good]], int(inner.ordered)
     bad = len(numbers) + len(test_numbers) - len(X) - len(X_test)
     if task == "classification":
         _check_classes(train[1], order)
@@ -95,7 +123,8 @@ def draw_rows(
     schema = _common_schema(train[0], test)
     if task == "regression":
         X, X_test = _encoded(schema, X, y, X_test, task)
-        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0, n_bad=bad)
+        targets = y.astype(np.float64), y_test.astype(np.float64)
+        return Rows(X, targets[0], X_test, targets[1], 0, 0, bad, ordered, unit)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
@@ -103,7 +132,30 @@ def draw_rows(
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
     unseen = int((~known).sum())
-    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes), unseen, bad)
+    targets = numbers.astype(np.int64), at.astype(np.int64)
+    of_test = X_test[known], targets[1]
+    return Rows(X, targets[0], *of_test, len(classes), unseen, bad, ordered, unit)
+
+
+def _divided(
+    x: str, by: tuple[str | None, str | None], rng: np.random.Generator, n: int, n_test: int, seed: int
+) -> tuple[IntArray, IntArray, Folds | None]:
+    """Numbers of training and of test rows by time or by group, at most so many, and folds of the former.
+
+    n_test  0: all rows train
+    """
+    total = int(zarr_arrays.open_array(x).shape[0])
+    every, used = np.arange(total), np.ones(total, bool)
+    test = every[:0]
+    if n_test:
+        outer = folds_of_data(x, *by, 2 if by[0] is not None else 5, seed)
+        assert outer is not None
+        held = outer.of(every) == (outer.count - 1 if outer.ordered else 0)
+        used, test = ~held, every[held]
+    inner = folds_of_data(x, *by, None, seed, used)
+    train = every[used]
+    numbers = [np.sort(rng.permutation(rows)[:most]) for rows, most in ((train, n), (test, n_test))]
+    return numbers[0], numbers[1], inner
 
 
 def drawn_numbers(rng: np.random.Generator, total: int, n: int) -> NDArray[np.int64]:
@@ -164,8 +216,8 @@ def write_rows(folder: Path, rows: Rows) -> None:
 
 def _read(
     addresses: tuple[str, str], numbers: NDArray[np.int64], task: str
-) -> tuple[SingleArray, NDArray[Any]]:
-    """Rows by number, those that are finite."""
+) -> tuple[SingleArray, NDArray[Any], NDArray[np.bool_]]:
+    """Rows by number, those that are finite, and which these are."""
     X, y = (zarr_arrays.open_array(address) for address in addresses)
     if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
         raise DataError(
@@ -179,10 +231,10 @@ def _read(
         stored_chunks.check_complete(addresses[1], y)
     found = np.asarray(X.oindex[numbers], np.float32)
     target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), addresses[1])
-    good = np.isfinite(found).all(axis=1)
+    good = np.asarray(np.isfinite(found).all(axis=1))
     if target.dtype.kind == "f":
         good &= np.isfinite(target)
     names = names_of_classes(y.attrs, target.dtype)
     if names is not None:
         class_codes(target[good], len(names), addresses[1], numbers[good])
-    return np.ascontiguousarray(found[good]), target[good]
+    return np.ascontiguousarray(found[good]), target[good], good

@@ -34,6 +34,9 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     held = min(MOST_HELD, len(rows.X) // 3)
     order = np.random.default_rng(0).permutation(len(rows.X))
     test, train = order[:held], order[held : held + MOST_ROWS]
+    if pairs := rows.held_out():
+        train, test = (order[np.isin(order, side)] for side in pairs[-1])
+        train, test = train[:MOST_ROWS], test[:held]
     some = rows.taken(train)
     scalings = {name: scaling_of(some, name) for name in (*SCALINGS, "learned")}
     tried: list[dict[str, Any]] = []

@@ -152,7 +152,7 @@ def _ours(point: Point, rows: Rows) -> Fit:
             module, name = bitcode.rsplit(".", 1)
             machine_code.warm("host", getattr(import_module(f"dcpred_tasks.{module}"), name))
     made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
-        random_state=0, n_jobs=1, **point.settings
+        random_state=0, n_jobs=1, cv=rows.held_out(), **point.settings
     )
 
     def fit() -> tuple[Predict, dict[str, Any]]:

@@ -85,20 +85,27 @@ class SplitSource:
 
         return parts
 
-    def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
-        """By time or by group."""
-        if name is None:
-            n_rows = self.X.shape[0]
-            return Last(n_rows, n_rows - min(max(round(share * n_rows), 1), n_rows - 1))
+    def keys(self, name: str) -> Iterator[NDArray[np.uint64]]:
+        """The key of the group of each row."""
+        self._check_single(name)
+        yield from map(group_keys, self.column(name))
+
+    def _check_single(self, name: str) -> None:
         if name in self.arrays and self.arrays[name].ndim != 1:
             raise DataError(
                 f"rows were to be divided by {name!r}, but it has several values a row; name an array with"
                 " one"
             )
+
+    def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
+        """By time or by group."""
+        if name is None:
+            n_rows = self.X.shape[0]
+            return Last(n_rows, n_rows - min(max(round(share * n_rows), 1), n_rows - 1))
         try:
             if how == "time":
-                return latest(partial(self._instants, name), share)
-            return whole_groups(lambda: map(group_keys, self.column(name)), share, seed)
+                return latest(partial(self.instants, name), share)
+            return whole_groups(partial(self.keys, name), share, seed)
         except ValueError as error:
             if isinstance(error, DataError):
                 raise
@@ -106,7 +113,9 @@ class SplitSource:
                 f"rows were to be divided by {name!r}, but {error}; name another array or feature"
             ) from None
 
-    def _instants(self, name: str) -> Iterator[NDArray[np.float64]]:
+    def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
+        """Numbers that are in order where the values of an array or feature are."""
+        self._check_single(name)
         row = 0
         for values in self.column(name):
             instants = _as_instants(values, name)

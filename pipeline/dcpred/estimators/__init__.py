@@ -1,8 +1,8 @@
 """scikit-learn's API. A fitted estimator that was pickled names this package, so that both classes are found
 here.
 
-May import: dcpred.tuning, dcpred.training, dcpred.execution, dcpred.serving, dcpred.version, and
-dcpred_tasks.
+May import: dcpred.tuning, dcpred.training, dcpred.datasets, dcpred.execution, dcpred.serving,
+dcpred.version, and dcpred_tasks.
 """
 
 from dcpred.estimators.classifier import DCPredClassifier

@@ -23,6 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dcpred.datasets.row_folds import folds_of_estimator
 from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
@@ -58,6 +59,7 @@ from dcpred_tasks.storage.addresses import check_options, check_writable, local_
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
@@ -111,7 +113,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "metric", "verbose"})
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose"})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -124,19 +126,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
 
-    def _refit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> Self:
         """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
         predicts what it did.
         """
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
-        fitted._fit(X, y, sample_weight)
+        fitted._fit(X, y, sample_weight, groups)
         self.__dict__ = fitted.__dict__
         return self
 
     @abstractmethod
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         """Fit this estimator in place; attributes may be left in any state where it raises."""
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
@@ -223,18 +225,20 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         weight: NDArray[np.float64],
         class_factors: NDArray[np.float64],
         classes: tuple[Any, ...],
+        groups: Any,
     ) -> None:
-        used = weight > 0
+        used, settings = weight > 0, self._settings(X.shape[1])
+        folds = self._folds(groups, target, len(X), settings)
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
-        settings = self._settings(X.shape[1])
+            folds = folds and folds.take(np.flatnonzero(used))
         coded = target_coded(self._encoding(), settings)
         if self.budget is not None and classes:  # A search knows only classes that have weight.
             present, target = np.unique(target, return_inverse=True)
             classes, class_factors = tuple(classes[i] for i in present.tolist()), class_factors[present]
         both = weight * class_factors[target] if len(class_factors) else weight
         if self.budget is not None and out_of_core.current_client() is not None:
-            self._fit_on_workers(X, target, both, settings)
+            self._fit_on_workers(X, target, both, settings, folds)
             if classes:  # The model has numbers of classes, of those that have weight.
                 numbers = [int(number) for number in self.model_.classes]
                 known, factors = tuple(classes[number] for number in numbers), class_factors[numbers]
@@ -247,7 +251,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_survey(named, self._task)
         check_two_classes(settings.threshold, len(survey.classes))
         if self.budget is not None or not self._names_settings():
-            settings, scaling = self._choice(X, target, both, settings, coded)
+            settings, scaling = self._choice(X, target, both, settings, coded, folds)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
             features_named(self._feature_names()),
@@ -264,6 +268,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 watch,
                 scaling,
                 coded,
+                folds,
             )
         number = np.arange(len(X), dtype=np.int64)
         self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
@@ -274,6 +279,13 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
                 reporter(self.verbose).say(told)
         self._remember(settings)
+
+    def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:
+        """How `cv` and `groups` hold rows out."""
+        [groups] = out_of_core.computed(groups)
+        if self.cv is not None and not isinstance(self.cv, int):
+            [y] = out_of_core.computed(y)
+        return folds_of_estimator(self.cv, groups, y, n_rows, settings.seed)
 
     def _feature_names(self) -> Sequence[str] | None:
         schema = self._encoding()
@@ -289,9 +301,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         weight: NDArray[np.float64],
         settings: Settings,
         coded: CodedFeatures,
+        folds: Folds | None,
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs
+        given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs, folds
         settings, scaling, self.tuned_ = out_of_core.choose(*given)
         return settings, scaling
 
@@ -312,12 +325,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             shutil.rmtree(folder, ignore_errors=True)
 
     def _fit_on_workers(
-        self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        settings: Settings,
+        folds: Folds | None,
+        labels: Names | None = None,
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
             given = X, y, sample_weight, settings, folder, budget, self.metric, self.verbose
-            settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding())
+            settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding(), folds)
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)
             self._trained_rows = model.provenance.get(TRAINED_ROWS)

@@ -186,6 +186,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         times a false alarm; or a matrix, as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`),
         which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least
         90 % of the rows.
+    cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
+        How rows are held out for the search, probabilities and intervals: so many folds, or those of a
+        splitter such as GroupKFold or TimeSeriesSplit. With `groups` of `fit`, None and a number keep the
+        rows of each group together. None: four folds of rows.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
@@ -251,6 +255,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         n_jobs: int | None = None,
         budget: str | None = None,
         metric: Any = None,
+        cv: Any = None,
         directory: str | None = None,
         verbose: int = 0,
     ) -> None:
@@ -296,10 +301,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.budget = budget
         self.metric = metric
+        self.cv = cv
         self.directory = directory
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or
         Zarr array.
 
@@ -311,10 +317,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         have the names that an attribute `labels` of a Zarr or xarray y lists.
 
         C of the local SVMs is multiplied by sample_weight (n_samples,), as that of scikit-learn's SVC is.
+        Rows with the same value of groups (n_samples,) are held out together.
         """
-        return self._refit(X, y, sample_weight)
+        return self._refit(X, y, sample_weight, groups)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         labels, given = class_names(y), None
         if is_lazy(X) or isinstance(X, zarr.Array):
             y, given = lazy_tables.numbered_labels(y)
@@ -330,7 +337,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             settings = self._settings(X.shape[1], names or ())
             if self.class_weight is not None:
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
-            self._fit_on_workers(X, y, sample_weight, settings, labels)
+            folds = self._folds(groups, y, X.shape[0], settings)
+            self._fit_on_workers(X, y, sample_weight, settings, folds, labels)
             self._keep_names(names)
             self.classes_ = class_array(self.model_.classes)
             if given is not None and given.dtype.kind != "U":  # The model has their names.
@@ -357,7 +365,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                 y=self.classes_[target[used]],
                 sample_weight=weight[used],
             )
-        self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
+        self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()), groups)
         self.classes_ = self.classes_[np.isin(self.classes_, class_array(self.model_.classes))]
 
     def decision_function(self, X: Any) -> Any:

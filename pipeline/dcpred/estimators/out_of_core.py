@@ -51,6 +51,7 @@ from dcpred_tasks.task_bodies.predict_block import (
     number_block,
     probability_block,
 )
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import CodedFeatures
@@ -58,7 +59,15 @@ from dcpred_tasks.training.target_means import CodedFeatures
 PLAIN = "plain"  # in place of a budget: nothing was asked for
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
-BESIDE_A_BUDGET = BESIDE_A_SEARCH | {"budget", "metric", "random_state", "n_jobs", "directory", "verbose"}
+BESIDE_A_BUDGET = BESIDE_A_SEARCH | {
+    "budget",
+    "metric",
+    "cv",
+    "random_state",
+    "n_jobs",
+    "directory",
+    "verbose",
+}
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -225,12 +234,14 @@ def fit(
     verbose: int = 0,
     labels: Names | None = None,
     schema: Schema | None = None,
+    folds: Folds | None = None,
 ) -> tuple[Settings, dict[str, Any] | None]:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
     block. With a budget, settings are chosen first, and with PLAIN within the usual one; returns those that
     were trained with, and what the search found. verbose: 1 shows on standard error how far it is. labels:
-    the names of the classes where y holds their numbers. schema: what the columns of X were.
+    the names of the classes where y holds their numbers. schema: what the columns of X were. folds: how rows
+    are held out.
     """
     say = reporter(verbose)
     attributes = None if schema is None else {SCHEMA_ATTRIBUTE: schema.document()}
@@ -239,7 +250,8 @@ def fit(
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
     if budget is None:
-        train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
+        given = x, target, folder / "model", settings, current_workers
+        train(*given, weight=weight, say=say, folds=folds)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
     found = tune(
@@ -252,6 +264,7 @@ def fit(
         budget=limit,
         policy=replace(STANDARD, metric=metric),
         say=say,
+        folds=folds,
     )
     return make_settings(found.settings), found.found()
 
@@ -266,6 +279,7 @@ def choose(
     verbose: int,
     coded: CodedFeatures,
     n_jobs: int | None,
+    folds: Folds | None,
 ) -> tuple[Settings, Scaling | None, dict[str, Any]]:
     """Settings for rows in memory, the scaling that they were chosen with if it was learned, and what the
     search found, in the memory of this process.
@@ -278,7 +292,7 @@ def choose(
     threads = cpu_count() if n_jobs is None else effective_n_jobs(n_jobs)
     say = reporter(verbose)
     given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
-    return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say)
+    return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say, folds=folds)
 
 
 def names_settings(estimator: Any) -> bool:

@@ -143,6 +143,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
         "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
         "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
+    cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
+        How rows are held out for the search, probabilities and intervals: so many folds, or those of a
+        splitter such as GroupKFold or TimeSeriesSplit. With `groups` of `fit`, None and a number keep the
+        rows of each group together. None: four folds of rows.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
@@ -202,6 +206,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         n_jobs: int | None = None,
         budget: str | None = None,
         metric: Any = None,
+        cv: Any = None,
         directory: str | None = None,
         verbose: int = 0,
     ) -> None:
@@ -242,21 +247,25 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.budget = budget
         self.metric = metric
+        self.cv = cv
         self.directory = directory
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
-        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier.
+        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier,
+        and rows with the same value of groups (n_samples,) are held out together.
         """
-        return self._refit(X, y, sample_weight)
+        return self._refit(X, y, sample_weight, groups)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         check_numbers(y)
         X = self._encoded(X)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
-            self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
+            settings = self._settings(X.shape[1], names or ())
+            folds = self._folds(groups, y, X.shape[0], settings)
+            self._fit_on_workers(X, y, sample_weight, settings, folds)
             self._keep_names(names)
             return
         y = plain_column(y)
@@ -267,7 +276,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         sample_weight = known_weight(sample_weight, len(X))
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-        self._fit_rows(X, target, weight, np.empty(0), ())
+        self._fit_rows(X, target, weight, np.empty(0), (), groups)
 
     def predict(self, X: Any) -> Any:
         """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.

@@ -220,9 +220,10 @@ def contributions(output: str) -> Section:
     """What columns add to decision values, of rows drawn from the whole output; empty where none are kept."""
     scores = open_stored(output, partial=True)
     array = scores.arrays.get("contributions")
-    names = [] if array is None else [plain(name) for name in array.attrs.get("parts", [])]
-    if array is None or len(names) != array.shape[1]:
+    parts = None if array is None else array.attrs.get("parts")
+    if array is None or not isinstance(parts, list) or len(parts) != array.shape[1]:
         return Section("Contributions")
+    names = [plain(name) for name in parts]
     pieces = [(start, stop) for start, stop, done in scores.pieces() if done]
     pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLED_PIECES).astype(int))]
     each = -(-SAMPLED_ROWS // len(pieces))

@@ -47,8 +47,9 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
     seconds = {plain(step): float(took) for step, took in found["seconds"].items()}
     if seconds:
         parts.append(seconds_picture("The search", seconds))
+    by = f" ({plain(chosen['held_out'])})" if chosen.get("held_out") else ""
     text = (
-        f"Judged on {chosen['n_judged']:,} rows held out: {interval_words(chosen)} (two standard errors)."
+        f"Judged on {chosen['n_judged']:,} rows held out{by}: {interval_words(chosen)} (two standard errors)."
         if chosen["n_judged"]
         else "Nothing was judged."
     )

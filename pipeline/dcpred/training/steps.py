@@ -39,6 +39,7 @@ from dcpred_tasks.scratch.training_job import (
     is_done,
     join_samples,
     read_fitted_leaf,
+    read_folds,
     read_split,
     read_sums,
     read_survey,
@@ -57,7 +58,8 @@ from dcpred_tasks.task_bodies.train_model import (
 )
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, class_factors, divide, learn_scaling, n_outputs
-from dcpred_tasks.training.held_out import folds_of_leaves, joined, measured
+from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured
+from dcpred_tasks.training.in_memory import LabelledSample, held_by_models
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.prior import fit_prior
 from dcpred_tasks.training.sampling import sampled_rows
@@ -143,7 +145,9 @@ class Training:
         self.n_generations = 1
         self.sample_rows = sampled_rows(job.settings.sample_rows, features)
         self.n_sampled = 0
-        self.targets = None if known is None else known.targets
+        self.targets: CrossFitted | None = None
+        if known is not None and known.targets is not None:
+            self.targets = replace(known.targets, folds=read_folds(job))
 
     def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
         survey = self._timed("survey", lambda: self.survey(names))
@@ -152,8 +156,8 @@ class Training:
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
         outputs, stored = n_outputs(len(classes)), self.job.settings
-        folds = folds_of_leaves(rows, outputs, stored, survey.class_weights)
-        work = leaf_work(sources, rows.tolist(), folds.tolist())
+        times = self._times_held_out(rows, outputs, survey)
+        work = leaf_work(sources, rows.tolist(), times.tolist())
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
         self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
         begin = time.perf_counter()
@@ -167,7 +171,7 @@ class Training:
             )
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            fitted, sureness = measured(leaves, rows, joined(held), *of_classes)
+            fitted, sureness = measured(leaves, rows, self._held_out(survey, held), *of_classes)
         model = assemble(
             fitted,
             rows,
@@ -206,6 +210,33 @@ class Training:
             provenance["feature_names"] = features
         report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
         return report
+
+    def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
+        """How often rows are held out of each leaf; never where they are held out by time or by group."""
+        folds = read_folds(self.job)
+        if folds.by_units:
+            return np.zeros(len(rows), np.int64)
+        return folds_of_leaves(rows, outputs, self.job.settings, survey.class_weights, folds.count)
+
+    def _held_out(self, survey: Survey, of_leaves: Sequence[HeldOut]) -> HeldOut:
+        """Held-out rows of leaves; by time or by group, sampled rows by whole models of others."""
+        folds = read_folds(self.job)
+        if not folds.by_units:
+            return joined(of_leaves)
+        sample, settings = self.stored_sample(survey), self.job.settings
+        rows = LabelledSample(sample.X, sample.target, sample.weight, class_factors(survey, settings))
+        given = rows, self._plain_survey(survey, sample), settings, len(survey.classes), self.job.coded
+        with self.say.step("training without held-out rows", None, ""):
+            return held_by_models(*given, folds.take(sample.number))
+
+    def _plain_survey(self, survey: Survey, sample: Sample) -> Survey:
+        """A survey of all rows, with the limits of codes in place of those of their means."""
+        if self.targets is None:
+            return survey
+        n = sample.X.shape[1]
+        gaps = np.zeros(n, np.int64)
+        np.maximum.at(gaps, self.targets.encoding.source, survey.gaps)
+        return replace(survey, minimum=np.zeros(n), maximum=np.zeros(n), gaps=gaps, means=())
 
     def _timed(self, name: str, step: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
@@ -264,8 +295,8 @@ class Training:
         if not self.job.coded:
             return survey
         sums = [read_sums(self.job, block, self.sample_rows) for block, _, _ in self.plan.spans()]
-        seed, names_of_x = self.job.settings.seed, self._stored_names()
-        self.targets = fit_target_means(sums, self.job.coded, survey, seed, names_of_x)
+        given = sums, self.job.coded, survey, read_folds(self.job), self._stored_names()
+        self.targets = fit_target_means(*given)
         return self.targets.survey(survey)
 
     def _survey_with(self, sample_rows: int) -> Survey:

@@ -35,13 +35,14 @@ from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.training_job import TrainJob, with_folds
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
@@ -61,6 +62,7 @@ def train(
     say: Reporter = SILENT,
     known: Known | None = None,
     scaling: Scaling | None = None,
+    folds: Folds | None = None,
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
@@ -68,6 +70,7 @@ def train(
     known    what a search found out from these data; passed over where they have changed since
     scaling  the one that settings were chosen with, in place of one that they would learn; passed over with
              `known`
+    folds    how rows are held out to measure probabilities and intervals; None: by their numbers
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
@@ -82,7 +85,7 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
-    run, *earlier = training_hashes(contents, settings, plan, scaling, coded)
+    run, *earlier = training_hashes(contents, settings, plan, scaling, coded, folds)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, (run, *earlier))
@@ -116,7 +119,9 @@ def train(
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
-                    report = Training(job, plan, workers, say, known, scaling).run(run, model, names)
+                    report = Training(with_folds(job, folds), plan, workers, say, known, scaling).run(
+                        run, model, names
+                    )
             except RefusedError:
                 # A second call goes on from the division and what follows it, and from nothing before.
                 if not job.division_file.exists():
@@ -250,12 +255,15 @@ def training_hashes(
     plan: BlockPlan,
     scaling: Scaling | None = None,
     coded: CodedFeatures = NOT_CODED,
+    folds: Folds | None = None,
 ) -> tuple[str, ...]:
     """What identifies a training: the fingerprints of its data, its settings, how it is cut, a scaling that
-    is not learned in it, features whose codes means of the target replace, and what refines leaves. The first
+    is not learned in it, features whose codes means of the target replace, how rows are held out where that
+    is not by their numbers, and what refines leaves. The first
     is the hash of today, the others are those that earlier versions gave the same training.
     """
     given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
+    given |= {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
     identity = {

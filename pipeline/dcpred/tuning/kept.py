@@ -103,6 +103,7 @@ def _is_row(row: Any) -> bool:
         and all(_is_number(one) if row["n_judged"] else one is None for one in quality)
         and type(row["within_budget"]) is bool
         and type(row["scaling"]) is str
+        and type(row.get("held_out", "")) is str
     )
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from dcpred.execution.progress import counted
 from dcpred.tuning.frontier_plot import shown
-from dcpred.tuning.metrics import compare
+from dcpred.tuning.metrics import Metric, compare
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
@@ -34,7 +34,7 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         if default is not None and found.chosen.candidate.name != DEFAULT:
             losses = {DEFAULT + " settings": default.losses, **losses}
         references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
-        line = _row(found.chosen, chosen, judge)
+        line = _row(found.chosen, chosen, judge, _apart(found.chosen, trials, chosen, judge))
     else:
         line = _row(chosen, chosen, trials)
     return {
@@ -66,10 +66,26 @@ def _frontier(judged: Sequence[Judged]) -> list[Judged]:
     return best
 
 
-def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
-    """A line of the frontier, with the quality that `shown` has; it is None where nothing was judged."""
+def _apart(first: Judged, trials: Trials, last: Judged, judge: Trials) -> float:
+    """The standard deviation of the mean losses of folds by time: what is to come is another fold."""
+    if not trials.rule.ordered:
+        return 0.0
+    means = {}
+    for one, own in ((first, trials), (last, judge)):
+        for fold, at in own.held.items():
+            means[fold] = np.average(one.losses[at], weights=one.weight[at])
+    return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
+
+
+def _row(one: Judged, shown: Judged, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
+    """A line of the frontier, with the quality that `shown` has; it is None where nothing was judged.
+
+    apart  what is added to the standard error of the mean loss, in squares
+    """
     s, n = one.settings, trials.n_judged
-    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials)
+    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
+    if trials.rule.words:
+        quality["held_out"] = trials.rule.words
     shape = {name: getattr(s, name) for name in SHAPE}
     cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
     if n and trials.n_classes:
@@ -78,23 +94,45 @@ def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
     return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
 
 
-def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials) -> dict[str, Any]:
+def quality_of(
+    losses: FloatArray, weight: FloatArray, trials: Trials, clusters: IntArray, apart: float = 0.0
+) -> dict[str, Any]:
     """The mean of a metric as a reader knows it, with its name and standard error."""
     metric = trials.metric
     if not len(losses):
         return {"metric": metric.name, metric.name: None, "standard_error": None}
+    found = metric.score(float(weight / weight.sum() @ losses))
+    error = standard_error(losses, weight, metric, clusters, apart, clustered=trials.rule.clustered)
+    return {"metric": metric.name, metric.name: found, "standard_error": error}
+
+
+def standard_error(
+    losses: FloatArray,
+    weight: FloatArray,
+    metric: Metric,
+    clusters: IntArray,
+    apart: float = 0.0,
+    *,
+    clustered: bool = False,
+) -> float:
+    """The standard error of a metric.
+
+    clusters   (n,), the same number for rows that vary together, where they are `clustered`
+    apart      what is added to that of the mean loss, in squares
+    """
     share = weight / weight.sum()
     mean = float(share @ losses)
     error = float(np.sqrt(share**2 @ (losses - mean) ** 2))
+    if clustered:
+        sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
+        error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
     if metric.counted:
         # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
         n = len(losses)
         wrong = (n * mean + 2.0) / (n + 4.0)
         error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
-    found = metric.score(mean)
-    if metric.name == "rmse":
-        error /= max(2.0 * found, 1e-300)
-    return {"metric": metric.name, metric.name: found, "standard_error": error}
+    error = float(np.hypot(error, apart))
+    return error / max(2.0 * metric.score(mean), 1e-300) if metric.name == "rmse" else error
 
 
 def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
@@ -102,7 +140,7 @@ def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> 
     seen = ~np.isnan(losses)
     return {
         "name": name,
-        **quality_of(losses[seen], chosen.weight[seen], judge),
+        **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
         "n_judged": int(seen.sum()),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,

@@ -17,12 +17,12 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.budget import Budget, cost_of, rounded_up
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, metric_of
-from dcpred.tuning.policy import SearchPolicy
+from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED, Scaling
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import Sample, is_done
+from dcpred_tasks.scratch.training_job import Sample, is_done, read_folds
 from dcpred_tasks.scratch.trial_files import (
     Cells,
     cell_rows_file,
@@ -47,14 +47,15 @@ from dcpred_tasks.task_bodies.try_settings import (
 from dcpred_tasks.training.categories import code_candidates
 from dcpred_tasks.training.division import class_factors, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.feature_list import as_text, numbers
-from dcpred_tasks.training.folds import FOLDS, folds_of, rare_folds
+from dcpred_tasks.training.folds import rare_folds
+from dcpred_tasks.training.in_memory import leaves_of_share, survey_of_rest
 from dcpred_tasks.training.reference_models import BOOSTING
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.settings import AUTO, NONE, Settings, settings_dict
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.task_settings import of_other_task
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows, leaves_of_share
+from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
@@ -102,6 +103,18 @@ class Judged:
         return float(np.average(self.losses[seen], weights=self.weight[seen]))
 
 
+def metric_asked(
+    asked: Any, task: str, class_weights: FloatArray, policy: SearchPolicy | None = None
+) -> Metric:
+    """What candidates are compared by: a scorer of scikit-learn or its name, or by the shares of classes."""
+    if asked is not None:
+        return metric_of(asked, task, len(class_weights))
+    if task == "regression":
+        return SQUARED
+    share = class_weights / class_weights.sum()
+    return LOG_LOSS if share.max() >= (policy or STANDARD).rare_share else ERROR
+
+
 class Trials:
     """Judges candidates on the rows of one data set."""
 
@@ -119,8 +132,9 @@ class Trials:
         self.named = budget is not None
         self.budget = budget or Budget(ratio=policy.ratio, ns=policy.ns, either=True)
         self.n_classes = len(survey.classes)
-        self.metric = self._metric()
+        self.metric = metric_asked(policy.metric, self.asked.task, survey.class_weights, policy)
         self.ties = SQUARED if self.asked.task == "regression" else LOG_LOSS
+        self.rule = read_folds(self.job)
         self.folds: list[int] = []
         self.first_folds: list[int] = []  # those of a first look
         self.n_rows = self.n_judged = 0  # rows of trials, and those that are held out
@@ -132,18 +146,11 @@ class Trials:
         self.weights = np.zeros(0)
         self.held: dict[int, IntArray] = {}  # by fold, the positions of held-out rows among all judged ones
         self.target = self.weight = np.zeros(0)  # those of judged rows
+        self.clusters: IntArray = np.zeros(0, np.int64)  # the same number for those that vary together
         self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
         self.share_left = 1.0  # share of the search that is left, which trials divide equally
-
-    def _metric(self) -> Metric:
-        if self.policy.metric is not None:
-            return metric_of(self.policy.metric, self.asked.task, self.n_classes)
-        if self.asked.task == "regression":
-            return SQUARED
-        share = self.survey.class_weights / self.survey.class_weights.sum()
-        return LOG_LOSS if share.max() >= self.policy.rare_share else ERROR
 
     # rows
 
@@ -155,53 +162,71 @@ class Trials:
         self.all_rows = survey.n_used <= most and len(stored.number) >= survey.n_used
         if self.all_rows:
             rows, cell, spread = stored, np.ones(len(stored.number), bool), np.ones(len(stored.number), bool)
+        elif self.rule.ordered:  # The latest rows may lie in other cells than those before.
+            rows = stored.take(thinned(stored.number, most, self.asked.seed))
+            cell = spread = np.ones(len(rows.number), bool)
         else:
             rows, cell, spread = self._of_cells(stored, most)
         self.rows, self.cell, self.spread = rows, cell, spread
         self.weights = row_weights(rows.target, rows.weight, class_factors(survey, self.asked))
         self.n_rows = len(rows.number)
         repeats = 1
-        if survey.n_used <= policy.very_few_rows and not self.job.coded:
+        count, few = self.rule.count, survey.n_used <= policy.very_few_rows
+        if few and not self.job.coded and not self.rule.by_units:
             repeats = policy.repeats
-        few = range(FOLDS if self.all_rows else 1)
-        self.hold_out([FOLDS * r + f for r in range(repeats) for f in few])
-        self.first_folds = self.folds[: FOLDS if survey.n_used <= policy.very_few_rows else 1]
+        each = range(count if self.all_rows else 1)
+        if self.rule.ordered:  # The latest first; of many rows that is left to `unseen`.
+            each = range(count - 1, -1, -1) if self.all_rows else range(max(count - 2, 0), count - 1 or 1)
+        self.hold_out([count * r + f for r in range(repeats) for f in each])
+        self.first_folds = self.folds[: count if few else 1]
         for at_most in policy.codes:
             self.codes[at_most] = self._code_features(at_most)
 
     def hold_out(self, folds: Sequence[int]) -> None:
         """Judge by the held-out rows of these folds; by none where rows are too few."""
         rows, judged = self.rows, np.zeros(self.n_rows, bool)
-        masks = {}
+        masks, used = {}, {}
         for fold in folds if self.survey.n_used >= self.policy.fewest_rows else ():
-            repeat, own = divmod(fold, FOLDS)
-            seed = self.asked.seed + REPEAT_SEED * repeat
-            rare = None
-            if self.asked.task == "classification":
-                rare = rare_folds(rows.number, rows.target, seed)
-            held = self.cell & (folds_of(rows.number, seed, rare) == own)
+            repeat, own = divmod(fold, self.rule.count)
+            rule, rare = replace(self.rule, seed=self.asked.seed + REPEAT_SEED * repeat), None
+            if self.asked.task == "classification" and not rule.by_units:
+                rare = rare_folds(rows.number, rows.target, rule.seed, rule.count)
+            of = rule.of(rows.number, rare)
+            held = self.cell & (of == own)
             if not held.any() or held.all():
                 continue
+            trains = of < own if rule.ordered else of != own
+            if not trains.any():
+                continue
             masks[fold] = held
+            used[fold] = np.flatnonzero(held | trains)
             judged |= held
         masks = masks or {0: judged}  # Of too few rows all train, and none judge.
         for fold, held in masks.items():
             if not is_done(trial_file(self.job, fold)):
                 targets = self.training.targets
-                X = rows.X if targets is None else targets(rows.X, rows.number, fold % FOLDS)
+                X = rows.X if targets is None else targets(rows.X, rows.number, fold % self.rule.count)
                 given = X, rows.target, self.weights, rows.number, held, self.cell, self.spread
-                write_trial(self.job, fold, TrialRows(*given), self.survey)
+                of_fold, survey = TrialRows(*given), self.survey
+                if fold in used and self.rule.by_units:
+                    rest = used[fold][~held[used[fold]]]
+                    survey = replace(survey_of_rest(survey, X[rest]), n_used=survey.n_used)
+                    of_fold = of_fold.take(used[fold])
+                write_trial(self.job, fold, of_fold, survey)
         place = np.cumsum(judged) - 1
         self.folds, self.held = list(masks), {fold: place[held] for fold, held in masks.items()}
         self.target, self.weight = rows.target[judged].astype(np.float64), self.weights[judged]
+        self.clusters = self.rule.clusters(rows.number[judged])
         self.n_judged = int(judged.sum())
 
     def unseen(self) -> "Trials":
-        """The same judge by rows that no choice was made by; this one where all were looked at."""
-        if len(self.folds) > 1 or not self.folds:
+        """The same judge by rows that no choice was made by; this one where all were looked at. By time these
+        are the latest, at which a choice among earlier ones was made, too.
+        """
+        if not self.folds or (len(self.folds) > 1 and not self.rule.ordered):
             return self
         other = copy(self)
-        other.hold_out([FOLDS - 1])
+        other.hold_out([self.rule.count - 1])
         other.first_folds = other.folds
         return other if other.n_judged else self
 
@@ -436,7 +461,7 @@ class Trials:
 
     def final_scaling(self, settings: Settings) -> Scaling | None:
         """The learned scaling that settings were judged with; None where others are learned of all rows."""
-        if len(self.folds) != 1 or settings.scaling not in LEARNED:
+        if len(self.folds) != 1 or self.rule.ordered or settings.scaling not in LEARNED:
             return None
         return read_scaling(self.job, self.folds[0], _scaling_key(settings)).scaling
 

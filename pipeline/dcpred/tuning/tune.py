@@ -55,7 +55,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob
+from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import (
@@ -68,6 +68,7 @@ from dcpred_tasks.storage.atomic_files import (
 )
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import features_named
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
@@ -153,6 +154,7 @@ def tune(
     budget: Budget | None = None,
     policy: SearchPolicy = THOROUGH,
     say: Reporter = SILENT,
+    folds: Folds | None = None,
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
@@ -161,6 +163,7 @@ def tune(
             cheapest model takes where that is more, and the cheapest model within a hundredth of the least
             error
     policy  how much is looked at
+    folds   how rows are held out; None: by their numbers
 
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
@@ -170,11 +173,11 @@ def tune(
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known, scaling = _choice(x, y, weight, model, same, start, budget, policy, say)
+        found, known, scaling = _choice(x, y, weight, model, same, start, budget, policy, say, folds)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(
-            x, y, model, settings, same, weight=weight, say=say, known=known, scaling=scaling
+            x, y, model, settings, same, weight=weight, say=say, known=known, scaling=scaling, folds=folds
         )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=vars(report))
@@ -191,14 +194,16 @@ def choose_settings(
     policy: SearchPolicy = STANDARD,
     threads: int = 1,
     say: Reporter = SILENT,
+    folds: Folds | None = None,
 ) -> tuple[Settings, Scaling | None, dict[str, Any]]:
     """What `tune` would train rows in memory with: settings, the scaling that they were chosen with if it was
     learned, and the fields of a report. All is done in the memory of this process.
 
     coded    features whose codes means of the target replace
     threads  candidates that are tried at once
+    folds    how rows are held out; None: by their numbers
     """
-    training = memory_training(X, y, weight, start, coded, threads, say)
+    training = memory_training(X, y, weight, start, coded, threads, say, folds)
     shares = forecast_tuning(len(X), X.shape[1], threads, policy)
     # Tasks in threads limit the threads of BLAS, and the warnings of k-means, one by one: none may lift the
     # limit of another.
@@ -218,12 +223,15 @@ def memory_training(
     coded: CodedFeatures,
     threads: int,
     say: Reporter,
+    folds: Folds | None = None,
 ) -> Training:
     """The steps that a search takes before it tries anything, on rows in memory."""
     chunk_rows = min(max(MEMORY_CHUNK_BYTES // max(X[:1].nbytes, 1), 1), len(X))
     plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, chunk_rows)
     arrays = {"x": X, "y": y, "weight": weight}
-    job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, coded, arrays=arrays)
+    job = MemoryJob(
+        "", "", "", "", _start(start), plan.n_rows, plan.block_rows, coded, folds=folds, arrays=arrays
+    )
     return Training(job, plan, InlineWorkers(threads), say)
 
 
@@ -277,6 +285,7 @@ def _choice(
     budget: Budget | None,
     policy: SearchPolicy,
     say: Reporter,
+    folds: Folds | None,
 ) -> tuple[dict[str, Any], Known | None, Scaling | None]:
     """The fields of a report, what was found out of all rows if it was found out now, and the scaling that
     settings were judged with if it was learned: another one, of more rows, may do worse by chance (satimage:
@@ -286,6 +295,7 @@ def _choice(
     start, coded = numbered_for(start, x)
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
     asked |= {"metric": str(policy.metric)} if policy.metric else {}
+    asked |= {"folds": str(folds.identity())} if folds else {}
     contents = fingerprints(x, y, weight)
     runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]
@@ -317,7 +327,7 @@ def _choice(
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
-                    training = Training(job, plan, workers, say)
+                    training = Training(with_folds(job, folds), plan, workers, say)
                     found, trials = _looked(training, names, shares, policy, budget)
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:

@@ -3,6 +3,7 @@
 SCRATCH/
   job.json             the run that the directory belongs to, and the code that writes there
   survey/000000-N.npz  what one block holds, and its part of a sample of N rows
+  folds.npy            the unit of each row, where rows are held out by time or by group
   targets.npz          means of the target that replace codes of categories
   division.npz         scaling, first tree, kernels
   tree.npz             the final tree (with overlap)
@@ -17,9 +18,10 @@ SCRATCH/
 Every file appears whole or not at all, so that a job that was cut off goes on from what is there.
 """
 
+import io
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -32,8 +34,9 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import MemoryPath, is_whole, read_arrays, write_arrays
+from dcpred_tasks.storage.atomic_files import MemoryPath, is_whole, read_arrays, write_arrays, write_bytes
 from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
@@ -66,6 +69,7 @@ class TrainJob:
     piece_rows: int  # rows that a task may hold at once
     coded: CodedFeatures = NOT_CODED  # features whose codes means of the target replace
     refined_by: str | None = field(default_factory=arithmetic)  # what refines, in the process that plans
+    folds: Folds | None = None  # how rows are held out, without units (`read_folds`)
 
     @property
     def root(self) -> Path:
@@ -81,6 +85,10 @@ class TrainJob:
 
     def survey_file(self, block: int, sample_rows: int) -> Path:
         return self.root / "survey" / f"{block:06d}-{sample_rows}.npz"
+
+    @property
+    def folds_file(self) -> Path:
+        return self.root / "folds.npy"
 
     @property
     def targets_file(self) -> Path:
@@ -246,6 +254,28 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
     )
 
 
+def with_folds(job: TrainJob, folds: Folds | None) -> TrainJob:
+    """A job that holds rows out so, with units in its scratch directory."""
+    if folds is None or folds.unit is None:
+        return replace(job, folds=folds)
+    data = io.BytesIO()
+    np.save(data, folds.unit)
+    write_bytes(job.folds_file, data.getvalue())
+    return replace(job, folds=replace(folds, unit=None, stored=True))
+
+
+def read_folds(job: TrainJob) -> Folds:
+    """How rows are held out; units are mapped into memory."""
+    if job.folds is None:
+        return Folds(job.settings.seed)
+    return replace(job.folds, unit=_units(file_stamp(job.folds_file))) if job.folds.stored else job.folds
+
+
+@lru_cache(maxsize=2)
+def _units(stamp: tuple[str, int, int]) -> NDArray[np.uint16]:
+    return cast(NDArray[np.uint16], np.load(stamp[0], mmap_mode="r", allow_pickle=False))
+
+
 def write_targets(job: TrainJob, fitted: CrossFitted) -> None:
     if not is_done(job.targets_file):
         write_arrays(job.targets_file, fitted.arrays())
@@ -253,12 +283,12 @@ def write_targets(job: TrainJob, fitted: CrossFitted) -> None:
 
 def read_targets(job: TrainJob) -> CrossFitted:
     """The means of the target, read once per process."""
-    return _targets(file_stamp(job.targets_file))
+    return replace(_targets(file_stamp(job.targets_file)), folds=read_folds(job))
 
 
 @lru_cache(maxsize=2)
 def _targets(stamp: tuple[str, int, int]) -> CrossFitted:
-    return cross_fitted_of(read_arrays(Path(stamp[0])))
+    return cross_fitted_of(read_arrays(Path(stamp[0])), Folds(0))
 
 
 def write_tree(job: TrainJob, tree: Tree) -> None:

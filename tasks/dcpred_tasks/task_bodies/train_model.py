@@ -27,13 +27,13 @@ from dcpred_tasks.scratch.training_job import (
     Source,
     TrainJob,
     read_division,
+    read_folds,
     read_targets,
     read_tree,
     survey_arrays,
 )
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
-from dcpred_tasks.training.folds import folds_of
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
@@ -71,7 +71,8 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     names = names_of_classes(getattr(job.array("y"), "attrs", {}), y.dtype)
     if names is not None and settings.task == "classification":
         class_codes(y if weight is None else np.where(weight > 0, y, 0), len(names), "y", start)
-    sums = target_sums(X, y, weight, numbers, job.coded, settings.task, settings.seed) if job.coded else None
+    of_rows = X, y, weight, numbers, job.coded, settings.task
+    sums = target_sums(*of_rows, read_folds(job)) if job.coded else None
     mine = drawn(numbers, job.n_rows, sample_rows, settings.seed)
     if weight is not None:
         mine &= weight > 0
@@ -201,11 +202,19 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tu
     outputs = n_outputs(len(division.classes))
     recoded = None
     if job.coded:
-        fold = folds_of(rows.number, settings.seed)
+        fold = read_folds(job).of(rows.number)
         recoded = Recoded(fold, lambda held: columns_of(job, division.scaling, rows, held))
     with one_thread():
         scaled = LeafRowsToFit(columns_of(job, division.scaling, rows), target, rows.weight, is_halo, recoded)
-        given = outputs, division.kernels, settings, work.leaf, work.folds, division.prior
+        given = (
+            outputs,
+            division.kernels,
+            settings,
+            work.leaf,
+            work.folds,
+            division.prior,
+            read_folds(job).count,
+        )
         return fit_and_judge(scaled, *given)
 
 

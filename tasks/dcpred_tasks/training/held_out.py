@@ -8,6 +8,9 @@ quarters in turn.
 From rows that were held out come the probabilities of classes (calibration.py) and intervals of numbers.
 Which they are depends on the number of the leaf and on the place of a row in it alone, so that every driver
 holds the same rows out; where columns know targets, on the number of the row, by which they leave these out.
+
+Where rows are held out by time or by group (folds.py), no leaf is fitted twice, for tree and scaling have
+seen the later rows, and those of the group. A whole model is trained without them (held_by_models).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +37,7 @@ from dcpred_tasks.model.sureness import (
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
-from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
+from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.labelled_rows import RARE_SHARE, rare_classes
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.machine_settings import DISTANCE
@@ -110,12 +113,15 @@ class LeafRowsToFit:
         return self if self.recoded is None else replace(self, X=self.recoded.X(fold))
 
 
-def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings, totals: FloatArray) -> IntArray:
-    """How many quarters of its rows are held out of each leaf in turn, int64 (n_leaves,): none of most leaves
-    of large data.
+def folds_of_leaves(
+    leaf_rows: IntArray, n_outputs: int, settings: Settings, totals: FloatArray, count: int = FOLDS
+) -> IntArray:
+    """How many folds of its rows are held out of each leaf in turn, int64 (n_leaves,): none of most leaves of
+    large data.
 
     leaf_rows  int64 (n_leaves,), rows that came to each
     totals     float64 (n_classes,), weights of all training rows of each class; (0,) for a regression
+    count      folds of a leaf
     """
     folds = np.zeros(len(leaf_rows), np.int64)
     trained = np.minimum(leaf_rows, settings.max_leaf_rows)
@@ -123,9 +129,9 @@ def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings, tot
         return folds
     # Of rare classes as many more, since their rows are what probabilities are learned from.
     rare = 1.0 - totals.max(initial=0.0) / max(totals.sum(), 1e-300)
-    counts = min(rare / (1.0 - RARE_SHARE), 1.0) * HELD_OUT_SHARE
+    counts = min(rare / (1.0 - RARE_SHARE), 1.0) / count
     share = counts * trained.sum()
-    n_folds = int(np.clip(np.ceil(FEW_ROWS / max(share, 1.0)), 1, FOLDS))
+    n_folds = int(np.clip(np.ceil(FEW_ROWS / max(share, 1.0)), 1, count))
     wanted = min(WANTED_ROWS, max(MOST_NUMBERS // n_outputs, 1))
     order = np.argsort(row_hash(np.arange(len(leaf_rows)), settings.seed + 4), kind="stable")
     before = np.cumsum(trained[order]) - trained[order]
@@ -141,9 +147,10 @@ def fit_and_judge(
     leaf: int,
     folds: int,
     prior: Prior | None = None,
+    count: int = FOLDS,
 ) -> tuple[LeafModel, HeldOut]:
     """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
-    held out of further fits, in so many folds.
+    held out of further fits, in so many folds of `count`.
     """
     fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
@@ -164,8 +171,8 @@ def fit_and_judge(
     drawn = np.argsort(row_hash(np.arange(len(own.X)), settings.seed + leaf + 6), kind="stable")[:KEPT_ROWS]
     fitted = replace(fitted, own_rows=own.X[drawn])
     part = row_hash(np.arange(len(own.X)) + (leaf + 1) * 2**32, settings.seed + 5).astype(ACC_DTYPE) / 2.0**64
-    fold = np.full(len(rows.X), FOLDS)
-    fold[: len(own.X)] = np.minimum((part * FOLDS).astype(np.int64), FOLDS - 1)
+    fold = np.full(len(rows.X), count)
+    fold[: len(own.X)] = np.minimum((part * count).astype(np.int64), count - 1)
     if rows.recoded is not None:
         fold[: len(own.X)] = rows.recoded.fold[: len(own.X)]
     judged = [
@@ -206,14 +213,29 @@ def _judged(
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
     other = _alone(_fit(rest, n_outputs, kernels, settings, leaf, prior), rest.X, kernels, settings)
-    residual, scale = _residuals(other, own, settings)
+    return _seen(other, *_residuals(other, own, settings), len(own.X), out, settings)
+
+
+def judge_leaf(
+    leaf: LeafModel, n_rows: int, out: LeafRowsToFit, kernels: Kernels, settings: Settings
+) -> HeldOut:
+    """Rows that came to a leaf which other rows trained, so many, and that `fit_and_judge` gave."""
+    scale = LeafScale(leaf.scale_beta, leaf.scale_intercept, leaf.scale_bounds)
+    residual = float(leaf.own_residual[0])
+    return _seen(_alone(leaf, out.X, kernels, settings), residual, scale, n_rows, out, settings)
+
+
+def _seen(
+    other: Model, residual: float, scale: LeafScale, n_rows: int, out: LeafRowsToFit, settings: Settings
+) -> HeldOut:
+    """Held-out rows by a leaf that so many other rows trained."""
     n = len(out.X)
     return HeldOut(
         _values(other, out.X),
         out.target.astype(ACC_DTYPE),
         out.weight,
         np.full(n, residual),
-        np.full(n, float(len(own.X))),
+        np.full(n, float(n_rows)),
         scale(_functions(other, out.X)) if settings.task == "regression" else np.zeros(n),
     )
 

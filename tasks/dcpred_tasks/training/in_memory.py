@@ -1,29 +1,32 @@
-"""Training in the memory of one process."""
+"""Training in the memory of one process; and whole models that are trained without held-out rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import log2
 from typing import TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
-from dcpred_tasks.training.folds import folds_of
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (
+    FEWEST_ROWS,
     HeldOut,
     LeafRowsToFit,
     Recoded,
     fit_and_judge,
     folds_of_leaves,
     joined,
+    judge_leaf,
     measured,
 )
 from dcpred_tasks.training.leaf import LeafModel
@@ -31,7 +34,7 @@ from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.prior import fit_prior
 from dcpred_tasks.training.sampling import drawn, sampled_rows, thinned
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import AUTO, NONE, Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.target_means import (
     NOT_CODED,
@@ -64,6 +67,7 @@ def train_rows(
     watch: Watch = unwatched,
     scaling: Scaling | None = None,
     coded: CodedFeatures = NOT_CODED,
+    folds: Folds | None = None,
 ) -> Model:
     """Train on rows in memory, in two steps.
 
@@ -73,13 +77,133 @@ def train_rows(
     class_factors  float64 (n_classes,), or empty
     scaling        in place of one that the settings would learn
     coded          features whose codes means of the target replace
+    folds          how rows are held out; None: by their numbers
     """
+    folds = folds or Folds(settings.seed)
+    rows = LabelledSample(X, target, weight, class_factors)
+    trained = _trained(rows, survey, settings, len(classes), n_jobs, watch, scaling, coded, folds)
+    held = trained.held
+    if folds.by_units:
+        held = held_by_models(rows, survey, settings, len(classes), coded, folds, n_jobs)
+    calibrated, sureness = measured(
+        trained.leaves, trained.counts, held, len(classes), settings, survey.class_weights, class_factors
+    )
+    return assemble(
+        calibrated,
+        trained.counts,
+        trained.tree,
+        trained.scaling,
+        trained.division.kernels,
+        classes,
+        settings,
+        trained.division.reference,
+        sureness,
+    )
+
+
+@dataclass(frozen=True)
+class LabelledSample:
+    """Rows to train on, as `train_rows` takes them."""
+
+    X: NDArray[np.generic]
+    target: NDArray[np.generic]
+    weight: FloatArray
+    class_factors: FloatArray
+
+    def take(self, rows: IntArray) -> "LabelledSample":
+        return LabelledSample(self.X[rows], self.target[rows], self.weight[rows], self.class_factors)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """The parts of a model, before anything is known of how sure it is."""
+
+    division: Division
+    scaling: Scaling
+    tree: Tree
+    leaves: list[LeafModel]
+    counts: IntArray
+    held: HeldOut
+
+
+def held_by_models(
+    rows: LabelledSample,
+    survey: Survey,
+    settings: Settings,
+    n_classes: int,
+    coded: CodedFeatures,
+    folds: Folds,
+    n_jobs: int | None = None,
+) -> HeldOut:
+    """Rows that were held out, each by a whole model of others: all that is fitted is fitted to these.
+
+    survey  of all rows of the data, of which these are all or a sample
+    folds   of these rows
+    """
+    outputs, number = n_outputs(n_classes), np.arange(len(rows.X), dtype=INDEX_DTYPE)
+    found = [HeldOut.none(outputs)]
+    part, costs = folds.parts(number), row_weights(rows.target, rows.weight, rows.class_factors)
+    for fold in folds.enough(number) if settings.calibrate and len(number) >= FEWEST_ROWS else ():
+        out, rest = np.flatnonzero(folds.of(number) == fold), np.flatnonzero(~folds.out_of(fold)[part])
+        if not len(rest):
+            continue
+        own = settings_of_rest(settings, len(rest) / survey.n_used)
+        given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes, n_jobs, unwatched
+        trained = _trained(*given, None, coded, folds.take(rest))
+        X = trained.scaling(rows.X[out])
+        leaf = trained.tree.descend(X)
+        for one in np.unique(leaf).tolist():
+            here = leaf == one
+            at = out[here]
+            judged = LeafRowsToFit(X[here], rows.target[at], costs[at], np.zeros(len(at), bool))
+            n_rows = min(int(trained.counts[one]), settings.max_leaf_rows)
+            with one_thread():
+                found.append(judge_leaf(trained.leaves[one], n_rows, judged, trained.division.kernels, own))
+    return joined(found)
+
+
+def settings_of_rest(settings: Settings, share: float) -> Settings:
+    """Settings for a share of the rows: of such leaves, and with features that may have a single code."""
+    n_leaves = settings.n_leaves and leaves_of_share(settings.n_leaves, share)
+    named = settings.categorical not in (AUTO, NONE)
+    categorical = f"{AUTO},{settings.categorical}" if named else settings.categorical
+    return replace(settings, n_leaves=n_leaves, categorical=categorical)
+
+
+def survey_of_rest(survey: Survey, X: NDArray[np.generic]) -> Survey:
+    """A survey of all rows as one of those that train, (n, n_features)."""
+    least, most = (each.reduce(X, axis=0).astype(ACC_DTYPE) for each in (np.fmin, np.fmax))
+    return replace(
+        survey,
+        n_used=len(X),
+        minimum=np.where(np.isnan(least), survey.minimum, least),
+        maximum=np.where(np.isnan(most), survey.maximum, most),
+    )
+
+
+def leaves_of_share(n_leaves: int, share: float) -> int:
+    """The power of two nearest to a share of so many leaves: trees have no other numbers of leaves."""
+    return 1 << max(round(log2(max(n_leaves * share, 1.0))), 0)
+
+
+def _trained(
+    given: LabelledSample,
+    survey: Survey,
+    settings: Settings,
+    n_classes: int,
+    n_jobs: int | None,
+    watch: Watch,
+    scaling: Scaling | None,
+    coded: CodedFeatures,
+    folds: Folds,
+) -> _Trained:
+    X, target, weight, class_factors = given.X, given.target, given.weight, given.class_factors
     with one_thread():  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
         stored, fitted = X, None
         if coded:
-            fitted = fit_to_rows(X, target, weight, coded, survey, settings)
+            fitted = fit_to_rows(X, target, weight, coded, survey, settings, folds=folds)
             X, survey = fitted(stored, numbers), fitted.survey(survey)
         with watch("learning the scaling and the tree", None, ""):
             sample = X[seen]
@@ -91,8 +215,10 @@ def train_rows(
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
         halo = _halo_rows(rows, tree, settings.overlap)
-        outputs, counts = n_outputs(len(classes)), np.array([len(part) for part in own])
-        folds = folds_of_leaves(counts, outputs, settings, survey.class_weights)
+        outputs, counts = n_outputs(n_classes), np.array([len(part) for part in own])
+        times = np.zeros(len(own), np.int64)
+        if not folds.by_units:
+            times = folds_of_leaves(counts, outputs, settings, survey.class_weights, folds.count)
 
         def fit(number: int) -> tuple[LeafModel, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
@@ -101,9 +227,8 @@ def train_rows(
             is_halo = np.arange(len(both)) >= len(first)
             of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], is_halo, recoded)
             with one_thread("openmp"):  # The limit is that of the thread which sets it.
-                return fit_and_judge(
-                    of_leaf, outputs, division.kernels, settings, number, int(folds[number]), prior
-                )
+                of_division = outputs, division.kernels, settings, number, int(times[number]), prior
+                return fit_and_judge(of_leaf, *of_division, folds.count)
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
@@ -114,24 +239,12 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
-        calibrated, sureness = measured(
-            leaves, counts, joined(held), len(classes), settings, survey.class_weights, class_factors
-        )
-    return assemble(
-        calibrated,
-        counts,
-        tree,
-        replace(division.scaling, targets=None if fitted is None else fitted.encoding),
-        division.kernels,
-        classes,
-        settings,
-        division.reference,
-        sureness,
-    )
+    own_scaling = replace(division.scaling, targets=None if fitted is None else fitted.encoding)
+    return _Trained(division, own_scaling, tree, leaves, counts, joined(held))
 
 
 def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic], rows: IntArray) -> Recoded:
-    return Recoded(folds_of(rows, fitted.seed), lambda held: scaling(fitted(stored, rows, held)))
+    return Recoded(fitted.folds.of(rows), lambda held: scaling(fitted(stored, rows, held)))
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:

@@ -1,11 +1,11 @@
 """Means of the target by category, fitted to rows that train (model/target_encoding.py says what becomes of
 them): those of scikit-learn's TargetEncoder, with its own smoothing (Micci-Barreca 2001).
 
-A row that trains must not know its own target. Rows fall into parts by the hash of their number. A row that
-trains is encoded by the means of all other parts, and a row that is scored by those of all rows. Where rows
-are held out to judge by, theirs are left out, too: a held-out row is encoded by the means of the rows that
-train, and a row that trains by those of the rows that train in other parts. A part is an eighth, and two make
-a quarter that is held out (trial.py): sums by part and category are all that has to be known.
+A row that trains must not know its own target. Rows fall into parts (folds.py). A row that trains is encoded
+by the means of all other parts, and a row that is scored by those of all rows. Where rows are held out to
+judge by, theirs are left out, too: a held-out row is encoded by the means of the rows that train, and a row
+that trains by those of the rows that train in other parts. Two parts make a fold that is held out (trial.py):
+sums by part and category are all that has to be known.
 
 Sums of blocks add up: no row is left out where there are many. A row counts by its weight, in units of the
 mean weight.
@@ -24,12 +24,10 @@ from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.schema.column import TargetCodes
 from dcpred_tasks.schema.schema import MOST_NUMBERS, Schema
 from dcpred_tasks.training.feature_list import numbers
-from dcpred_tasks.training.sampling import row_hash
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 
-HELD_FOLDS = 4  # quarters that are held out in turn
-PARTS = 2 * HELD_FOLDS
 LARGEST_ROUNDING = 1e-3  # rounding of a mean by single precision, in standard deviations of the target
 NAMED = 3  # most features that a message names
 MOST_CLASSES = 32  # classes that each get a mean
@@ -77,12 +75,6 @@ def target_coded(schema: Schema | None, settings: Settings) -> CodedFeatures:
     return CodedFeatures(tuple(kept), tuple(own[f].gap + 1 for f in kept))
 
 
-def part_of(rows: IntArray, seed: int) -> IntArray:
-    """int64 (n,), the part of each row by its number: parts 2k and 2k + 1 make fold k of `trial.folds_of`."""
-    share = row_hash(rows, seed + 1).astype(ACC_DTYPE) / 2.0**64
-    return np.minimum((share * PARTS).astype(INDEX_DTYPE), PARTS - 1)
-
-
 @dataclass(frozen=True)
 class TargetSums:
     """Sums over some rows by part and position.
@@ -107,14 +99,14 @@ def target_sums(
     rows: IntArray,
     coded: CodedFeatures,
     task: str,
-    seed: int,
+    folds: Folds,
 ) -> TargetSums:
     """Those of rows with their numbers. Rows of weight 0 do not count; of more classes than can be encoded
     nothing is summed, for they are refused later.
     """
     w = np.ones(len(X)) if weight is None else weight.astype(ACC_DTYPE)
     used = np.flatnonzero(w > 0)
-    X, y, w, part = X[used], y[used], w[used], part_of(rows[used], seed)
+    X, y, w, part = X[used], y[used], w[used], folds.parts(rows[used])
     classes, centre = y[:0], np.zeros(())
     if task == "regression":
         numbers_of = y.astype(ACC_DTYPE)
@@ -139,17 +131,17 @@ class CrossFitted:
     """Means of the target, fitted to rows that train.
 
     encoding  by all of them: what a model keeps
-    tables    float64 (1 + HELD_FOLDS, PARTS, n_positions, n_means): without the rows of each part; first by
-              all other rows, then by those that are not held out in each fold either
+    tables    float64 (1 + folds, parts, n_positions, n_means): without the rows of each part; first by all
+              other rows, then by those that train where each fold is held out
     limits    float64 (2, n_encoded features), least and largest values in rows that train, encoded without
               their own part
-    seed      of the parts
+    folds     of all rows
     """
 
     encoding: TargetEncoding
     tables: FloatArray
     limits: FloatArray
-    seed: int
+    folds: Folds
 
     def __call__(
         self, X: NDArray[np.generic], rows: IntArray, held: int | None = None
@@ -159,7 +151,7 @@ class CrossFitted:
         held  the fold that is held out, if one is: its rows are encoded without all of it
         """
         table = self.tables[0 if held is None else 1 + held]
-        first = part_of(rows, self.seed) * table.shape[1]
+        first = self.folds.parts(rows) * table.shape[1]
         return self.encoding.encoded(X, table.reshape(-1, table.shape[2]), first)
 
     @property
@@ -177,26 +169,26 @@ class CrossFitted:
         return replace(survey, minimum=minimum, maximum=maximum, gaps=gaps, means=tuple(own.tolist()))
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Its arrays by name, for `cross_fitted_of`."""
+        """Its arrays by name, without folds, for `cross_fitted_of`."""
         own = {"n_features": np.array(self.encoding.n_features), "tables": self.tables}
-        return {**self.encoding.arrays(), **own, "limits": self.limits, "seed": np.array(self.seed)}
+        return {**self.encoding.arrays(), **own, "limits": self.limits}
 
 
-def cross_fitted_of(arrays: Mapping[str, NDArray[Any]]) -> CrossFitted:
+def cross_fitted_of(arrays: Mapping[str, NDArray[Any]], folds: Folds) -> CrossFitted:
     """What `arrays` gave."""
     names = ("target_feature", "target_at", "target_table")
     encoding = TargetEncoding(int(arrays["n_features"]), *(arrays[name] for name in names))
-    return CrossFitted(encoding, arrays["tables"], arrays["limits"], int(arrays["seed"]))
+    return CrossFitted(encoding, arrays["tables"], arrays["limits"], folds)
 
 
 def fit_target_means(
     parts: Sequence[TargetSums],
     coded: CodedFeatures,
     survey: Survey,
-    seed: int,
+    folds: Folds,
     names: Sequence[str] | None = None,
 ) -> CrossFitted:
-    """Means from the sums of all rows.
+    """Means from the sums of all rows, by their parts.
 
     survey  of all rows, as they are stored
     names   of features, for messages
@@ -206,9 +198,9 @@ def fit_target_means(
     _check_size(coded, n_classes, n_positions, names)
     middle = float(np.mean([float(one.centre) for one in parts if len(one.cell)] or [0.0]))
     sums = (
-        _of_numbers(parts, middle, n_positions)
+        _of_numbers(parts, middle, folds.n_parts, n_positions)
         if not n_classes
-        else _of_classes(parts, survey.classes, n_positions)
+        else _of_classes(parts, survey.classes, folds.n_parts, n_positions)
     )
     total = float(sums[:, : coded.size[0], 0].sum())  # A row has one position of each feature.
     sums *= survey.n_used / total if total else 1.0  # The mean weight is 1.
@@ -220,17 +212,17 @@ def fit_target_means(
         means = middle + _means(sums[used].sum(axis=0), coded.size[0])
         return means.astype(MODEL_DTYPE).astype(ACC_DTYPE) if single else means
 
-    part = np.arange(PARTS)
-    held = [np.zeros(PARTS, bool), *(part // 2 == fold for fold in range(HELD_FOLDS))]
+    part = np.arange(folds.n_parts)
+    held = [np.zeros(len(part), bool), *map(folds.out_of, range(folds.count))]
     tables = np.stack([[table(~(out | (part == own))) for own in part] for out in held])
-    encoding = coded.encoding(len(survey.minimum), table(np.ones(PARTS, bool)))
+    encoding = coded.encoding(len(survey.minimum), table(np.ones(len(part), bool)))
     limits, there = np.full((2, encoding.n_columns), np.nan), sums[:, :, 0] > 0
     for number in range(len(coded.feature)):
         own = slice(encoding.at[number], encoding.at[number + 1])
         if (some := there[:, own]).any():
             means = tables[0][:, own][some]
             limits[:, encoding.columns(number)] = means.min(axis=0), means.max(axis=0)
-    return CrossFitted(encoding, tables, limits, seed)
+    return CrossFitted(encoding, tables, limits, folds)
 
 
 def fit_to_rows(
@@ -241,28 +233,32 @@ def fit_to_rows(
     survey: Survey,
     settings: Settings,
     names: Sequence[str] | None = None,
+    folds: Folds | None = None,
 ) -> CrossFitted:
     """The same from rows in memory, which are numbered from 0 on."""
     rows = np.arange(len(X), dtype=INDEX_DTYPE)
-    sums = target_sums(X, target, weight, rows, coded, settings.task, settings.seed)
-    return fit_target_means([sums], coded, survey, settings.seed, names)
+    folds = folds or Folds(settings.seed)
+    sums = target_sums(X, target, weight, rows, coded, settings.task, folds)
+    return fit_target_means([sums], coded, survey, folds, names)
 
 
-def _of_classes(parts: Sequence[TargetSums], classes: NDArray[np.generic], n_positions: int) -> FloatArray:
-    """float64 (PARTS, n_positions, 1 + 2 n_means), weights, then sums of weight × y and of weight × y² for
+def _of_classes(
+    parts: Sequence[TargetSums], classes: NDArray[np.generic], n_parts: int, n_positions: int
+) -> FloatArray:
+    """float64 (n_parts, n_positions, 1 + 2 n_means), weights, then sums of weight × y and of weight × y² for
     each mean: y is 1 for its class and else 0. Two classes have one mean, of the second.
     """
-    counts = np.zeros((PARTS * n_positions, len(classes)))
+    counts = np.zeros((n_parts * n_positions, len(classes)))
     for one in parts:
         counts[one.cell[:, None], np.searchsorted(classes, one.classes)] += one.value
     own = counts if len(classes) > 2 else counts[:, 1:]
     sums = np.concatenate([counts.sum(axis=1, keepdims=True), own, own], axis=1)
-    return sums.reshape(PARTS, n_positions, -1)
+    return sums.reshape(n_parts, n_positions, -1)
 
 
-def _of_numbers(parts: Sequence[TargetSums], middle: float, n_positions: int) -> FloatArray:
-    """The same of numbers, (PARTS, n_positions, 3), counted from `middle`."""
-    sums = np.zeros((PARTS * n_positions, 3))
+def _of_numbers(parts: Sequence[TargetSums], middle: float, n_parts: int, n_positions: int) -> FloatArray:
+    """The same of numbers, (n_parts, n_positions, 3), counted from `middle`."""
+    sums = np.zeros((n_parts * n_positions, 3))
     for one in parts:
         weight, total, square = one.value.T
         off = float(one.centre) - middle
@@ -272,7 +268,7 @@ def _of_numbers(parts: Sequence[TargetSums], middle: float, n_positions: int) ->
             square + 2 * off * total + off * off * weight,
         ]
         sums[one.cell] += np.stack(moved, axis=1)
-    return sums.reshape(PARTS, n_positions, 3)
+    return sums.reshape(n_parts, n_positions, 3)
 
 
 def _means(sums: FloatArray, first: int) -> FloatArray:

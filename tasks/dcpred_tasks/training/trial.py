@@ -9,7 +9,6 @@ candidate, so that candidates are compared row by row.
 
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from math import log2
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training.division import kernel_unit, learn_scaling
-from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.settings import AUTO, NONE, Settings
+from dcpred_tasks.training.in_memory import leaves_of_share, settings_of_rest, train_rows
+from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.thresholds import HALF
 
@@ -84,11 +83,7 @@ def fit_trial_scaling(rows: TrialRows, survey: Survey, settings: Settings) -> Fi
     Raises DataError where scaled features do not fit single precision.
     """
     rest = rows.take(np.flatnonzero(~rows.held & rows.spread))
-    if settings.categorical not in (
-        AUTO,
-        NONE,
-    ):  # Without the held-out rows a feature may have a single code.
-        settings = replace(settings, categorical=f"{AUTO},{settings.categorical}")
+    settings = settings_of_rest(settings, 1.0)
     scaling = learn_scaling(rest.X, rest.target, rest.weight, survey, settings, TRIAL_REPETITIONS)
     return FittedScaling(scaling, kernel_unit(scaling(rest.X), rest.weight, settings))
 
@@ -134,8 +129,3 @@ def shape_of(model: Model) -> FloatArray:
     works = float(rows.sum() / max(model.leaf_rows.sum(), 1))
     share = rows / max(rows.sum(), 1.0)
     return np.array([works, share @ landmarks, share @ products, share @ present])
-
-
-def leaves_of_share(n_leaves: int, share: float) -> int:
-    """The power of two nearest to a share of so many leaves: trees have no other numbers of leaves."""
-    return 1 << max(round(log2(max(n_leaves * share, 1.0))), 0)
