@@ -83,9 +83,9 @@ def test_rows_without_a_label_hold_missing(bad: Status) -> None:
         ((False, True), [1, -1, 0]),
     ):
         coding = label_coding(classes)
-        labels = encode_labels(coding, decision, status)
+        labels = encode_labels(coding, class_numbers(decision), status)
         assert labels.tolist() == expected
         assert labels.dtype == coding.values.dtype
         assert coding.values.tolist() == label_coding(classes).values.tolist()  # not written into
-    floats = encode_labels(label_coding((0.5, 2.5)), decision, status)
+    floats = encode_labels(label_coding((0.5, 2.5)), class_numbers(decision), status)
     np.testing.assert_array_equal(floats, [2.5, np.nan, 0.5])
