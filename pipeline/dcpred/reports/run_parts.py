@@ -13,6 +13,7 @@ from dcpred.results.stored_scores import open_stored
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
+from dcpred_tasks.scoring.outputs import CONTRIBUTIONS
 from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges
 from dcpred_tasks.storage.zarr_arrays import read_rows
 
@@ -219,7 +220,7 @@ def _outlines(one: dict[str, Any]) -> Picture:
 def contributions(output: str) -> Section:
     """What columns add to decision values, of rows drawn from the whole output; empty where none are kept."""
     scores = open_stored(output, partial=True)
-    array = scores.arrays.get("contributions")
+    array = scores.arrays.get(CONTRIBUTIONS)
     parts = None if array is None else array.attrs.get("parts")
     if array is None or not isinstance(parts, list) or len(parts) != array.shape[1]:
         return Section("Contributions")

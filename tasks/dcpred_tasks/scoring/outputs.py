@@ -25,7 +25,8 @@ from dcpred_tasks.scoring.sure_outputs import (
     possible_probabilities,
 )
 
-LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
+# Names of output columns that readers of an output look for.
+LABEL, DECISION, CONTRIBUTIONS = "label", "decision", "contributions"
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
 
 
