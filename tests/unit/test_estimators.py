@@ -22,6 +22,8 @@ from sklearn.utils.estimator_checks import (
     check_estimators_pickle,
     check_no_attributes_set_in_init,
     check_parameters_default_constructible,
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
     parametrize_with_checks,
 )
 
@@ -33,20 +35,38 @@ from support.searches import few_candidates
 WITH_SETTINGS = [kind(n_leaves=1, landmarks=32, products=0) for kind in (DCPredClassifier, DCPredRegressor)]
 
 
-@parametrize_with_checks(WITH_SETTINGS)
+OF_WEIGHTS = {
+    check.__name__: check
+    for check in (
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    )
+}
+
+
+@parametrize_with_checks(
+    WITH_SETTINGS,
+    expected_failed_checks=lambda one: (
+        dict.fromkeys(OF_WEIGHTS, "calibration holds rows out by their numbers")
+        if isinstance(one, DCPredClassifier)
+        else {}
+    ),
+)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("check", OF_WEIGHTS)
+@pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
+def test_without_calibration_a_row_of_weight_two_is_two_rows(kind: type[Any], check: str) -> None:
+    OF_WEIGHTS[check](kind.__name__, kind(n_leaves=1, landmarks=32, products=0, calibrate=False))
 
 
 @pytest.mark.long
 @parametrize_with_checks(
     [DCPredClassifier(), DCPredRegressor()],
     expected_failed_checks=lambda _: dict.fromkeys(
-        (
-            "check_sample_weight_equivalence_on_dense_data",
-            "check_sample_weight_equivalence_on_sparse_data",
-        ),
-        "a search holds rows out, whatever they weigh",
+        OF_WEIGHTS, "a search holds rows out, whatever they weigh"
     ),
 )
 def test_scikit_learn_checks_without_settings(estimator: Any, check: Any) -> None:
