@@ -44,3 +44,14 @@ def described(value: Any) -> str:
         assert value.flags.c_contiguous
         return f"{value.dtype.str}[{', '.join(':' * value.ndim)}]"
     return type(value).__name__
+
+
+def struct_words(value: Any) -> Iterator[int]:
+    """The same for code made of C++ (native/*_layout.h): an array is its address and its size."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from struct_words(part)
+    elif isinstance(value, np.ndarray):
+        yield from (value.__array_interface__["data"][0], value.size)
+    else:
+        yield from words(value)

@@ -68,13 +68,14 @@ class Bitcode(NamedTuple):
     made_by: str
     """The package that makes it anew."""
     sources: tuple[Path, ...]
+    needs: str = "ziglang"
 
     @property
     def remake(self) -> str:
-        return f"run python -m {self.made_by}, which needs numba (pip install numba)"
+        return f"run python -m {self.made_by}, which needs {self.needs} (pip install {self.needs})"
 
 
-ENGINE = Bitcode(FOLDER, "engine", ENTRY, "dcpred_tasks.engine_source", SOURCES)
+ENGINE = Bitcode(FOLDER, "engine", ENTRY, "dcpred_tasks.engine_source", SOURCES, "numba")
 REMAKE = ENGINE.remake
 
 Entry = Callable[[int], int]

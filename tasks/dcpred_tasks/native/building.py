@@ -1,0 +1,60 @@
+"""Bitcode made of C++ sources by the compiler of the package `ziglang`, for no processor in particular."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import llvmlite.binding as llvm
+
+from dcpred_tasks.engine import layout
+from dcpred_tasks.engine.machine_code import Bitcode, fingerprint_of_sources
+from dcpred_tasks.native.layouts import declared, header
+from dcpred_tasks.training import compiled_refinement, lbfgs
+from dcpred_tasks.training.compiled_refinement import REFINEMENT
+
+FOLDER = Path(__file__).parent
+BITCODES = (REFINEMENT,)
+HEADERS = {"refinement_layout.h": (compiled_refinement.Arguments, layout, lbfgs)}
+ARGUMENTS = {REFINEMENT: compiled_refinement.Arguments}
+# Vectors and unrolled loops that nobody wrote come later, on the machine where the code will run.
+COMPILE = (
+    *("-target", "x86_64-linux-gnu.2.28", "-std=c++20", "-O2", "-ffp-contract=off", "-fno-math-errno"),
+    *("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops", "-fno-exceptions", "-fno-rtti"),
+    *("-fno-stack-protector", "-fno-sanitize=all", "-fno-ident", "-fvisibility=hidden", "-Wall", "-Wextra"),
+    *("-Wno-psabi", "-Wno-unused-command-line-argument", "-S", "-emit-llvm"),
+)
+# What the compiler notes of the processor that it was called for.
+OF_ONE_PROCESSOR = re.compile(r'"(target-cpu|target-features|tune-cpu|min-legal-vector-width)"="[^"]*" ?')
+
+
+def write_headers(folder: Path = FOLDER) -> None:
+    """The headers that follow from named tuples of Python."""
+    for name, (arguments, *constants) in HEADERS.items():
+        (folder / name).write_text(header(arguments, *constants), encoding="utf-8")
+
+
+def build(bitcode: Bitcode, folder: Path) -> None:
+    """Write NAME.bc and NAME.json into a folder. Raises CalledProcessError where C++ does not compile."""
+    write_headers()
+    made_of = {
+        "sources": fingerprint_of_sources(bitcode),
+        "arguments": declared(ARGUMENTS[bitcode]),
+        "made_with": {name: version(name) for name in ("ziglang", "llvmlite")},
+    }
+    (folder / f"{bitcode.name}.bc").write_bytes(compiled(bitcode))
+    (folder / f"{bitcode.name}.json").write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+
+
+def compiled(bitcode: Bitcode) -> bytes:
+    """The bitcode of NAME.cpp."""
+    with TemporaryDirectory() as folder:
+        text = Path(folder) / "code.ll"
+        command = [sys.executable, "-m", "ziglang", "c++", *COMPILE, f"{bitcode.name}.cpp", "-o", str(text)]
+        subprocess.run(command, cwd=FOLDER, check=True)
+        module = llvm.parse_assembly(OF_ONE_PROCESSOR.sub("", text.read_text(encoding="utf-8")))
+    module.verify()
+    return bytes(module.as_bitcode())
