@@ -6,12 +6,17 @@ import ctypes
 import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.machine_code import Bitcode
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.native.building import FOLDER, build
 
 COMPILE = (
@@ -71,3 +76,58 @@ class Native:
         function = self.library[{"refinement": "refine", "engine": "score"}[name]]
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function
+
+    def check(self) -> None:
+        """There is machine code."""
+
+
+KERNELS_CPP = """
+#include "kernel_values.h"
+
+extern "C" void in_lanes(int64_t family, int64_t n, const float *x, const float *constants, float *out) {
+    for_form(family, [&](auto form) {
+        typedef decltype(form) Form;
+        Floats own[Form::n_constants];
+        for (int64_t at = 0; at < n; at += LANES) {
+            for (int k = 0; k < Form::n_constants; k++) own[k] = load(constants + k * n + at);
+            store_as(out + at, Form::in_lanes(load(x + at), own));
+        }
+    });
+}
+extern "C" double scalar(int64_t family, double t, int64_t degree, double coef0) {
+    double value = 0.0;
+    for_family(family, [&](auto kernel) { value = decltype(kernel)::scalar(t, degree, coef0); });
+    return value;
+}
+"""
+
+
+def compile_kernels(folder: Path) -> None:
+    """native/kernels.h as a library of its own, by the compiler of ziglang."""
+    (folder / "kernels.cpp").write_text(KERNELS_CPP)
+    options = ("-shared", "-fPIC", "-std=c++20", "-O1", "-ffp-contract=off", "-g0", f"-I{FOLDER}")
+    command = [sys.executable, "-m", "ziglang", "c++", *options, "kernels.cpp", "-o", "kernels.so"]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+class Kernels:
+    """The formulas of native/kernels.h, which `compile_kernels` left in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._library: Any = ctypes.CDLL(str(folder / "kernels.so"))
+        self._library.scalar.restype = ctypes.c_double
+
+    def in_lanes(self, name: str, x: Any, constants: Any) -> NDArray[np.float32]:
+        """e of any shape, of constants that have this shape after broadcasting."""
+        n = -(-x.size // LANES) * LANES
+        filled = np.zeros((1 + len(constants), n), np.float32)
+        for row, values in zip(filled, (x, *constants), strict=True):
+            row[: x.size] = np.broadcast_to(values, x.shape).ravel()
+        out = np.zeros(n, np.float32)
+        places = [ctypes.c_void_p(a.__array_interface__["data"][0]) for a in (filled, filled[1:], out)]
+        self._library.in_lanes(ctypes.c_int64(KERNELS.index(name)), ctypes.c_int64(n), *places)
+        return out[: x.size].reshape(x.shape)
+
+    def scalar(self, name: str, t: float, degree: int, coef0: float) -> float:
+        number, whole = ctypes.c_int64(KERNELS.index(name)), ctypes.c_int64(degree)
+        return float(self._library.scalar(number, ctypes.c_double(t), whole, ctypes.c_double(coef0)))

@@ -258,6 +258,8 @@ def training_hashes(
     given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
+    # Earlier versions refined other kernels by NumPy, to other last bits.
+    given |= {"refinement": 2} if settings.refine and settings.kernel != "rbf" else {}
     identity = {
         **contents,
         **given,

@@ -5,7 +5,7 @@
 //     in_lanes   e of 16 landmarks or rows, in the engine
 //     refined    κ(t) and −κ'(t) of 16 rows, in refinement, from `unit` · −t (products: from `unit` · t)
 //
-// and a place in `for_family`, which is its place in FAMILIES. Families that share `in_lanes` share a form (`for_form`).
+// and a place in `for_family`, which is its place in FAMILIES. Families that share a sum and `in_lanes` share code in `for_form`.
 #pragma once
 #include "vectors.h"
 
@@ -141,7 +141,7 @@ template <class Use> INLINE void for_family(int64_t number, Use use) {
     default: return use(Matern52());
     }
 }
-// `use` with a family of this form, by its place in engine.layout.FORMS.
+// The same with a family that has the same `in_lanes`.
 template <class Use> INLINE void for_form(int64_t number, Use use) {
     switch (number) {
     case 0: return use(Rbf());

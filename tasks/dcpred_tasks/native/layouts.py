@@ -1,7 +1,6 @@
 """The structs that C++ takes, written from the named tuples that Python hands over, and constants of both."""
 
-from enum import IntEnum
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -17,16 +16,24 @@ ELEMENTS = {
     np.uint32: "uint32_t",
     np.bool_: "bool",
 }
+CONSTANTS = {int: "int64_t", float: "double", np.float32: "float"}
 NUMBERS = {int: "int64_t", bool: "int64_t", float: "double", np.float32: "double"}
 
 
-def header(arguments: type[Any], *constants: ModuleType | type[IntEnum]) -> str:
-    """A C++ header: the named tuple `arguments` and those in it as structs, and the numbers of modules and
-    enums as constants.
+KEYWORDS = {"double"}
+
+
+def header(arguments: type[Any], constants: Mapping[str, Any]) -> str:
+    """A C++ header: the named tuple `arguments` and those in it as structs, and the numbers among
+    `constants`.
     """
     found: dict[str, str] = {}
     _add_struct(arguments, found)
-    lines = [line for module in constants for line in _constants(module)]
+    lines = [
+        f"constexpr {CONSTANTS[type(value)]} {name} = {np.asarray(value).item()!r};"
+        for name, value in constants.items()
+        if name.isupper() and type(value) in CONSTANTS
+    ]
     return "\n".join(
         [
             "// Written by `python -m dcpred_tasks.native` from the named tuples of Python: change those.",
@@ -40,23 +47,11 @@ def header(arguments: type[Any], *constants: ModuleType | type[IntEnum]) -> str:
     )
 
 
-def _constants(source: ModuleType | type[IntEnum]) -> list[str]:
-    if isinstance(source, ModuleType):
-        known = {name: value for name, value in vars(source).items() if name.isupper() and name[0] != "_"}
-    else:
-        known = {member.name: member.value for member in source}
-    kinds = {int: "int64_t", float: "double"}
-    return [
-        f"constexpr {kinds[type(value)]} {name} = {value!r};"
-        for name, value in known.items()
-        if type(value) in kinds
-    ]
-
-
 def _add_struct(kind: type[Any], found: dict[str, str]) -> None:
     """The struct of a named tuple, after those that it holds."""
     fields = []
-    for name, hint in get_type_hints(kind).items():
+    for given, hint in get_type_hints(kind).items():
+        name = f"{given}_" if given in KEYWORDS else given
         if hasattr(hint, "_fields"):
             _add_struct(hint, found)
             fields.append(f"    {hint.__name__} {name};")

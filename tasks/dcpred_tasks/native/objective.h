@@ -63,6 +63,7 @@ INLINE const float *row_of(const Problem &p, const Tile &tile, int64_t s) {
 // What `Kernel::refined` takes, of a strip and eight landmarks.
 template <Sum sum> INLINE void linear(Floats (&total)[AT_ONCE], const float *row, const float *own, int64_t d, const float *scale) {
     const int64_t terms = d + 1;
+    UNROLL
     for (int t = 0; t < AT_ONCE; t++) total[t] = sum == ABSOLUTE ? Floats{} : every(own[terms * AT_ONCE + t]);
     for (int64_t f = 0; f < (sum == SQUARES ? terms : d); f++) {
         Floats value = load(row + f * LANES);
@@ -73,6 +74,7 @@ UNROLL
         }
     }
     if (sum == ABSOLUTE)
+        UNROLL
         for (int t = 0; t < AT_ONCE; t++) total[t] *= every(own[d * AT_ONCE + t]);
 }
 
@@ -127,6 +129,7 @@ UNROLL
                 for (int t = 0; t < UNROLLED; t++)
                     total[t] = fma(every(weights[j + t]), load(own + (j + t) * LANES), total[t]);
             Floats sum = total[0];
+            UNROLL
             for (int t = 1; t < UNROLLED; t++) sum = sum + total[t];
             store_as(room.f.at((s * p.f_stride + k) * LANES, LANES), sum);
         }
@@ -190,6 +193,7 @@ NOINLINE void square_sums(const Problem &p, const Room &room, const Tile &tile, 
 UNROLL
             for (int t = 0; t < AT_ONCE; t++) total[t] = fma(every(coefficients[j + t]), load(own + (j + t) * LANES), total[t]);
         Floats sum = total[0];
+        UNROLL
         for (int t = 1; t < AT_ONCE; t++) sum = sum + total[t];
         store_as(room.by_row.at(s * LANES, LANES), sum);
     }
@@ -226,6 +230,7 @@ NOINLINE void pull_columns(const Problem &p, const Room &room, const Tile &tile,
 UNROLL
                 for (int t = 0; t < UNROLLED; t++) total[t] = fma(every(beta[t]), load(slopes + k * LANES), total[t]);
             }
+            UNROLL
             for (int t = 0; t < UNROLLED; t++) store_as(G + (j + t) * LANES, total[t]);
         }
         for (int64_t q = 0; q < p.n_pairs; q++) {

@@ -16,31 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.arguments import described, struct_words
+from dcpred_tasks.engine.arguments import described, words
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
-from dcpred_tasks.engine.machine_code import Bitcode, made_of, own_code
+from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, own_code
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.kernel_families import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
 from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, SHARPNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
-PACKAGE = FOLDER.parent
 REFINEMENT = Bitcode(
     folder=FOLDER,
     name="refinement",
     entry="refine",
-    made_by="dcpred_tasks.native",
-    sources=(
-        FOLDER / "lbfgs.py",
-        *(
-            PACKAGE / "native" / name
-            for name in (
-                *("refinement.cpp", "objective.h", "losses.h", "kernels.h", "vectors.h"),
-                "refinement_layout.h",
-            )
-        ),
-    ),
+    sources=(FOLDER / "lbfgs.py", *native_sources("refinement", "objective", "losses", "kernels")),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
 EVERYTHING = float(np.float32(3e38))  # end of an interval that has none
@@ -203,7 +192,7 @@ def call(handed: Arguments) -> Room:
         raise RefusedError(
             f"leaves were to be refined, but refinement.bc was made for other arguments; {REFINEMENT.remake}"
         )
-    block = np.array(list(struct_words(handed)), np.int64)
+    block = np.array(list(words(handed)), np.int64)
     code = own_code(REFINEMENT).entry()(block.__array_interface__["data"][0])
     if code != 0:
         raise IndexError(f"compiled code left an array, and ended with status {code}")
