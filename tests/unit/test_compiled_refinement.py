@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.plan import BlockPlan
+from dcpred.training import train
 from dcpred.training.train import training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
@@ -31,7 +32,7 @@ from dcpred_tasks.training.compiled_refinement import (
 )
 from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine
 from dcpred_tasks.training.settings import Settings
-from support.objectives import LOSSES, Doubles, problem
+from support.objectives import LOSSES, Doubles, near, problem
 
 TILE_ROWS = 16 * TILE_STRIPS
 
@@ -98,6 +99,18 @@ def test_a_guide_that_counts_nothing_may_be_anything() -> None:
     objective = problem("rbf", 2, 2, 0.0)
     objective.goal = replace(objective.goal, guide=np.full_like(objective.goal.guide, np.nan))
     check(objective, objective.origin)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("n", [1, 16, 33])
+def test_near_the_local_machine(n: int, k: int) -> None:
+    objective = near(k, n)
+    check(objective, objective.origin)
+    theta = objective.origin + 0.2 * np.random.default_rng(1).normal(size=len(objective.origin))
+    theta[objective.at[3] :] = objective.origin[objective.at[3] :]  # γ stays that of the machine
+    check(objective, theta)
+    ours, theirs = minimise(objective, 3, 0.0), lbfgs.minimise(objective, objective.origin, 3, 0.0)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs - objective.origin).max())
 
 
 def test_gamma_has_limits() -> None:
@@ -313,3 +326,16 @@ def test_what_refines_is_part_of_a_training(no_compiler: None, monkeypatch: pyte
     monkeypatch.setattr(compiler, "_without", set())
     assert TrainJob("x", "y", None, "scratch", Settings(), 100, 100).refined_by is None
     assert training_hashes({}, Settings(), plan)[0] != hashed[0]
+
+
+def test_kernels_that_earlier_versions_refined_by_numpy_have_other_hashes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those trainings have other last bits now; the hash of an rbf kernel stays."""
+    hashed: list[dict[str, object]] = []
+    monkeypatch.setattr(train, "digest_json", lambda identity: str(hashed.append(identity)))
+    several = (Settings(), Settings(kernel="laplacian"), Settings(kernel="laplacian", refine=False))
+    for settings in several:
+        training_hashes({}, settings, BlockPlan(100, 100, 100, 1))
+    states = [identity.get("refinement") for identity in hashed if "version" not in identity]
+    assert states == [None, 2, None]

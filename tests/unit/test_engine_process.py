@@ -52,6 +52,37 @@ try:
 except IndexError:
     print("checked")
 """
+FUZZED = """
+import numpy as np
+from dcpred_tasks.engine.engine import Engine
+from support.models import random_model, random_rows
+
+def with_one_wrong_number(values, rng):
+    # Children stay: a walk in circles does not end.
+    arrays = values._asdict().items()
+    whole = {n: a for n, a in arrays if isinstance(a, np.ndarray) and a.dtype.kind in "iu" and a.size}
+    name = rng.choice(sorted(whole.keys() - {"children"}))
+    array = whole[name].copy()
+    at = rng.integers(array.size)
+    array.flat[at] = rng.choice([-1, 0, 1, 3, 17, 2**20, -(2**20), array.flat[at] + 1])
+    return values._replace(**{name: array})
+
+found = 0
+for seed in range(100):
+    rng = np.random.default_rng(seed)
+    kernel = str(rng.choice(["rbf", "laplacian", "polynomial"]))
+    scaling = str(rng.choice(["standard", "few", "coded", "coded gaps", "quantile"]))
+    shape = {"d": int(rng.choice([1, 3, 17, 40])), "n_outputs": int(rng.choice([1, 3]))}
+    model = random_model(seed, kernel, scaling=scaling, depth=int(rng.integers(3)), **shape)
+    scorer = Engine(model)
+    part = str(rng.choice(["packed", "exact"]))
+    setattr(scorer, part, with_one_wrong_number(getattr(scorer, part), rng))
+    try:
+        scorer.score(random_rows(model, 70, seed, "f4", bad=0.1))
+    except IndexError:
+        found += 1
+assert found > 10, found
+"""
 CHECK = """
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import scorer
@@ -123,8 +154,10 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
 
 
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
-    """And nothing else goes wrong that sanitizers know of."""
-    script = HERE + OTHER_CODE + CHECK + OUT_OF_BOUNDS
+    """And nothing else goes wrong that sanitizers know of: in all fixed cases, and in models with a wrong
+    number, where an index that leads nowhere is found.
+    """
+    script = HERE + OTHER_CODE + FUZZED + CHECK + OUT_OF_BOUNDS
     with settled("no index leaves its array", [*sources_of_the_engine(), script], ("numpy",)):
         arguments, env = sanitized("engine", tmp_path)
         done = processes.run(command(script, *arguments), env=with_cache(tmp_path, **env))
@@ -134,8 +167,8 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 def sources_of_the_engine() -> list[bytes]:
     """Those that become machine code, and those that hand arrays to it, with what these take of models."""
     package = FOLDER.parent
-    own = [*sorted((package / "engine").glob("*.py")), *sorted(NATIVE.glob("*.h")), NATIVE / "engine.cpp"]
-    texts = [path.read_bytes() for path in [*own, package / "dtypes.py", FIXED_CASES]]
+    own = [*sorted((package / "engine").glob("*.py")), *machine_code.SOURCES, FIXED_CASES]
+    texts = [path.read_bytes() for path in own]
     taken = {name.decode() for text in texts for name in OF_MODELS.findall(text)}
     return [*texts, *((package / "model" / f"{name}.py").read_bytes() for name in sorted(taken))]
 

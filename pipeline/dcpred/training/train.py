@@ -42,6 +42,7 @@ from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
@@ -258,8 +259,9 @@ def training_hashes(
     given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
-    # Earlier versions refined other kernels by NumPy, to other last bits.
-    given |= {"refinement": 2} if settings.refine and settings.kernel != "rbf" else {}
+    # Earlier versions refined all but these by NumPy, to other last bits.
+    by_numpy = settings.kernel != "rbf" or settings.loss == DISTANCE
+    given |= {"refinement": 2} if settings.refine and by_numpy else {}
     identity = {
         **contents,
         **given,

@@ -1,6 +1,7 @@
 """Bitcode made of C++ sources by the compiler of the package `ziglang`, for no processor in particular."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from dcpred_tasks.model import feature_map, symlog
 from dcpred_tasks.native.layouts import declared, header
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
+from dcpred_tasks.training.refinement import NEARNESS
 
 FOLDER = Path(__file__).parent
 BITCODES = (ENGINE, REFINEMENT)
@@ -26,7 +28,7 @@ CONSTANTS = {
     | {status.name: status.value for status in Status}
     | {name: getattr(feature_map, name) for name in ("MOST_KNOTS", "THIRD", "FAR")}
     | {name: getattr(symlog, name) for name in ("BITS_OF_ONE", "TOO_LARGE")},
-    REFINEMENT: vars(layout) | vars(lbfgs),
+    REFINEMENT: vars(layout) | vars(lbfgs) | {"NEARNESS": NEARNESS},
 }
 # Vectors and unrolled loops that nobody wrote come later, on the machine where the code will run.
 COMPILE = (
@@ -78,7 +80,8 @@ def compiled(bitcode: Bitcode) -> bytes:
     with TemporaryDirectory() as folder:
         text = Path(folder) / "code.ll"
         command = [sys.executable, "-m", "ziglang", "c++", *COMPILE, f"{bitcode.name}.cpp", "-o", str(text)]
-        subprocess.run(command, cwd=FOLDER, check=True)
+        cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
+        subprocess.run(command, cwd=FOLDER, env={**os.environ, **cache}, check=True)
         # Names of types would depend on what else the process has read, without a context of its own.
         code = OF_ONE_PROCESSOR.sub("", text.read_text(encoding="utf-8"))
         module = llvm.parse_assembly(code, context=llvm.create_context())

@@ -99,7 +99,7 @@ template <class T, int n> INLINE void set_columns(const Columns &columns, const 
     UNROLL
     for (int lane = 0; lane < n; lane++) {
         int32_t column = columns.place[places[lane]];
-        CHECK(column < columns.stride);
+        CHECK(column >= 0 && column < columns.stride);
         row[column] = values[lane];
     }
 }
@@ -110,6 +110,7 @@ template <class T> INLINE void set_indicators(const Columns &columns, const Raw<
     typedef Held<T> F;
     const int64_t n = columns.indicated.size;
     const int32_t *indicated = columns.indicated.data;
+    for (int64_t k = 0; DCPRED_CHECKS && k < n; k++) CHECK(indicated[k] >= 0 && indicated[k] < columns.first.size);
     auto one = [&](int64_t k) {
         auto x = part<T, 1>(source, indicated[k]);
         row[k] = x[0] != x[0] ? (F)1 : (F)0;

@@ -96,6 +96,7 @@ INLINE void convert_rows(const Packed &p, int64_t n, const Centres &centres, con
                          float *norm, float *rows) {
     const int64_t length = p.n_converted, width = p.width, d = p.n_columns;
     const int32_t *picks = p.picks.size > 0 ? p.picks.at(0, length) : nullptr;
+    for (int64_t k = 0; DCPRED_CHECKS && k < p.picks.size; k++) CHECK(picks[k] >= 0 && picks[k] < d);
     RowFrame of_row;
     of_row.shift = p.shift.at(0, length);
     if (gaps) {

@@ -16,12 +16,12 @@ struct Sorted {  // how many rows go by digits, by digits or products, and how m
 // Sort the n rows of a tile into tile_sorted: by rank of their leaf, those without landmarks last.
 NOINLINE Sorted sort_by_leaf(const Packed &p, int64_t n, const Room &room) {
     const int64_t n_leaves = p.group_at.size - 1;
-    uint32_t *sorted = room.tile_sorted.at(0, n);
+    const Array<uint32_t> sorted = room.tile_sorted;
     if (n_leaves == 1 && p.group_at[1] > 0 && p.radius.size == 0) {
         for (int64_t i = 0; i < n; i++) sorted[i] = (uint32_t)i;
         return {p.n_by_digits > 0 ? n : 0, p.n_by_products > 0 ? n : 0, n};
     }
-    int64_t *counts = room.counts.at(0, n_leaves + 2);
+    const Array<int64_t> counts = room.counts;
     for (int64_t k = 0; k < n_leaves + 2; k++) counts[k] = 0;
     for (int64_t i = 0; i < n; i++) counts[sort_key(p, room.leaf[i]) + 1]++;
     for (int64_t leaf = 0; leaf < n_leaves; leaf++) counts[leaf + 1] += counts[leaf];
@@ -53,7 +53,7 @@ INLINE int64_t start_at_root(const Descent &of) {
 
 // The leaf of each row; NOWHERE and NON_FINITE_FEATURE for a row that cannot be scored. A tree of one leaf with landmarks gives no row a
 // status here: the leaf pass finds those rows.
-NOINLINE void descend(const Descent &of) {
+NOINLINE void descend(const Descent of) {
     const Packed &p = of.p;
     const Room &room = of.room;
     if (p.radius.size == 0 && p.group_at[1] > 0) {
@@ -97,13 +97,12 @@ INLINE void score_tiles(const Arguments &of) {
             descend({p, q, rows, start + at, least(of.descent_rows, n - at), leaf, out.status, room});
         }
         const Sorted sorted = sort_by_leaf(p, n, room);
-        LeafTile tile = {p, rows, start, sorted.count, out, room, 0};
-        score_leaves(tile, sorted.by_digits, sorted.by_products);
+        const int64_t n_redo = score_leaves({p, rows, start, sorted.count, out, room, 0}, sorted.by_digits, sorted.by_products);
         auto finish = [&](int64_t k) {
             const uint32_t i = room.tile_sorted[k], leaf = room.leaf[i];
             if (!finish_constant(p, q, leaf, start + i, out)) finish_plain(p, q, rows, leaf, start + i, out, room);
         };
-        for (int64_t k = 0; k < tile.n_redo; k++) finish(k);
+        for (int64_t k = 0; k < n_redo; k++) finish(k);
         for (int64_t k = sorted.count; k < n; k++) finish(k);
         if (out.leaf.size > 0)
             for (int64_t i = 0; i < n; i++) out.leaf[start + i] = room.leaf[i];

@@ -145,7 +145,7 @@ NOINLINE void exact_values(const Exact &q, int64_t leaf, int64_t n_outputs, cons
     };
     kernel_row(q, leaf, m, room.x, c, r);
     for (int64_t i = 0; i < m; i++) add(c[i]);
-    for (int64_t pair = q.pair_at[leaf]; pair < q.pair_at[leaf + 1]; pair++) add(c[q.pairs[2 * pair]] * c[q.pairs[2 * pair + 1]]);
+    for (int64_t pair = q.pair_at[leaf]; pair < q.pair_at[leaf + 1]; pair++) add(room.c[q.pairs[2 * pair]] * room.c[q.pairs[2 * pair + 1]]);
     for (int64_t first = q.triangle_at[leaf]; first < q.triangle_at[leaf + 1]; first += m) {
         double distance = bound_of(q, q.triangle.at(first, m), m, r);
         add(kernel_value(q, q.triangle_gamma * (q.sum == SQUARES ? distance * distance : distance)));

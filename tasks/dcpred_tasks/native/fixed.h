@@ -181,7 +181,7 @@ INLINE Lists by_node(const Room &room, const uint32_t *order, int64_t n, int64_t
 
 // Walk rows room.order[:active] of a tile down from the root; returns how many are left to single precision: room.order[:…], each
 // where it stands in room.node.
-NOINLINE int64_t walk_fixed(const Descent &of, int64_t active) {
+NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
     const Packed &p = of.p;
     const Room &room = of.room;
     const int64_t n = of.n, row = of.source.itemsize * p.n_features;

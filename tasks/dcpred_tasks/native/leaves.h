@@ -76,7 +76,7 @@ INLINE void strip_values(const LeafTile &tile, const Strip &strip, int64_t n_upc
             room.centre_at[r] = least(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size;
         }
         const bool two = g < pairs;
-        project(p, room, p.groups, n, sum, two, {n_upcoming, g == 0 ? amounts.by_products : 0, within, 0, 1});
+        project<1>(p, room, p.groups, n, sum, two, {n_upcoming, g == 0 ? amounts.by_products : 0, within, 0});
         for_kernel(p, strip.wide, [&]<class Form, bool wide>() {
             group_values<Form, wide>(p, room, n, g, 0, g == 0 ? amounts.at_once : 0);
             if (two) group_values<Form, wide>(p, room, n, g + 1, room.products.size / 2 / LANES, 0);
@@ -150,6 +150,7 @@ INLINE uint32_t class_results(const LeafTile &tile, int64_t leaf, int64_t first,
     for (int64_t k = 0; k < k_outputs; k++) store_as(out + k * LANES, every((float)constants[k]));
     for (int64_t k = 0; k < last - first; k++) {
         const int64_t output = present[k];
+        CHECK(output >= 0 && output < k_outputs);
         store_as(out + output * LANES, narrowed(widened(load(sums + k * LANES)) + every(constants[output])));
     }
     Ints finite = every((int32_t)-1);
@@ -188,8 +189,12 @@ INLINE void score_rows_of_leaf(LeafTile &tile, int64_t at, int64_t row, int64_t 
     const int64_t leaf = room.node[row], first = p.group_at[leaf], last = p.group_at[leaf + 1];
     const int64_t first_output = p.present_at[leaf], last_output = p.present_at[leaf + 1];
     LeafTerms terms = {p.n_landmarks[leaf], p.pair_at[leaf], p.pair_at[leaf + 1], p.left.data, p.right.data, nullptr};
+    CHECK(terms.m >= 0 && terms.m <= (last - first) * LANES && terms.m % UNROLLED == 0);
+    CHECK((terms.last - terms.first) % UNROLLED == 0 && last_output - first_output <= p.term_weights);
+    for (int64_t q = terms.first; DCPRED_CHECKS && q < terms.last; q++)
+        CHECK(least(p.left[q], p.right[q]) >= 0 && most(p.left[q], p.right[q]) < (last - first) * LANES);
     terms.weights = p.weights.at(p.weight_at[leaf], (terms.m + terms.last - terms.first) * p.term_weights);
-    float *e = room.value_columns.at(0, (last - first) * LANES * LANES), *sums = room.sums.data;
+    float *e = room.value_columns.at(0, (last - first) * LANES * LANES), *sums = room.sums.at(0, p.term_weights * LANES);
     const float *norm = room.norm.at(row, LANES);
     if (p.group_features <= FEW_FEATURES) {
         float *x = room.feature_columns.at(0, p.width * LANES);
@@ -294,8 +299,8 @@ INLINE int64_t whole_groups(const Room &room, int64_t at, int64_t n) {
 }
 
 // Score the rows of a tile: the first `by_digits` of them by digits, those up to `by_products` by products, the others, of wide leaves, by
-// differences.
-NOINLINE void score_leaves(LeafTile &tile, int64_t by_digits, int64_t by_products) {
+// differences. Returns the new n_redo.
+NOINLINE int64_t score_leaves(LeafTile tile, int64_t by_digits, int64_t by_products) {
     for (int64_t at = 0; at < tile.count;) {
         const bool wide = at >= by_products, digits = at < by_digits;
         const int64_t stop = digits ? by_digits : wide ? tile.count : by_products;
@@ -304,4 +309,5 @@ NOINLINE void score_leaves(LeafTile &tile, int64_t by_digits, int64_t by_product
         score_strip(tile, {at, rows, wide, digits});
         at += rows;
     }
+    return tile.n_redo;
 }

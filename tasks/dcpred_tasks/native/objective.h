@@ -297,13 +297,99 @@ template <class Kernel> INLINE void add_landmark(const Problem &p, const Room &r
             room.square_sums[f] += away;
         }
     }
-    if (!(__builtin_fabs(theta[p.gamma_at + j]) < p.log_gamma)) return;
+    if (!(__builtin_fabs(theta[p.gamma_at + j]) < p.log_gamma) || p.nearness > 0.0) return;
     if (Kernel::sum == SQUARES) {
         double D_x2 = factor * summed(room.sums, columns, j, d);
         by_log_gamma = gamma * (2.0 * by_log_gamma - D_x2 - room.square[j] * D);
     }
     gradient[p.gamma_at + j] += by_log_gamma;
 }
+
+// -- the distance to the local machine --------------------------------------------------------------------------------------
+
+// β_jk, from θ.
+INLINE double weight_of(const Problem &p, const double *theta, int64_t j, int64_t k) {
+    return p.scale * theta[p.beta_at + j * p.n_outputs + k];
+}
+
+// What landmark j and the points of the local machine add to E of training/expansion.py and to its derivatives.
+NOINLINE double points_pull(const Problem &p, const double *theta, int64_t j, double *gradient) {
+    constexpr int64_t block = 16;  // strips whose sums over features are taken together
+    const int64_t d = p.n_features, outputs = p.n_outputs, strips = p.points.size / (d * LANES);
+    const Floats steep = every((float)(-LOG2_E * p.machine_gamma));
+    const double scale = 4.0 * p.nearness * p.machine_gamma;
+    CHECK(p.points.size == strips * d * LANES);
+    double value = 0.0, D = 0.0;
+    for (int64_t first = 0; first < strips; first += block) {
+        const int64_t count = strips - first < block ? strips - first : block;
+        const float *points = p.points.at(first * d * LANES, count * d * LANES);
+        const float *weights = p.point_weights.at(first * outputs * LANES, count * outputs * LANES);
+        Floats K[block], pulled[block] = {}, sum = {};
+        for (int64_t s = 0; s < count; s++) {
+            Floats square = {};
+            for (int64_t f = 0; f < d; f++) {
+                Floats off = load(points + (s * d + f) * LANES) - every((float)(theta[j * d + f] - p.middle[f]));
+                square = fma(off, off, square);
+            }
+            K[s] = exp2_below_0(square * steep);
+        }
+        for (int64_t k = 0; k < outputs; k++) {
+            const double beta = weight_of(p, theta, j, k);
+            Floats right = {};
+            for (int64_t s = 0; s < count; s++) {
+                Floats weighted = K[s] * load(weights + (s * outputs + k) * LANES);
+                right += weighted, pulled[s] = fma(weighted, every((float)beta), pulled[s]);
+            }
+            const double total = lane_sum(widened(right));
+            value -= 2.0 * beta * total;
+            gradient[p.beta_at + j * outputs + k] -= 2.0 * p.nearness * p.scale * total;
+        }
+        for (int64_t s = 0; s < count; s++) sum += pulled[s];
+        D += lane_sum(widened(sum));
+        for (int64_t f = 0; f < d; f++) {
+            Floats total = {};
+            for (int64_t s = 0; s < count; s++) total = fma(pulled[s], load(points + (s * d + f) * LANES), total);
+            gradient[j * d + f] -= scale * lane_sum(widened(total));
+        }
+    }
+    for (int64_t f = 0; f < d; f++) gradient[j * d + f] += scale * D * (theta[j * d + f] - p.middle[f]);
+    return value;
+}
+
+// What landmarks i ≤ j add to it.
+INLINE double landmarks_pull(const Problem &p, const double *theta, int64_t i, int64_t j, double *gradient) {
+    const int64_t d = p.n_features, outputs = p.n_outputs;
+    double square = 0.0, both = 0.0;
+    for (int64_t f = 0; f < d; f++) {
+        double off = theta[i * d + f] - theta[j * d + f];
+        square += off * off;
+    }
+    const double K = __builtin_exp(-p.machine_gamma * square), times = i == j ? 1.0 : 2.0;
+    for (int64_t k = 0; k < outputs; k++) {
+        const double ours = weight_of(p, theta, i, k), theirs = weight_of(p, theta, j, k);
+        both += ours * theirs;
+        gradient[p.beta_at + i * outputs + k] += times * p.nearness * p.scale * K * theirs;
+        gradient[p.beta_at + j * outputs + k] += times * p.nearness * p.scale * K * ours;
+    }
+    for (int64_t f = 0; i != j && f < d; f++) {
+        double along = 4.0 * p.nearness * p.machine_gamma * K * both * (theta[i * d + f] - theta[j * d + f]);
+        gradient[i * d + f] -= along;
+        gradient[j * d + f] += along;
+    }
+    return times * K * both;
+}
+
+// NEARNESS E(U, β) / ‖w‖², whose derivatives are added to the gradient.
+NOINLINE double distance_to_machine(const Problem &p, const double *theta, double *gradient) {
+    double off = 0.0;
+    for (int64_t j = 0; j < p.n_landmarks; j++) {
+        off += points_pull(p, theta, j, gradient);
+        for (int64_t i = 0; i <= j; i++) off += landmarks_pull(p, theta, i, j, gradient);
+    }
+    return p.nearness * off + NEARNESS;
+}
+
+// -- all of it --------------------------------------------------------------------------------------------------------------
 
 INLINE void clear(const Array<double> &sums) {
     for (int64_t i = 0; i < sums.size; i++) sums.data[i] = 0.0;
@@ -353,5 +439,6 @@ NOINLINE double value_and_gradient(const Problem &p, const Room &room, const dou
             }
         value = value_and_gradient_of<Kernel, false>(p, room, theta, gradient);
     });
+    if (p.nearness > 0.0) value += distance_to_machine(p, theta, gradient);
     return value;
 }

@@ -57,19 +57,19 @@ INLINE void load_rows(const Packed &p, const Source &source, int64_t n, const Ce
 // What is prefetched during products, for waiting for it later takes longer than the work here: the rows at the first `count` of
 // the addresses room.upcoming, `bytes` for every feature, `more` at the end; and of several phases this one: every phases-th line.
 struct Ahead {
-    int64_t count, bytes, more, phase, phases;
+    int64_t count, bytes, more, phase;
 };
 
-// Prefetching in every turn of a loop, row by row: the line at each of the bytes low, low + stride, … < high, and the line `second`
-// bytes after it. More lines in a turn would wait for each other, and fewer would come too late.
-struct Prefetch {
+// Prefetching in every turn of a loop, row by row: every second line from byte `low` to `high`, and with one phase the line after it,
+// too. More lines in a turn would wait for each other, and fewer would come too late.
+template <int phases> struct Prefetch {
     const int64_t *upcoming;
-    int64_t low, high, stride, second, offset;
+    int64_t low, high, offset;
 
     INLINE_MEMBER void operator()() {
         const int64_t where = *upcoming + offset;
-        prefetch_line(where), prefetch_line(where + second);
-        const int64_t following = offset + stride;
+        prefetch_line(where), prefetch_line(where + (2 - phases) * LINE);
+        const int64_t following = offset + 2 * LINE;
         const bool over = following >= high;
         upcoming += over;
         offset = over ? low : following;
@@ -185,6 +185,7 @@ template <Sum sum> INLINE void distances(const Projection &of, const Room &room,
 // Slabs are the outer loop: a group is read from first-level cache by all its rows. With `two` the same is done with the groups that
 // follow, into the second half of room.products: a feature of a row is loaded once for both. For products alone, and where registers
 // are many.
+template <int phases>
 NOINLINE void project(const Packed &p, const Room &room, const Array<float> &centres, int64_t n, Sum sum, bool two, const Ahead &ahead) {
     const Lists lists = shared_and_own(room, n);
     const int64_t d = p.group_features, size = d * LANES, half = room.products.size / 2, length = two ? SLAB / 2 : SLAB;
@@ -204,7 +205,7 @@ NOINLINE void project(const Packed &p, const Room &room, const Array<float> &cen
         const int64_t low = slab * ahead.bytes + ahead.phase * LINE, high = of.last * ahead.bytes + ahead.more * (of.last == d);
         for (int64_t i = 0; i < lists.n_shared; i++) {
             const int64_t *upcoming = room.upcoming.at(i * ahead.count / lists.n_shared, 1);
-            Prefetch prefetch = {upcoming, low, high, 2 * LINE, (2 - ahead.phases) * LINE, low};
+            Prefetch<phases> prefetch = {upcoming, low, high, low};
             if (two) of.shared<PRODUCTS, 2>(room.shared[i], size, half, prefetch);
             else of.shared<PRODUCTS, 1>(room.shared[i], 0, 0, prefetch);
         }

@@ -30,6 +30,7 @@ constexpr double DECREASE = 0.0001;
 constexpr double SHORTER = 0.3;
 constexpr int64_t TRIES = 20;
 constexpr double CURVED = 1e-10;
+constexpr double NEARNESS = 1.0;
 
 struct Problem {
     int64_t n_strips;
@@ -57,6 +58,8 @@ struct Problem {
     double coef0;
     double scale;
     double share;
+    double nearness;
+    double machine_gamma;
     double sharpness;
     double log_gamma;
     double log_factor;
@@ -64,6 +67,8 @@ struct Problem {
     Array<float> weight;
     Array<float> goals;
     Array<double> middle;
+    Array<float> points;
+    Array<float> point_weights;
     Array<double> gamma;
     Array<int64_t> left;
     Array<int64_t> right;

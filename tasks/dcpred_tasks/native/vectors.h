@@ -19,8 +19,10 @@
 struct OutOfBounds {};
 #define CHECK(condition) do { if (!(condition)) throw OutOfBounds(); } while (0)
 // The body of a function that Python calls: the status is 1 where an index leaves its array.
+#define DCPRED_CHECKS true
 #define GUARDED(...) try { __VA_ARGS__ return 0; } catch (OutOfBounds) { return 1; }
 #else
+#define DCPRED_CHECKS false
 #define CHECK(condition) ((void)0)
 #define GUARDED(...) { __VA_ARGS__ return 0; }
 #endif

@@ -104,8 +104,8 @@ INLINE void descend_wide(const Descent &of, int64_t active, int64_t level) {
             room.centre_at[r] = room.node[order[r]] * size;
         }
         const bool ahead = level < PREFETCHED_LEVELS;
-        project(p, room, p.nodes, active, p.by_distances ? SQUARES : PRODUCTS, false,
-                {active, ahead ? by_products : 0, 0, level, PREFETCHED_LEVELS});
+        project<PREFETCHED_LEVELS>(p, room, p.nodes, active, p.by_distances ? SQUARES : PRODUCTS, false,
+                {active, ahead ? by_products : 0, 0, level});
         int64_t remaining = 0;
         low = n_nodes, high = 0;
         for (int64_t r = 0; r < active; r++) {
@@ -130,7 +130,7 @@ INLINE void descend_wide(const Descent &of, int64_t active, int64_t level) {
 // The first level of walk_rows for rows 0 to n, sixteen at a time, lanes being rows; returns how many go on. All rows begin at the
 // root: a centre is one number for 16 rows, and the largest of 16 scores is found without a step across lanes. Up to 15 rows after
 // the last one are read, and their `node` and `leaf` written.
-NOINLINE int64_t walk_from_root(const Descent &of) {
+NOINLINE int64_t walk_from_root(const Descent of) {
     const Packed &p = of.p;
     const Room &room = of.room;
     const int64_t n = of.n, d = p.group_features, width = p.width, padded = rounded_up(n, LANES);
@@ -177,7 +177,7 @@ NOINLINE int64_t walk_from_root(const Descent &of) {
 
 // Walk the rows order[:active] down by one level, row i from node[i] on. node[i] becomes the child, and leaf[i] its leaf if it is one;
 // NOWHERE for a row that single precision cannot place. Rows that go on come first in `order`; returns how many they are.
-NOINLINE int64_t walk_rows(const Descent &of, int64_t active) {
+NOINLINE int64_t walk_rows(const Descent of, int64_t active) {
     const Packed &p = of.p;
     const Room &room = of.room;
     const int64_t d = p.group_features, width = p.width;

@@ -1,7 +1,7 @@
 """Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
 call.
 
-For every kernel and loss but the distance to a local machine. NumPy does the same by some 60 small calls for
+For every kernel and loss. NumPy does the same by some 60 small calls for
 each value and gradient, whose overhead is most of the time of small leaves: for 550 rows, 16 features and 16
 landmarks of an rbf kernel 70 µs, and 9 here (2026-11-22).
 
@@ -22,7 +22,7 @@ from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, o
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.kernel_families import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
-from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, SHARPNESS, Goal, Objective
+from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, SHARPNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
 REFINEMENT = Bitcode(
@@ -77,6 +77,10 @@ class Problem(NamedTuple):
     """Factor of output weights in θ."""
     share: float
     """Part of the loss that is the distance to the guide."""
+    nearness: float
+    """Weight of the squared distance to the local machine; 0 where there is none to stay near to."""
+    machine_gamma: float
+    """γ of the local machine."""
     sharpness: float
     """Factor of decision values in the logistic loss; 0 where the loss is a squared distance."""
     log_gamma: float
@@ -93,6 +97,10 @@ class Problem(NamedTuple):
     """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends of the target's and of the guide's."""
     middle: FloatArray
     """float64 (n_features,)."""
+    points: SingleArray
+    """float32 (strips of points, n_features, 16): those of the local machine about the middle of the rows."""
+    point_weights: SingleArray
+    """float32 (strips of points, n_outputs, 16)."""
     gamma: FloatArray
     """float64 (n_landmarks,), γ₀."""
     left: IntArray
@@ -204,7 +212,7 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
-    middle = X.mean(axis=0)
+    middle, machine = X.mean(axis=0), objective.machine
     centred = X - middle
     used = padded(d + 2, LANES // AT_ONCE)
     own = padded(m, AT_ONCE)
@@ -238,6 +246,8 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         coef0=float(objective.basis.kernel.coef0),
         scale=float(objective.scale),
         share=0.0 if goal.loss == "squares" else float(goal.share),
+        nearness=NEARNESS / machine.squared_norm if machine else 0.0,
+        machine_gamma=float(machine.kernel.gamma) if machine else 0.0,
         sharpness=SHARPNESS if goal.loss == "logistic" else 0.0,
         log_gamma=LOG_GAMMA,
         log_factor=LOG_FACTOR,
@@ -245,6 +255,8 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
         middle=middle.astype(ACC_DTYPE),
+        points=in_strips(machine.points - middle, d) if machine else np.empty(0, MODEL_DTYPE),
+        point_weights=in_strips(machine.weights, k) if machine else np.empty(0, MODEL_DTYPE),
         gamma=objective.gamma.astype(ACC_DTYPE),
         left=pairs[:, 0].astype(np.int64),
         right=pairs[:, 1].astype(np.int64),

@@ -312,7 +312,7 @@ def check_arithmetic(planned: str | None) -> None:
 def _lowest(objective: Objective, steps: int) -> FloatArray:
     """θ after at most so many steps of L-BFGS: in machine code where that is faster and can be made."""
     found: FloatArray | None = None
-    if objective.start.size < WIDE and objective.machine is None:
+    if objective.start.size < WIDE:
         found = with_compiler(*COMPILED, lambda compiled: compiled.minimise(objective, steps, DONE))
     return minimise(objective, objective.origin, steps, DONE) if found is None else found
 
