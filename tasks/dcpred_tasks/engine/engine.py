@@ -103,6 +103,10 @@ class Room(NamedTuple):
     """uint32 (small,), what `order` is sorted into; then the two change places."""
     undecided: NDArray[np.uint32]
     """uint32 (small,), the numbers of rows that are left to single precision."""
+    state: NDArray[np.int64]
+    """int64 (2,), how many rows of a tile are on their way after the walk by whole numbers (none), and how
+    many it left to single precision.
+    """
     numbers: NDArray[np.int16]
     """int16 (small · width,), rows as whole numbers, where the tree is walked by them."""
     address: NDArray[np.int64]
@@ -312,6 +316,7 @@ class Engine:
             order=numbers(padded),
             next_order=numbers(padded),
             undecided=numbers(padded),
+            state=ints(2),
             numbers=aligned_empty((small + LANES) * p.width if len(p.fixed.unit) else 0, np.int16),
             address=ints(padded),
             row_at=ints(padded),

@@ -183,6 +183,7 @@ struct Room {
     Array<uint32_t> order;
     Array<uint32_t> next_order;
     Array<uint32_t> undecided;
+    Array<int64_t> state;
     Array<int16_t> numbers;
     Array<int64_t> address;
     Array<int64_t> row_at;

@@ -221,6 +221,7 @@ NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
         }
         going = down.n_going, n_lost = down.n_lost;
     }
+    room.state[0] = going, room.state[1] = n_lost;
     for (int64_t k = 0; k < n_lost; k++) room.order[k] = room.undecided[k];
     return n_lost;
 }
