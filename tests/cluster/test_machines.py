@@ -65,6 +65,7 @@ def test_a_machine_goes_the_whole_way(name: str, data: Path, tmp_path: Path) -> 
     assert told["accuracy"] > 0.8
     which = "basis" if name in BASES else "machine"
     shown = inspect_path(tmp_path / "model")
+    assert shown["engine"] == "baselines (not compiled: its leaves hold baselines)"
     assert shown["settings"][which] == name
     assert shown["predicted_cost"] is None, "the engine does not score it"
     constant = [leaf for leaf in range(model.n_leaves) if model.machine(leaf) is None]

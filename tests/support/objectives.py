@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.expansion import Expansion
 from dcpred_tasks.training.refinement import Goal, Objective
 
 Doubles = NDArray[np.float64]
@@ -52,3 +53,17 @@ def problem(
     X = width * rng.normal(size=(n, d))
     beta, intercept = rng.normal(size=(m + products, k)), rng.normal(size=k)
     return Objective(X, basis, beta, intercept, make_goal(loss, n, k, rng), ridge, own_factors)
+
+
+def near(k: int, n: int = 30) -> Objective:
+    """An objective that stays near a machine of n support vectors, away from it."""
+    rng = np.random.default_rng(k)
+    kernel, m = Kernel("rbf", 0.4), 4
+    landmarks = rng.normal(size=(m, 3)).astype(np.float32)
+    gamma = np.full(m, kernel.gamma, np.float32)
+    basis = LeafBasis(
+        kernel, "lower", landmarks, gamma, np.empty((0, 2), np.int32), np.empty((0, m), np.float32)
+    )
+    machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
+    beta, goal = rng.normal(size=(m, k)), make_goal(0.0, 40, k, rng)
+    return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)

@@ -1,7 +1,6 @@
 """Kernel values against their formulas, written out."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,8 @@ from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_ke
 from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, STATIONARY, LeafPoints, Sum
 from dcpred_tasks.model.kernels import Kernel, city_block_distances, squared_distances
 from support.kernel_formulas import FORMULAS, kernel_value
+from support.native import Kernels, compile_kernels
+from support.once import made_once
 
 
 def rows(seed: int, n: int, d: int, dtype: type = np.float64) -> NDArray[np.float64]:
@@ -111,47 +112,9 @@ def test_single_precision_input_is_summed_in_double() -> None:
     assert squared_distances(x, u)[0, 0] == 8 * 2.0**-20
 
 
-class Singles:
-    """dcpred_tasks.model.kernel_families.Lanes, by NumPy in single precision."""
-
-    def number(self, value: float) -> Any:
-        return np.float32(value)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def sub(self, x: Any, y: Any) -> Any:
-        return x - y
-
-    def mul(self, x: Any, y: Any) -> Any:
-        return x * y
-
-    def div(self, x: Any, y: Any) -> Any:
-        return x / y
-
-    def fma(self, x: Any, y: Any, z: Any) -> Any:
-        return (x.astype(float) * y + z).astype(np.float32)
-
-    def sqrt(self, x: Any) -> Any:
-        return np.sqrt(x)
-
-    def minimum(self, x: Any, y: Any) -> Any:
-        return np.minimum(x, y)
-
-    def maximum(self, x: Any, y: Any) -> Any:
-        return np.maximum(x, y)
-
-    def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
-        return np.where(x < y, then, otherwise)
-
-    def exp2(self, t: Any) -> tuple[Any, Any]:
-        t = np.clip(t, -126, 126)
-        power = np.exp2(np.rint(t))
-        return power, (power * np.expm1(np.log(2) * (t - np.rint(t)).astype(float))).astype(np.float32)
-
-    def powers(self, base: Any, start: Any, count: Any) -> Any:
-        times = int(count.ravel()[0])
-        return sum((base**i * start ** (times - 1 - i) for i in range(times)), np.zeros_like(base))
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return Kernels(made_once(tmp_path_factory, "kernels", compile_kernels))
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -159,7 +122,7 @@ class Singles:
 @pytest.mark.parametrize("left_out", [0, 2])
 @pytest.mark.parametrize("name", KERNELS)
 def test_lanes_are_the_kernel_in_single_precision(
-    name: str, left_out: int, spread: float, wide: bool
+    name: str, left_out: int, spread: float, wide: bool, native: Kernels
 ) -> None:
     """factor · (e + shift) is the kernel value to rounding, and near the mean of the landmarks e is as small
     as the difference that it stands for. Features that are not held are 0 in every row.
@@ -184,8 +147,7 @@ def test_lanes_are_the_kernel_in_single_precision(
         x = single @ w.T - (
             0 if family.sum == Sum.PRODUCTS else constants[0] * (single**2).sum(axis=1)[:, None]
         )
-    e = family.in_lanes(Singles(), x.astype(np.float32), constants)
-    assert e.dtype == np.float32
+    e = native.in_lanes(name, x.astype(np.float32), constants)
     exact = np.array(
         [
             Kernel(name, g, degree, coef0)(z + mean, u[None] + mean)[:, 0]
@@ -211,11 +173,11 @@ def test_lanes_are_the_kernel_in_single_precision(
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_scalars_are_values_and_the_fall_is_their_derivative(name: str) -> None:
+def test_scalars_are_values_and_the_fall_is_their_derivative(name: str, native: Kernels) -> None:
     family, h = BY_NAME[name], 1e-6
     t = np.array([1e-12, 1e-3, 0.3, 1.0, 5.0, 50.0, 700.0])
     values = family.value(t.copy(), 3, 0.5)
-    np.testing.assert_allclose(values, [family.scalar(float(x), 3, 0.5) for x in t], rtol=1e-12)
+    np.testing.assert_allclose(values, [native.scalar(name, float(x), 3, 0.5) for x in t], rtol=1e-12)
     some = t[1:6]
     ends = [family.value(some * factor, 3, 0.5) for factor in (1 + h, 1 - h)]
     expected = (ends[0] - ends[1]) / (2 * h * some)
@@ -227,4 +189,4 @@ def test_scalars_are_values_and_the_fall_is_their_derivative(name: str) -> None:
         assert (falls >= 0).all()
         assert falls.max() <= family.steepest * (1 + 1e-12)
         assert family.value(np.array([0.0]), 3, 0.5)[0] == 1.0
-        assert family.value(np.array([np.inf]), 3, 0.5)[0] == family.scalar(np.inf, 3, 0.5) == 0.0
+        assert family.value(np.array([np.inf]), 3, 0.5)[0] == native.scalar(name, np.inf, 3, 0.5) == 0.0

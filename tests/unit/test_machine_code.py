@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from dcpred_tasks.engine import arguments, compiler, machine_code, processors
+from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
-from dcpred_tasks.scoring import scorer
+from dcpred_tasks.scoring import engines, scorer
 from support import processes
 from support.caches import with_cache
 from support.models import random_model
@@ -73,7 +73,7 @@ def twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
 @pytest.fixture
 def packed(twice: bytes, tmp_path: Path) -> Bitcode:
     """The same as it comes with a package, in place of the engine, which takes seconds to compile."""
-    package = Bitcode(tmp_path / "package", "twice", "score", "twice_source", ())
+    package = Bitcode(tmp_path / "package", "twice", "score", ())
     package.folder.mkdir()
     (package.folder / "twice.bc").write_bytes(twice)
     made_of = {"sources": machine_code.fingerprint_of_sources(package)}
@@ -430,12 +430,11 @@ def test_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_words_are_what_lies_in_memory() -> None:
     rows = np.arange(6.0).reshape(2, 3)
     found = list(arguments.words((True, -1, 1.0, np.float32(1.0), rows)))
-    assert found[:4] == [1, -1, 0x3FF0000000000000, 0x3F800000]
-    assert found[4:] == [0, 0, 6, 8, rows.ctypes.data, 2, 3, 24, 8]
+    assert found == [1, -1, 0x3FF0000000000000, 0x3FF0000000000000, rows.ctypes.data, 6]
 
 
 def test_other_types_have_another_description() -> None:
-    values = [1, 1.0, True, np.float32(1), np.zeros(1), np.zeros((1, 1)), np.zeros(1, np.float32)]
+    values = [1, 1.0, True, np.float32(1), np.zeros(1), np.zeros(1, np.float32)]
     assert len({arguments.described(value) for value in values}) == len(values)
 
 
@@ -611,3 +610,37 @@ def test_a_worker_does_not_score_otherwise_than_planned(
     with pytest.raises(ResourceError, match=r"whose scores have other last bits\. Give all workers"):
         scorer.check_arithmetic(planned)
     scorer.check_arithmetic(here)
+
+
+def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scorer, "has_compiler", lambda: True)
+    monkeypatch.setattr(scorer, "uses_tiles", lambda: False)
+    assert scorer.arithmetic() is None  # version 1, as in all runs before there were others
+    monkeypatch.setattr(layout, "VERSION", 3)
+    assert scorer.arithmetic() == "engine 3"
+    monkeypatch.setattr(scorer, "uses_tiles", lambda: True)
+    assert scorer.arithmetic() == "engine 3, tiles"
+    with pytest.raises(
+        ResourceError, match=r"scores by the compiled engine 3, tiles, but .* the compiled engine,"
+    ):
+        scorer.check_arithmetic(None)
+
+
+# -- which engine scores -------------------------------------------------------------------------------------
+
+
+def test_the_best_engine_scores_and_the_others_say_why_not(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_without", set())
+    model = random_model(0)
+    assert str(engines.chosen(model)) == "compiled"
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", fails)
+    machine_code._own_code.cache_clear()
+    with pytest.warns(RuntimeWarning, match="NumPy"):
+        choice = engines.chosen(model)
+    assert choice.engine.name == "numpy"
+    assert list(choice.passed_over) == ["compiled", "baselines"]
+    assert "LLVM fails" in str(choice)
+    assert "not baselines: its leaves hold no baselines" in str(choice)
+    assert choice.engine.make(model) is None

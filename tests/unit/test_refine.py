@@ -12,7 +12,7 @@ from scipy.optimize import rosen, rosen_der
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.training.expansion import Expansion, squared_error
+from dcpred_tasks.training.expansion import squared_error
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.local_machine import LeafRows, local_machine, local_sample
@@ -29,7 +29,7 @@ from dcpred_tasks.training.refinement import (
 )
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import joint_ridge
-from support.objectives import LOSSES, Doubles, kernel_of, make_goal, problem
+from support.objectives import LOSSES, Doubles, kernel_of, make_goal, near, problem
 
 
 def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
@@ -356,20 +356,6 @@ def test_leaves_that_are_hard_to_fit_stay_finite(
 
 
 # -- near the local machine ----------------------------------------------------------------------------------
-
-
-def near(k: int, n: int = 30) -> Objective:
-    """An objective that stays near a machine of n support vectors, away from it."""
-    rng = np.random.default_rng(k)
-    kernel, m = Kernel("rbf", 0.4), 4
-    landmarks = rng.normal(size=(m, 3)).astype(np.float32)
-    gamma = np.full(m, kernel.gamma, np.float32)
-    basis = LeafBasis(
-        kernel, "lower", landmarks, gamma, np.empty((0, 2), np.int32), np.empty((0, m), np.float32)
-    )
-    machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
-    beta, goal = rng.normal(size=(m, k)), make_goal(0.0, 40, k, rng)
-    return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)
 
 
 @pytest.mark.parametrize("k", [1, 3])

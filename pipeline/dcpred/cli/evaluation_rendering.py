@@ -68,6 +68,8 @@ def _cost(r: dict[str, Any]) -> list[tuple[str, str]]:
     cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have a measured cost alone
     if cost is not None:
         found.append(("cost", f"{cost:.1f} linear predictions"))
+    if "engine" in r:
+        found.append(("engine", r["engine"]))
     if "cost_ratio" not in r:
         return found
     found.append(("us_per_row", f"{r['us_per_row']:.3f}  (measured on this machine)"))

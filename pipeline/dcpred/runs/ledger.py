@@ -11,6 +11,7 @@ OUTPUT/
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
+import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ from dcpred_tasks.storage.place import (
 from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT = "dcpred-scores"
+ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
 PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
@@ -347,7 +349,11 @@ def _possible(run: ScoreRun) -> bool:
     """Whether a plan can be one that was written."""
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
-    if type(run.stride) is not int or run.stride < 0 or run.arithmetic not in (None, "numpy", "tiles"):
+    if type(run.stride) is not int or run.stride < 0:
+        return False
+    if run.arithmetic is not None and not (
+        type(run.arithmetic) is str and ARITHMETIC.fullmatch(run.arithmetic)
+    ):
         return False
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False

@@ -43,6 +43,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
@@ -266,6 +267,9 @@ def training_hashes(
     given |= {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
+    # Earlier versions refined all but these by NumPy, to other last bits.
+    by_numpy = settings.kernel != "rbf" or settings.loss == DISTANCE
+    given |= {"refinement": 2} if settings.refine and by_numpy else {}
     identity = {
         **contents,
         **given,

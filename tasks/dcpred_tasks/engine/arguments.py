@@ -1,6 +1,4 @@
-"""What compiled code is handed: one block of words of eight bytes, which holds numbers, arrays and tuples of
-them in the order in which numba flattens them.
-"""
+"""What compiled code is handed: one block of words of eight bytes, which native/*_layout.h has as structs."""
 
 import struct
 from collections.abc import Iterator
@@ -8,26 +6,19 @@ from typing import Any
 
 import numpy as np
 
-WORD = 8  # bytes
-
 
 def words(value: Any) -> Iterator[int]:
     """The words of an integer, a float, a single, an array, or a named tuple of such.
 
-    An array is: two words that numba's memory manager would use, its size, the bytes of an element, its
-    address, its shape, and its strides in bytes.
+    An array is its address and its size.
     """
     if isinstance(value, tuple):
         for part in value:
             yield from words(part)
     elif isinstance(value, np.ndarray):
-        yield from (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
-        yield from value.shape
-        yield from value.strides
-    elif isinstance(value, float):
+        yield from (value.__array_interface__["data"][0], value.size)
+    elif isinstance(value, float | np.float32):
         yield from struct.unpack("<q", struct.pack("<d", value))
-    elif isinstance(value, np.float32):
-        yield from struct.unpack("<q", struct.pack("<f4x", value))
     else:
         yield int(value)
 
@@ -42,5 +33,5 @@ def described(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, np.ndarray):
         assert value.flags.c_contiguous
-        return f"{value.dtype.str}[{', '.join(':' * value.ndim)}]"
+        return f"{value.dtype.str}[:]"
     return type(value).__name__

@@ -11,6 +11,7 @@ from dcpred_tasks.errors import DcpredError
 
 T = TypeVar("T")
 _without: set[str] = set()  # modules whose machine code this process does without
+_why: dict[str, str] = {}  # why each module was of no use when it was last asked for
 
 
 class CompilerError(ImportError):
@@ -32,9 +33,14 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
     except (ImportError, OSError) as error:
         if isinstance(error, ImportError) or error.errno is None:  # llvmlite without its library
             _without.add(module)
-        why = (str(error).splitlines() or [type(error).__name__])[0]
+        why = _why[module] = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(f"{otherwise}, because {why}", RuntimeWarning, stacklevel=6)
         return None
+
+
+def why_without(module: str) -> str:
+    """Why `with_compiler` does without the machine code of a module."""
+    return _why.get(module, "there is no machine code")
 
 
 @contextmanager

@@ -12,15 +12,15 @@ leaves   large tiles, so that a leaf has several rows in each. Rows are sorted b
          landmarks to rows, so that an output weight is one number for sixteen rows.
 
 Rows of few features would spend more time between these steps than in them: for them lanes are rows at the
-root and in the leaves (few_features.py, row_lanes.py). Where there is one leaf there is no walk.
+root and in the leaves (native/walk.h, leaves.h). Where there is one leaf there is no walk.
 
 Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so
 that no result tells the tile, the neighbours or the place of its row.
 
 A row whose two nearest centres are closer than single precision can tell (a rigorous bound) goes on in double
-precision, and one whose squares overflow is walked down in it (double_precision.py).
+precision, and one whose squares overflow is walked down in it (native/exact.h).
 
-DESIGN.md has the words, one row as an example, and the loops.
+native/DESIGN.md has the words, one row as an example, and the loops.
 """
 
 import threading
@@ -104,7 +104,9 @@ class Room(NamedTuple):
     undecided: NDArray[np.uint32]
     """uint32 (small,), the numbers of rows that are left to single precision."""
     state: NDArray[np.int64]
-    """int64 (4,), what fixed_walk.py counts."""
+    """int64 (2,), how many rows of a tile are on their way after the walk by whole numbers (none), and how
+    many it left to single precision.
+    """
     numbers: NDArray[np.int16]
     """int16 (small · width,), rows as whole numbers, where the tree is walked by them."""
     address: NDArray[np.int64]
@@ -171,7 +173,7 @@ def check() -> None:
 
 
 class Arguments(NamedTuple):
-    """What compiled code is called with: `score_tiles` of engine_source/descent_pass.py."""
+    """What compiled code is called with: `score` of native/engine.cpp."""
 
     p: Packed
     q: Exact
@@ -314,7 +316,7 @@ class Engine:
             order=numbers(padded),
             next_order=numbers(padded),
             undecided=numbers(padded),
-            state=ints(4),
+            state=ints(2),
             numbers=aligned_empty((small + LANES) * p.width if len(p.fixed.unit) else 0, np.int16),
             address=ints(padded),
             row_at=ints(padded),

@@ -12,7 +12,7 @@ from dcpred_tasks.model.kernel_families import FAMILIES
 
 
 class Exact(NamedTuple):
-    """A model's arrays as double_precision.py takes them: `q` in compiled code. All are flat but `intercept`,
+    """A model's arrays as native/exact.h takes them: `q` in compiled code. All are flat but `intercept`,
     and hold scaled features; `*_at` are offsets by leaf, as in compact_model.Model.
     """
 
@@ -77,7 +77,7 @@ class Exact(NamedTuple):
 
 
 def exact_arrays(model: Model) -> Exact:
-    """The arrays of a model as double_precision.py takes them."""
+    """The arrays of a model as native/exact.h takes them."""
     at = model.landmark_at
     turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
     return Exact(

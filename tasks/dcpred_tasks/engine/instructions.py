@@ -1,6 +1,6 @@
 """Functions of the bitcode that some processors have instructions for.
 
-The bitcode holds a plain version of each (engine_source/own_instructions.py), which any processor can run and
+The bitcode holds a plain version of each (native/native_ops.h), which any processor can run and
 which says no where it is asked whether there is such an instruction. `use_own` puts the processor's own in
 its place. Results do not depend on it: whole numbers are summed exactly.
 """

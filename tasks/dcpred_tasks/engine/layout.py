@@ -9,14 +9,14 @@ import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernel_families import FAMILIES, Family
 
+# Raised where the engine's scores get other last bits. From 2 on it is part of plans and of hashes of runs.
+VERSION: int = 1
 LANES = 16  # numbers in a vector: centres, landmarks or rows
 SLAB = 256  # features of a group, 16 KiB, that stay in first-level cache while rows pass by
 STRIP_ROWS = 64  # sorted rows whose products with landmarks are computed together
 UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
-# Up to this many features, lanes are rows (few_features.py, row_lanes.py) instead of centres
-# (centre_lanes.py).
+# Up to this many features, lanes are rows instead of centres.
 FEW_FEATURES = 32
 # Features of factor 0 are skipped where there are at least SKIP_FEATURES features, and at most this share of
 # them is held: to pick 16 features takes as long as to convert 40 that lie side by side.
@@ -41,9 +41,6 @@ DTYPES = tuple(
     np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
 )
 FLOATS = DTYPES[:3]  # those that have NaN, which may stand for a gap
-# Families that share a sum and a formula share code, a *form*: here the first family of each. The place of a
-# form is its number in compiled code.
-FORMS: tuple[Family, ...] = tuple({(f.sum, f.in_lanes): f for f in reversed(FAMILIES)}.values())[::-1]
 
 
 def dtype_code(dtype: "np.dtype[Any]") -> int:
@@ -51,11 +48,6 @@ def dtype_code(dtype: "np.dtype[Any]") -> int:
     order, long double).
     """
     return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
-
-
-def form_of(family: Family) -> int:
-    """The number of the form of a family in compiled code."""
-    return next(i for i, f in enumerate(FORMS) if (f.sum, f.in_lanes) == (family.sum, family.in_lanes))
 
 
 def held_features(model: Model) -> IntArray:

@@ -1,7 +1,7 @@
 """Machine code: made of bitcode by LLVM, once per machine, and kept on disk where that is possible.
 
 Bitcode comes with the package: `engine.bc` of the engine, `refinement.bc` of training. It is for no processor
-in particular; `python -m dcpred_tasks.engine_source`, or `refinement_source`, makes it anew.
+in particular; `python -m dcpred_tasks.native` makes it anew.
 """
 
 import ctypes
@@ -40,13 +40,6 @@ from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 
 FOLDER = Path(__file__).parent
 BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
-# What the bitcode is made of. Names and types of the arguments are compared besides.
-SOURCES = (
-    FOLDER / "layout.py",
-    FOLDER.parent / "dtypes.py",
-    FOLDER.parent / "model" / "kernel_families.py",
-    *sorted((FOLDER.parent / "engine_source").glob("*.py")),
-)
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two looks
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -64,17 +57,31 @@ class Bitcode(NamedTuple):
     name: str
     """It lies in NAME.bc, and what it was made of in NAME.json."""
     entry: str
-    """The function that is called, with the address of its arguments; it returns numba's status."""
-    made_by: str
-    """The package that makes it anew."""
+    """The function that is called, with the address of its arguments; it returns 0."""
     sources: tuple[Path, ...]
+    """What it is made of. Names and types of the arguments are compared besides."""
 
     @property
     def remake(self) -> str:
-        return f"run python -m {self.made_by}, which needs numba (pip install numba)"
+        return "run python -m dcpred_tasks.native, which needs ziglang (pip install ziglang)"
 
 
-ENGINE = Bitcode(FOLDER, "engine", ENTRY, "dcpred_tasks.engine_source", SOURCES)
+def native_sources(name: str, *headers: str) -> tuple[Path, ...]:
+    """NAME.cpp, and the headers that it is made of."""
+    folder = FOLDER.parent / "native"
+    return folder / f"{name}.cpp", *(folder / f"{h}.h" for h in (*headers, "vectors", f"{name}_layout"))
+
+
+SOURCES = (
+    FOLDER / "layout.py",
+    FOLDER.parent / "dtypes.py",
+    *native_sources(
+        "engine",
+        *("columns", "conversion", "digits", "elements", "exact", "fixed", "kernel_values", "kernels"),
+        *("leaves", "maps", "native_ops", "products", "walk"),
+    ),
+)
+ENGINE = Bitcode(FOLDER, "engine", ENTRY, SOURCES)
 REMAKE = ENGINE.remake
 
 Entry = Callable[[int], int]
@@ -368,7 +375,7 @@ def _check_made_of(of: Bitcode) -> None:
         if made_of(of)["sources"] != fingerprint_of_sources(of):
             raise RefusedError(
                 f"machine code was asked for, but {of.name}.bc was made of other sources than"
-                f" {of.made_by} has now; {of.remake}"
+                f" dcpred_tasks.native has now; {of.remake}"
             )
 
 

@@ -14,7 +14,7 @@ precision, and goes in 0.5.
 with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1); for the others see
 dcpred_tasks.model.kernel_families. In a leaf much wider than the kernel ‖z − v‖² is a small difference of
 large numbers; there it is summed of differences, at two operations a feature instead of one; and a leaf wider
-still goes row by row (double_precision.py). Output weights are large and cancel; written in e they cancel
+still goes row by row (native/exact.h). Output weights are large and cancel; written in e they cancel
 before single precision comes in. Constants are summed here in double precision. Largest error of a decision
 value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing 5e-4 and
 2e-4; letter 1.1e-4 and 1.5e-5.
@@ -56,7 +56,6 @@ from dcpred_tasks.engine.layout import (
     LANES,
     centre_in,
     factors_fit,
-    form_of,
     group_features,
     held_features,
     origin,
@@ -76,7 +75,7 @@ from dcpred_tasks.engine.row_layout import (
 from dcpred_tasks.engine.terms import Terms, terms_of
 from dcpred_tasks.engine.tiles import allowed
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernel_families import LeafPoints, Sum
+from dcpred_tasks.model.kernel_families import FAMILIES, LeafPoints, Sum
 
 NO_CENTRE = 3e38  # half norm of a lane that holds no centre
 # A leaf whose width (of an rbf γ‖v‖²) is larger than this is a wide leaf: differences are squared in it.
@@ -170,10 +169,8 @@ class Packed(NamedTuple):
     """Landmarks as whole numbers, of leaves that go by them."""
     constants: SingleArray
     """float32 (n_groups · n_constants · 16,), constants of the landmarks in the family's formula."""
-    n_constants: int
-    """Constants of a landmark."""
-    form: int
-    """The number of the family's form in kernel_lanes.FORMS."""
+    kernel: int
+    """The place of the kernel's family in FAMILIES."""
     absolute: bool
     """Whether the kernel is a function of Σ |z − v|."""
     n_landmarks: IntArray
@@ -248,8 +245,7 @@ def pack(model: Model) -> Packed:
         groups=aligned(groups.ravel()),
         digits=digits,
         constants=aligned(constants.ravel()),
-        n_constants=constants.shape[1],
-        form=form_of(model.kernel.family),
+        kernel=FAMILIES.index(model.kernel.family),
         absolute=model.kernel.family.sum == Sum.ABSOLUTE,
         n_landmarks=np.array([t.n_landmarks for t in terms]),
         pair_at=_offsets(len(t.left) for t in terms),

@@ -97,7 +97,7 @@ attributes #0 = { noinline nounwind "target-features"="NEEDED" }
 
 
 def digit_sums(name: str) -> str:
-    """LLVM code of own_instructions.digit_sums by tiles, as a function with this name.
+    """LLVM code of native/native_ops.h's digit_sums by tiles, as a function with this name.
 
     Registers 0 to 3 sum products, 4 to 6 hold the digits of 16 rows, 7 those of 16 landmarks. Four sums, for
     each waits for itself three times as long as a product takes.

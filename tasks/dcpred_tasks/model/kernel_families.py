@@ -2,25 +2,23 @@
 
 Every kernel is κ(t) with t = γ s, and s one sum over the features of a row x and a point u (`Sum`). With κ'
 its derivative by t, ∂K/∂log γ = t κ'(t) and ∂K/∂u = γ κ'(t) ∂s/∂u: a family is κ, κ', and how κ is computed
-in single precision. A new one is a class here and a place in FAMILIES; the tests of kernels, solvers,
-refinement and engine are drawn from that list.
+in single precision. A new one is a class here and a place in FAMILIES, and a struct and the same place in
+native/kernels.h; the tests of kernels, solvers, refinement and engine are drawn from that list.
 
 **In lanes.** In a leaf everything is centred on the mean of its landmarks: z = x' − μ, v = u − μ. The engine
 computes, with single-precision weights and constants of each landmark,
 
     products  P = z·w                 squares  P = ‖z − v‖² or z·w        absolute  P = ‖z − v‖₁
 
-and from it `in_lanes` computes e with c = factor · (e + shift), c the kernel value. Output weights are large
-and cancel. Written in e, which is 0 or small near the mean of the landmarks, most of it cancels before single
-precision comes in (packing.py). `in_lanes` is written once over `Lanes`, the arithmetic of vectors: LLVM's in
-the engine, NumPy's in the tests.
+and from it e with c = factor · (e + shift), c the kernel value. Output weights are large and cancel. Written
+in e, which is 0 or small near the mean of the landmarks, most of it cancels before single precision comes in
+(packing.py). The formula of e is in native/kernels.h.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,9 +27,7 @@ from dcpred_tasks.dtypes import FloatArray, RealArray
 LOG2_E = float(np.log2(np.e))
 NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
 LARGEST = 1e6  # limit of a² of a Matérn kernel: its value is 0 there, in double precision
-LARGEST_IN_LANES = 1e4  # the same limit in single precision
 BEYOND = 3.0  # distance from the mean, in those of landmarks, at which values without a bound are judged
-SMALLEST = 1e-30  # keeps 0 / 0 away
 
 
 class Sum(IntEnum):
@@ -40,30 +36,6 @@ class Sum(IntEnum):
     PRODUCTS = 0  # x·u
     SQUARES = 1  # ‖x − u‖²
     ABSOLUTE = 2  # ‖x − u‖₁
-
-
-class Lanes(Protocol):
-    """Arithmetic of vectors of single precision, by LLVM or by NumPy."""
-
-    def number(self, value: float) -> Any: ...
-    def add(self, x: Any, y: Any) -> Any: ...
-    def sub(self, x: Any, y: Any) -> Any: ...
-    def mul(self, x: Any, y: Any) -> Any: ...
-    def div(self, x: Any, y: Any) -> Any: ...
-    def fma(self, x: Any, y: Any, z: Any) -> Any:
-        """x · y + z, rounded once."""
-
-    def sqrt(self, x: Any) -> Any: ...
-    def minimum(self, x: Any, y: Any) -> Any: ...
-    def maximum(self, x: Any, y: Any) -> Any: ...
-    def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
-        """`then` in lanes where x < y, else `otherwise`."""
-
-    def exp2(self, t: Any) -> tuple[Any, Any]:
-        """(a, b), 2^t = a + b for t between −126 and 126: a power of two, and a b that is 0 at t = 0."""
-
-    def powers(self, base: Any, start: Any, count: Any) -> Any:
-        """Σ_i base^i start^(count − 1 − i), i < count, with the count of the first lane."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +105,6 @@ class Family(ABC):
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
         """−κ'(t), where K = κ(t); neither is written."""
 
-    @staticmethod
-    @abstractmethod
-    def scalar(t: float, degree: int, coef0: float) -> float:
-        """κ(t) of one number, in what numba compiles."""
-
     @abstractmethod
     def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
         """What the engine keeps of a leaf."""
@@ -151,13 +118,6 @@ class Family(ABC):
         norms, v = points.square, points.v
         squares = np.maximum(norms[:, None] + norms - 2 * v @ v.T, 0.0)
         return np.abs(self.value(points.gamma * squares, degree, coef0) / lanes.factor - lanes.shift)
-
-    @staticmethod
-    @abstractmethod
-    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
-        """e, from x = P for products; for squares from x = scale · (2 z·v − ‖z‖²), or −scale · ‖z − v‖² in a
-        wide leaf; for absolute sums from x = −scale · P. The scale is the first constant.
-        """
 
 
 class Rbf(Family):
@@ -175,10 +135,6 @@ class Rbf(Family):
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
         return K
 
-    @staticmethod
-    def scalar(t: float, degree: int, coef0: float) -> float:
-        return math.exp(-t)
-
     def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
         exponent = points.gamma * points.square
         near = (exponent < NEAR).astype(np.float64)
@@ -191,13 +147,6 @@ class Rbf(Family):
             factor=np.where(near > 0, np.exp(-exponent), 1.0),
             shift=near,
         )
-
-    @staticmethod
-    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
-        """2^t − near, t = x − offset. With near = 1 a difference that keeps its digits where t is near 0."""
-        _, offset, near = constants
-        power, rest = o.exp2(o.sub(x, offset))
-        return o.add(rest, o.sub(power, near))
 
 
 class Laplacian(Rbf):
@@ -262,11 +211,6 @@ class Matern32(Family):
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
         return np.asarray(3.0 * np.exp(-np.sqrt(6.0 * t)))
 
-    @staticmethod
-    def scalar(t: float, degree: int, coef0: float) -> float:
-        a = math.sqrt(min(6.0 * t, LARGEST))
-        return (1.0 + a) * math.exp(-a)
-
     def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
         scale = self.a2_of_t * points.gamma
         square, v = scale * points.square, points.v[:, points.held]
@@ -287,21 +231,6 @@ class Matern32(Family):
             shift=P,
         )
 
-    @staticmethod
-    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
-        _, offset, near, square, A, P, k = constants
-        q = o.minimum(o.sub(offset, x), o.number(LARGEST_IN_LANES))  # a² − A²
-        a2 = o.maximum(o.add(q, square), o.number(0.0))
-        a = o.sqrt(a2)
-        numerator = o.where_less(o.number(0.0), near, q, a2)
-        delta = o.div(numerator, o.add(o.add(a, A), o.number(SMALLEST)))
-        power, rest = o.exp2(o.mul(delta, o.number(-LOG2_E)))
-        polynomial = o.fma(k, a2, o.add(a, o.number(1.0)))
-        less = o.add(rest, o.sub(power, o.number(1.0)))
-        small = o.fma(polynomial, less, o.fma(k, q, delta))
-        large = o.fma(polynomial, o.add(power, rest), o.sub(o.number(0.0), P))
-        return o.where_less(delta, near, small, large)
-
 
 class Matern52(Matern32):
     """(1 + a + a²/3) e^−a, a = √(10t), t = γ‖x − u‖² (Rasmussen and Williams 2006, eq. 4.17, ν = 5/2)."""
@@ -314,11 +243,6 @@ class Matern52(Matern32):
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
         a = np.sqrt(np.minimum(10.0 * t, LARGEST))
         return np.asarray(5 / 3 * (1.0 + a) * np.exp(-a))
-
-    @staticmethod
-    def scalar(t: float, degree: int, coef0: float) -> float:
-        a = math.sqrt(min(10.0 * t, LARGEST))
-        return (1.0 + a + a * a / 3.0) * math.exp(-a)
 
 
 class Polynomial(Family):
@@ -337,10 +261,6 @@ class Polynomial(Family):
 
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
         return np.asarray(-degree * (t + coef0) ** (degree - 1))
-
-    @staticmethod
-    def scalar(t: float, degree: int, coef0: float) -> float:
-        return float((t + coef0) ** degree)
 
     def width(self, points: LeafPoints) -> FloatArray:
         return np.zeros(len(points.v))
@@ -363,13 +283,8 @@ class Polynomial(Family):
         at_mean = np.abs(lanes.constants[0])
         return np.asarray((products + at_mean) ** degree - at_mean**degree)
 
-    @staticmethod
-    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
-        at_mean, degree = constants
-        return o.mul(x, o.powers(o.add(x, at_mean), at_mean, degree))
 
-
-# The place of a family is its number in compiled code.
+# The place of a family is its number in compiled code (native/kernels.h).
 FAMILIES: tuple[Family, ...] = (Rbf(), Laplacian(), Polynomial(), Matern32(), Matern52())
 BY_NAME = {family.name: family for family in FAMILIES}
 KERNELS = tuple(BY_NAME)

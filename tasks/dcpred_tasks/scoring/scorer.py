@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
+from dcpred_tasks.engine import layout
 from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.process import process_name
+from dcpred_tasks.scoring.engines import COMPILED, chosen, has_compiler, uses_tiles
 
-ENGINE = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 _one_thread = threading.RLock()
 STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
@@ -50,16 +50,18 @@ def score_rows(
 
 def is_compiled() -> bool:
     """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
-    return with_compiler(*ENGINE, lambda engine: bool(engine.is_compiled())) is not False
+    return with_compiler(*COMPILED, lambda engine: bool(engine.is_compiled())) is not False
 
 
 def arithmetic() -> str | None:
     """What scores rows in this process, as it is part of a plan, since it changes the last bits of scores:
-    None for the engine, "tiles" for the engine with products of tiles, "numpy" for the definition.
+    None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for products of tiles,
+    "numpy" for the definition.
     """
-    if with_compiler(*ENGINE, lambda engine: engine.check() or engine) is None:
+    if not has_compiler():
         return "numpy"
-    return "tiles" if import_module("dcpred_tasks.engine.tiles").allowed() else None
+    parts = [f"engine {layout.VERSION}"] if layout.VERSION > 1 else []
+    return ", ".join([*parts, *(["tiles"] if uses_tiles() else [])]) or None
 
 
 def check_arithmetic(planned: str | None) -> None:
@@ -67,11 +69,11 @@ def check_arithmetic(planned: str | None) -> None:
     here = arithmetic()
     if here != planned:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
+        here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
         raise ResourceError(
-            f"{process_name()} scores by {names[here]}, but the run was planned with"
-            f" {names.get(planned, planned)}, whose scores have other last bits. Give all workers the same"
-            " llvmlite, DCPRED_NO_COMPILER and DCPRED_TILES as the driver of the run, or score into a new"
-            " directory."
+            f"{process_name()} scores by {here}, but the run was planned with {planned}, whose scores have"
+            " other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
+            " DCPRED_TILES as the driver of the run, or score into a new directory."
         )
 
 
@@ -117,9 +119,7 @@ def _engine(model: Model) -> Any:
 def _made(model: Model) -> Any:
     if model.scaling.targets is not None:
         return _OfCodes(model, model.scaling.targets)
-    if model.machines is not None:
-        return import_module("dcpred_tasks.scoring.machine_scorer").MachineScorer(model)
-    return with_compiler(*ENGINE, lambda engine: engine.Engine(model))
+    return chosen(model).engine.make(model)
 
 
 class _OfCodes:

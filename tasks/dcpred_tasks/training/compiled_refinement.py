@@ -1,10 +1,11 @@
 """Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
 call.
 
-For rbf kernels. NumPy does the same by some 60 small calls for each value and gradient, whose overhead is
-most of the time of small leaves: for 550 rows, 16 features and 16 landmarks 70 µs, and 9 here (2026-11-22).
+For every kernel and loss. NumPy does the same by some 60 small calls for
+each value and gradient, whose overhead is most of the time of small leaves: for 550 rows, 16 features and 16
+landmarks of an rbf kernel 70 µs, and 9 here (2026-11-22).
 
-Rows lie as refinement_source.columns says: 16 to a strip, lanes being rows.
+Rows lie as native/objective.h says: 16 to a strip, lanes being rows.
 """
 
 from math import prod
@@ -17,25 +18,18 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.arguments import described, words
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
-from dcpred_tasks.engine.machine_code import Bitcode, made_of, own_code
+from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, own_code
 from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.model.kernel_families import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
-from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, SHARPNESS, Goal, Objective
+from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, SHARPNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
-PACKAGE = FOLDER.parent
 REFINEMENT = Bitcode(
     folder=FOLDER,
     name="refinement",
     entry="refine",
-    made_by="dcpred_tasks.refinement_source",
-    sources=(
-        PACKAGE / "engine" / "layout.py",
-        PACKAGE / "engine_source" / "compilation.py",
-        PACKAGE / "engine_source" / "llvm.py",
-        FOLDER / "lbfgs.py",
-        *sorted((PACKAGE / "refinement_source").glob("*.py")),
-    ),
+    sources=(FOLDER / "lbfgs.py", *native_sources("refinement", "objective", "losses", "kernels")),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
 EVERYTHING = float(np.float32(3e38))  # end of an interval that has none
@@ -72,13 +66,21 @@ class Problem(NamedTuple):
     gamma_at: int
     factor_at: int
     """Where the logarithms of the leaf's own factors begin in θ."""
+    kernel: int
+    """The place of the kernel's family in FAMILIES."""
+    degree: int
     own_factors: bool
     steps: int
     tolerance: float
+    coef0: float
     scale: float
     """Factor of output weights in θ."""
     share: float
     """Part of the loss that is the distance to the guide."""
+    nearness: float
+    """Weight of the squared distance to the local machine; 0 where there is none to stay near to."""
+    machine_gamma: float
+    """γ of the local machine."""
     sharpness: float
     """Factor of decision values in the logistic loss; 0 where the loss is a squared distance."""
     log_gamma: float
@@ -95,6 +97,10 @@ class Problem(NamedTuple):
     """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends of the target's and of the guide's."""
     middle: FloatArray
     """float64 (n_features,)."""
+    points: SingleArray
+    """float32 (strips of points, n_features, 16): those of the local machine about the middle of the rows."""
+    point_weights: SingleArray
+    """float32 (strips of points, n_outputs, 16)."""
     gamma: FloatArray
     """float64 (n_landmarks,), γ₀."""
     left: IntArray
@@ -117,7 +123,9 @@ class Room(NamedTuple):
     intercept: SingleArray
     """float32 (n_outputs,)."""
     K: SingleArray
-    """float32 (tile_strips, k_stride, 16): kernel values and products, then ∂L/∂ log of kernel values."""
+    """float32 (tile_strips, k_stride, 16): kernel values and products; of an rbf then as `falls`."""
+    falls: SingleArray
+    """float32 (tile_strips, k_stride, 16): −κ', then −∂L/∂t; (0,) where −κ' = κ."""
     f: SingleArray
     """float32 (tile_strips, f_stride, 16): decision values, then ∂L/∂f."""
     powers: SingleArray
@@ -129,17 +137,19 @@ class Room(NamedTuple):
     square: FloatArray
     """float64 (n_landmarks,), |s ∘ u|² about the middle of the rows."""
     squares: SingleArray
-    """float32 (n_features,), s², of the leaf's own factors, or 1."""
+    """float32 (n_features,), s² of the leaf's own factors (s of absolute differences), or 1."""
     coefficients: SingleArray
     """float32 (padded,), what the values in K are weighted with in the derivative by factors."""
     by_row: SingleArray
     """float32 (tile_strips, 16), their sums."""
     square_sums: FloatArray
-    """float64 (n_features,), Σ by_row x², then less the same of landmarks."""
+    """float64 (n_features,), what the derivatives by log factors are made of."""
     slopes: FloatArray
     """float64 (n_outputs,), Σ ∂L/∂f."""
     sums: FloatArray
-    """float64 (padded / 8, columns / 2, 2, 8): Σ ∂L/∂ log K_j x."""
+    """float64 (padded / 8, columns / 2, 2, 8): −Σ ∂L/∂t_j x; of absolute differences (padded / 8, n_features,
+    2, 8), the same with signs of x − u_j, and with |x − u_j|.
+    """
     beta_sums: FloatArray
     """float64 (terms / 8, f_stride / 2, 2, 8): Σ K_j ∂L/∂f."""
     x: FloatArray
@@ -165,7 +175,7 @@ class Room(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What compiled code is called with: `refine_leaf` of refinement_source/descent.py."""
+    """What compiled code is called with: `refine` of native/refinement.cpp."""
 
     p: Problem
     room: Room
@@ -177,8 +187,8 @@ def check() -> None:
 
 
 def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
-    """As lbfgs.minimise from objective.origin, for a basis with an rbf kernel and no triangle points. The
-    same bits whatever the number of threads. Raises RefusedError where the bitcode is of other sources.
+    """As lbfgs.minimise from objective.origin, for a basis without triangle points. The same bits whatever
+    the number of threads. Raises RefusedError where the bitcode is of other sources.
     """
     found = call(arguments(objective, steps, tolerance))
     return found.x[: len(objective.origin)]
@@ -202,7 +212,7 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
-    middle = X.mean(axis=0)
+    middle, machine = X.mean(axis=0), objective.machine
     centred = X - middle
     used = padded(d + 2, LANES // AT_ONCE)
     own = padded(m, AT_ONCE)
@@ -228,11 +238,16 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         intercept_at=intercept_at,
         gamma_at=gamma_at,
         factor_at=factor_at,
+        kernel=FAMILIES.index(objective.basis.kernel.family),
+        degree=int(objective.basis.kernel.degree),
         own_factors=objective.own_factors,
         steps=steps,
         tolerance=float(tolerance),
+        coef0=float(objective.basis.kernel.coef0),
         scale=float(objective.scale),
         share=0.0 if goal.loss == "squares" else float(goal.share),
+        nearness=NEARNESS / machine.squared_norm if machine else 0.0,
+        machine_gamma=float(machine.kernel.gamma) if machine else 0.0,
         sharpness=SHARPNESS if goal.loss == "logistic" else 0.0,
         log_gamma=LOG_GAMMA,
         log_factor=LOG_FACTOR,
@@ -240,6 +255,8 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
         middle=middle.astype(ACC_DTYPE),
+        points=in_strips(machine.points - middle, d) if machine else np.empty(0, MODEL_DTYPE),
+        point_weights=in_strips(machine.weights, k) if machine else np.empty(0, MODEL_DTYPE),
         gamma=objective.gamma.astype(ACC_DTYPE),
         left=pairs[:, 0].astype(np.int64),
         right=pairs[:, 1].astype(np.int64),
@@ -293,6 +310,7 @@ def new_room(p: Problem) -> Room:
         beta=singles(p.n_outputs, p.terms),
         intercept=singles(p.n_outputs),
         K=singles(p.tile_strips, p.k_stride, LANES),
+        falls=singles(0 if FAMILIES[p.kernel].fall_by_value else p.tile_strips, p.k_stride, LANES),
         f=singles(p.tile_strips, p.f_stride, LANES),
         powers=singles(p.n_outputs, LANES),
         pulled=singles(p.terms, LANES),
@@ -303,7 +321,7 @@ def new_room(p: Problem) -> Room:
         by_row=singles(p.tile_strips, LANES),
         square_sums=doubles(p.n_features),
         slopes=doubles(p.n_outputs),
-        sums=doubles(p.padded, p.columns),
+        sums=doubles(p.padded, max(p.columns, 2 * p.n_features)),
         beta_sums=doubles(p.terms, p.f_stride),
         x=doubles(unknowns),
         gradient=doubles(unknowns),

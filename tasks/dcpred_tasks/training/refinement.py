@@ -310,12 +310,9 @@ def check_arithmetic(planned: str | None) -> None:
 
 
 def _lowest(objective: Objective, steps: int) -> FloatArray:
-    """θ after at most so many steps of L-BFGS: in machine code for an rbf kernel, where that is faster and
-    can be made.
-    """
+    """θ after at most so many steps of L-BFGS: in machine code where that is faster and can be made."""
     found: FloatArray | None = None
-    alone = objective.machine is None
-    if objective.basis.kernel.name == "rbf" and objective.start.size < WIDE and alone:
+    if objective.start.size < WIDE:
         found = with_compiler(*COMPILED, lambda compiled: compiled.minimise(objective, steps, DONE))
     return minimise(objective, objective.origin, steps, DONE) if found is None else found
 

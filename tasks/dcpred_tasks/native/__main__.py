@@ -1,0 +1,12 @@
+"""`python -m dcpred_tasks.native [FOLDER]`: the bitcode of the engine and of refinement, made anew of the C++
+sources here in seconds, into FOLDER, else where the package reads it. It needs `pip install ziglang`.
+"""
+
+import sys
+from pathlib import Path
+
+from dcpred_tasks.native.building import BITCODES, build
+
+if __name__ == "__main__":
+    for bitcode in BITCODES:
+        build(bitcode, Path(sys.argv[1]) if len(sys.argv) > 1 else bitcode.folder)

@@ -1,0 +1,200 @@
+// One row at a time in double precision: the rows that single precision cannot decide.
+//
+// These are rows so near to a border of the tree that single precision cannot say which side they are on; rows so far out that their
+// squares overflow; rows of leaves whose terms are too large for single precision; and all rows of models with triangle
+// pseudo-landmarks. The operations are those of model/compact_model.py, one by one.
+#pragma once
+#include "columns.h"
+#include "kernels.h"
+
+INLINE bool is_finite(double x) { return x - x == 0.0; }
+
+// The columns of raw row i into room.x: the raw features themselves, or their logarithms, where none is encoded and none has an
+// indicator.
+NOINLINE void read_columns(const Exact &q, const Source &source, int64_t i, const Room &room) {
+    const int64_t n = q.columns.first.size, last_own = room.x.size - q.columns.indicated.size;
+    const Array<double> &raw = n > 0 ? room.raw : room.x;
+    const int64_t address = source.address + i * source.stride;
+    for_dtype(source.code, [&](auto dtype) {
+        typedef decltype(dtype) T;
+        const Raw<T> *row = (const Raw<T> *)address;
+        if (q.log_scale.rate.size > 0) {
+            to_logarithms<T>(row, raw.size, q.log_scale.centre.data, q.log_scale.rate.data, raw.data);
+            return;
+        }
+        for (int64_t j = 0; j < raw.size; j++) raw.data[j] = part<T, 1>(row, j)[0];
+    });
+    for (int64_t k = 0; k < q.columns.indicated.size; k++) {
+        double value = raw[q.columns.indicated[k]];
+        room.x[last_own + k] = value != value ? 1.0 : 0.0;
+    }
+    for (int64_t f = 0; f < q.gap.size; f++)
+        if (raw[f] != raw[f]) raw[f] = q.gap[f];
+    for (int64_t f = 0; f < n; f++) {
+        const double value = room.raw[f];
+        const int64_t first = q.columns.first[f], extent = q.columns.extent[f];
+        if (extent == 0) {
+            room.x[first] = value;
+            continue;
+        }
+        const int64_t last = f + 1 < n ? q.columns.first[f + 1] : last_own;
+        for (int64_t j = first; j < last; j++) room.x[j] = is_finite(value) ? 0.0 : __builtin_nan("");
+        const double above = value - q.columns.lowest[f];
+        if (!(above >= 0 && above < (double)extent) || value != (double)(q.columns.lowest[f] + (int64_t)above)) continue;
+        const int64_t column = q.columns.place[q.columns.place_at[f] + (int64_t)above];
+        if (column < room.x.size) room.x[column] = 1.0;  // The spare column is none of a row.
+    }
+}
+
+// Scale a row in double precision, in place. Whether it can be scored: whether every feature is finite in single precision, too.
+NOINLINE bool exact_row(const Exact &q, const Array<double> &x) {
+    bool finite = true;
+    for (int64_t j = 0; j < q.shift.size; j++) {
+        x[j] = (x[j] - q.shift[j]) * q.factor[j];
+        // From half a unit above the largest single on, a number rounds to infinity.
+        finite = finite && __builtin_fabs(x[j]) < 3.4028235677973366e38;
+    }
+    return finite;
+}
+
+// ‖x − c‖² in four chains of sums, for one would wait for itself.
+INLINE double squared_distance(const double *x, const float *c, int64_t d) {
+    double total[4] = {};
+    const int64_t whole = d & -4;
+    for (int64_t j = 0; j < whole; j += 4)
+        UNROLL
+        for (int u = 0; u < 4; u++) {
+            double off = x[j + u] - (double)c[j + u];
+            total[u] += off * off;
+        }
+    for (int64_t j = whole; j < d; j++) {
+        double off = x[j] - (double)c[j];
+        total[0] += off * off;
+    }
+    return (total[0] + total[1]) + (total[2] + total[3]);
+}
+
+// The leaf of a scaled row that stands at a node: the least squared distance, compared in single precision; the first centre of
+// several at the same distance.
+NOINLINE int64_t exact_leaf(const Exact &q, const Array<double> &x, int64_t node) {
+    const int64_t d = q.shift.size;
+    while (q.starts.size > 1 && node >= 0) {
+        float best = __builtin_inff();
+        int64_t child = q.children[q.starts[node]];
+        for (int64_t t = q.starts[node]; t < q.starts[node + 1]; t++) {
+            float half = (float)(squared_distance(x.at(0, d), q.centres.at(t * d, d), d) / 2);
+            if (half < best) best = half, child = q.children[t];
+        }
+        node = child;
+    }
+    return node < 0 ? ~node : 0;
+}
+
+INLINE double kernel_value(const Exact &q, double t) {
+    double value = 0.0;
+    for_family(q.kernel, [&](auto kernel) { value = decltype(kernel)::scalar(t, q.degree, q.coef0); });
+    return value;
+}
+
+// c[i] = K(x, u_i) for the m landmarks of the leaf, and for stationary kernels their distances r[i].
+NOINLINE void kernel_row(const Exact &q, int64_t leaf, int64_t m, const Array<double> &x, double *c, double *r) {
+    const int64_t d = x.size, first = q.landmark_at[leaf];
+    const float *landmarks = q.landmarks.at(first * d, d * m);
+    for (int64_t i = 0; i < m; i++) r[i] = 0.0;
+    for (int64_t j = 0; j < d; j++) {
+        double xj = x[j];
+        if (q.leaf_factor.size > 0) xj *= (double)q.leaf_factor[leaf * d + j];
+        const float *u = landmarks + j * m;
+        if (q.sum == SQUARES)
+            for (int64_t i = 0; i < m; i++) {
+                double off = xj - (double)u[i];
+                r[i] += off * off;
+            }
+        else if (q.sum == ABSOLUTE)
+            for (int64_t i = 0; i < m; i++) r[i] += __builtin_fabs(xj - (double)u[i]);
+        else
+            for (int64_t i = 0; i < m; i++) r[i] += xj * (double)u[i];
+    }
+    for (int64_t i = 0; i < m; i++) {
+        c[i] = kernel_value(q, q.gamma[first + i] * r[i]);
+        if (q.sum == SQUARES) r[i] = __builtin_sqrt(r[i]);
+    }
+}
+
+// The estimate of ‖x − v‖ from r and the distances of v to the landmarks: max |r − s| or min (r + s).
+INLINE double bound_of(const Exact &q, const float *s, int64_t m, const double *r) {
+    double best = q.lower_bound ? __builtin_fabs(r[0] - s[0]) : r[0] + s[0];
+    for (int64_t i = 1; i < m; i++) {
+        double own = q.lower_bound ? __builtin_fabs(r[i] - s[i]) : r[i] + s[i];
+        best = (q.lower_bound ? own > best : own < best) ? own : best;
+    }
+    return best;
+}
+
+// Decision values of a scaled row in its leaf into room.outputs, without the bounds of a regression.
+NOINLINE void exact_values(const Exact &q, int64_t leaf, int64_t n_outputs, const Room &room) {
+    double *out = room.outputs.at(0, n_outputs);
+    for (int64_t k = 0; k < n_outputs; k++) out[k] = q.intercept[leaf * n_outputs + k];
+    int64_t term = q.beta_at[leaf];
+    if (term == q.beta_at[leaf + 1]) return;
+    const int64_t m = q.landmark_at[leaf + 1] - q.landmark_at[leaf];
+    double *c = room.c.at(0, m), *r = room.r.at(0, m);
+    auto add = [&](double value) {
+        const float *beta = q.beta.at(term++ * n_outputs, n_outputs);
+        for (int64_t k = 0; k < n_outputs; k++) out[k] += value * (double)beta[k];
+    };
+    kernel_row(q, leaf, m, room.x, c, r);
+    for (int64_t i = 0; i < m; i++) add(c[i]);
+    for (int64_t pair = q.pair_at[leaf]; pair < q.pair_at[leaf + 1]; pair++) add(room.c[q.pairs[2 * pair]] * room.c[q.pairs[2 * pair + 1]]);
+    for (int64_t first = q.triangle_at[leaf]; first < q.triangle_at[leaf + 1]; first += m) {
+        double distance = bound_of(q, q.triangle.at(first, m), m, r);
+        add(kernel_value(q, q.triangle_gamma * (q.sum == SQUARES ? distance * distance : distance)));
+    }
+}
+
+INLINE void write(const Packed &p, const Out &out, int64_t i, int64_t k, double value) {
+    if (p.regression) out.doubles[i * p.n_outputs + k] = value;
+    else out.singles[i * p.n_outputs + k] = (float)value;
+}
+
+// NaN for row i, and its status.
+INLINE void spoil(const Packed &p, const Out &out, int64_t i, int64_t status) {
+    out.status[i] = (uint8_t)status;
+    for (int64_t k = 0; k < p.n_outputs; k++) write(p, out, i, k, __builtin_nan(""));
+}
+
+// Write the constant of a row's leaf; false where the leaf is no constant, or not finite.
+INLINE bool finish_constant(const Packed &p, const Exact &q, uint32_t leaf, int64_t i, const Out &out) {
+    if (leaf == NOWHERE || q.beta_at[leaf] < q.beta_at[leaf + 1]) return false;
+    bool finite = true;
+    for (int64_t k = 0; k < p.n_outputs; k++) {
+        const double value = q.intercept[leaf * p.n_outputs + k];
+        write(p, out, i, k, value);
+        finite &= is_finite(p.regression ? value : (double)(float)value);
+    }
+    return finite;
+}
+
+// Write row i in double precision: NaN where its leaf is NOWHERE, else the value of a constant leaf, or of all terms of the leaf.
+NOINLINE void finish_plain(const Packed &p, const Exact &q, const Source &source, uint32_t leaf, int64_t i, const Out &out,
+                           const Room &room) {
+    if (leaf == NOWHERE) return spoil(p, out, i, out.status[i]);
+    if (q.beta_at[leaf] < q.beta_at[leaf + 1]) {
+        read_columns(q, source, i, room);
+        // Only where there is no tree: a walk finds such rows.
+        if (!exact_row(q, room.x)) return spoil(p, out, i, NON_FINITE_FEATURE);
+    }
+    exact_values(q, leaf, p.n_outputs, room);
+    bool finite = true;
+    for (int64_t k = 0; k < p.n_outputs; k++) {
+        double value = room.outputs[k];
+        if (p.regression && p.bounded[leaf]) {
+            const double low = p.bounds[2 * leaf], high = p.bounds[2 * leaf + 1];
+            value = low > value ? low : value;
+            value = high < value ? high : value;
+        }
+        write(p, out, i, k, value);
+        finite = finite && is_finite(p.regression ? value : (double)(float)value);
+    }
+    if (!finite) spoil(p, out, i, NON_FINITE_RESULT);
+}

@@ -1,0 +1,102 @@
+// Losses of decision values, 16 rows at a time: the value of a tile; `room.f` becomes its derivative by f, whose sums over rows
+// are added to `room.slopes`. A new loss is a function here, and a case in `add_tile` (objective.h).
+#pragma once
+#include "kernels.h"
+#include "refinement_layout.h"
+
+constexpr double LN_2 = 0.6931471805599453;
+
+// f − its nearest value in [low, high]; NaN where one of the three is.
+INLINE Floats off_interval(Floats f, Floats low, Floats high) {
+    Floats near = f > low ? f : low;
+    return f - (near < high ? near : high);
+}
+
+struct Goals {  // of a strip and an output: the interval of the target, and that of the guide
+    const float *at;
+    INLINE_MEMBER Floats low() const { return load(at); }
+    INLINE_MEMBER Floats high() const { return load(at + LANES); }
+    INLINE_MEMBER Floats low_guide() const { return load(at + 2 * LANES); }
+    INLINE_MEMBER Floats high_guide() const { return load(at + 3 * LANES); }
+};
+INLINE Goals goals_of(const Problem &p, int64_t row, int64_t k) {
+    return {p.goals.at((row * p.n_outputs + k) * 4 * LANES, 4 * LANES)};
+}
+
+// Σ w ((1 − share) off² + share off_guide²), `off` being the distance to an interval: the squared hinge, the squared error.
+NOINLINE double interval_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+    const Floats share = every((float)p.share), rest = 1.0f - share;
+    Doubles total = {};
+    for (int64_t k = 0; k < p.n_outputs; k++) {
+        Doubles slope = {};
+        for (int64_t s = 0; s < strips; s++) {
+            Goals goal = goals_of(p, first + s, k);
+            float *place = room.f.at((s * p.f_stride + k) * LANES, LANES);
+            Floats f = load(place), w = load(p.weight.at((first + s) * LANES, LANES));
+            Floats off = off_interval(f, goal.low(), goal.high()), off_guide = off_interval(f, goal.low_guide(), goal.high_guide());
+            Floats near = rest * off, far = share * off_guide;
+            Floats fall = (w + w) * (near + far);
+            store_as(place, fall);
+            total += widened(w * fma(near, off, far * off_guide));
+            slope += widened(fall);
+        }
+        room.slopes[k] += lane_sum(slope);
+    }
+    return lane_sum(total);
+}
+
+// log2 x for x ≥ 1; NaN where x is NaN. By log2(1.5 + r) = Σ c_i r^i on [−1/2, 1/2], to an error of 1e-8.
+INLINE Floats log2_above_1(Floats x) {
+    Ints bits = bits_as<Ints>(x), exponent = (bits >> 23) - 127;
+    Floats rest = bits_as<Floats>((bits & 0x7FFFFF) | 0x3F800000) - 1.5f;
+    Floats series = polynomial(rest, {0.005413892f, -0.008874697f, 0.011733406f, -0.020685855f, 0.038033932f, -0.07128301f,
+                                      0.14248672f, -0.32059768f, 0.9617967f, 0.5849625f});
+    return x != x ? x : series + __builtin_convertvector(exponent, Floats);
+}
+
+// Σ w (−(1 − share) log p + share Σ_outputs off_guide²), p being the share of the right class in exp(sharpness · f) over all
+// outputs, over f and −f where there is one. The right class is the output whose interval lies above 0.
+NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+    const int64_t outputs = p.n_outputs;
+    const bool one = outputs == 1;
+    const Floats share = every((float)p.share), rest = 1.0f - share, sharpness = every((float)p.sharpness);
+    const Floats steep = sharpness * (float)(1.0 / LN_2), pulls = rest * (one ? sharpness + sharpness : sharpness);
+    float *powers = room.powers.at(0, outputs * LANES);
+    Doubles total = {};
+    for (int64_t s = 0; s < strips; s++) {
+        const int64_t row = first + s;
+        float *own = room.f.at(s * p.f_stride * LANES, outputs * LANES);
+        Floats begin = load(own), other = one ? -begin : begin, most = other;
+        for (int64_t k = 0; k < outputs; k++) {
+            Floats here = load(own + k * LANES);
+            most = here > most ? here : most;
+        }
+        Floats behind = (other - most) * steep, sum = {}, reached = {};
+        if (one) {
+            sum = exp2_below_0(behind);
+            reached = goals_of(p, row, 0).low() > 0.0f ? Floats{} : behind;
+        }
+        for (int64_t k = 0; k < outputs; k++) {
+            Floats ahead = (load(own + k * LANES) - most) * steep, power = exp2_below_0(ahead);
+            store_as(powers + k * LANES, power);
+            sum = sum + power;
+            reached = reached + (goals_of(p, row, k).low() > 0.0f ? ahead : Floats{});
+        }
+        Floats w = load(p.weight.at(row * LANES, LANES)), part = 1.0f / sum;
+        Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
+        for (int64_t k = 0; k < outputs; k++) {
+            Goals goal = goals_of(p, row, k);
+            Floats off = off_interval(load(own + k * LANES), goal.low_guide(), goal.high_guide()), far = share * off;
+            Floats high = load(powers + k * LANES) * part - (goal.low() > 0.0f ? every(1.0f) : Floats{});
+            store_as(own + k * LANES, w * fma(pulls, high, far + far));
+            loss = fma(far, off, loss);
+        }
+        total += widened(w * loss);
+    }
+    for (int64_t k = 0; k < outputs; k++) {
+        Doubles slope = {};
+        for (int64_t s = 0; s < strips; s++) slope += widened(load(room.f.at((s * p.f_stride + k) * LANES, LANES)));
+        room.slopes[k] += lane_sum(slope);
+    }
+    return lane_sum(total);
+}

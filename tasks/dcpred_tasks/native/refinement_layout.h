@@ -1,0 +1,112 @@
+// Written by `python -m dcpred_tasks.native` from the named tuples of Python: change those.
+#pragma once
+#include "vectors.h"
+
+constexpr int64_t VERSION = 1;
+constexpr int64_t LANES = 16;
+constexpr int64_t SLAB = 256;
+constexpr int64_t STRIP_ROWS = 64;
+constexpr double UNIT = 5.960464477539063e-08;
+constexpr int64_t FEW_FEATURES = 32;
+constexpr double SKIP_SHARE = 0.65;
+constexpr int64_t SKIP_FEATURES = 24;
+constexpr double BORDER_ROWS = 0.02;
+constexpr int64_t AT_ONCE = 8;
+constexpr int64_t UNROLLED = 4;
+constexpr double FIXED_NORM = 32000.0;
+constexpr double FIXED_CENTRE_NORM = 65000.0;
+constexpr int64_t STEP = 64;
+constexpr int64_t PARTS = 3;
+constexpr int64_t PART_SUMS = 4;
+constexpr int64_t TILE_FEATURES = 128;
+constexpr int64_t TILE_GROUPS = 3;
+constexpr int64_t SUMMED_GROUPS = 2;
+constexpr double HUGE = 1e+30;
+constexpr double ROOT_OF_HUGE = 1000000000000000.0;
+constexpr int64_t NOWHERE = 4294967295;
+constexpr int64_t MEMORY = 10;
+constexpr double FIRST_STEP = 0.1;
+constexpr double DECREASE = 0.0001;
+constexpr double SHORTER = 0.3;
+constexpr int64_t TRIES = 20;
+constexpr double CURVED = 1e-10;
+constexpr double NEARNESS = 1.0;
+
+struct Problem {
+    int64_t n_strips;
+    int64_t tile_strips;
+    int64_t n_features;
+    int64_t width;
+    int64_t columns;
+    int64_t n_landmarks;
+    int64_t padded;
+    int64_t n_pairs;
+    int64_t terms;
+    int64_t k_stride;
+    int64_t n_outputs;
+    int64_t f_stride;
+    int64_t n_unknowns;
+    int64_t beta_at;
+    int64_t intercept_at;
+    int64_t gamma_at;
+    int64_t factor_at;
+    int64_t kernel;
+    int64_t degree;
+    int64_t own_factors;
+    int64_t steps;
+    double tolerance;
+    double coef0;
+    double scale;
+    double share;
+    double nearness;
+    double machine_gamma;
+    double sharpness;
+    double log_gamma;
+    double log_factor;
+    Array<float> x;
+    Array<float> weight;
+    Array<float> goals;
+    Array<double> middle;
+    Array<float> points;
+    Array<float> point_weights;
+    Array<double> gamma;
+    Array<int64_t> left;
+    Array<int64_t> right;
+    Array<double> stiff;
+    Array<double> rest_point;
+};
+
+struct Room {
+    Array<float> factors;
+    Array<float> beta;
+    Array<float> intercept;
+    Array<float> K;
+    Array<float> falls;
+    Array<float> f;
+    Array<float> powers;
+    Array<float> pulled;
+    Array<double> gamma;
+    Array<double> square;
+    Array<float> squares;
+    Array<float> coefficients;
+    Array<float> by_row;
+    Array<double> square_sums;
+    Array<double> slopes;
+    Array<double> sums;
+    Array<double> beta_sums;
+    Array<double> x;
+    Array<double> gradient;
+    Array<double> trial;
+    Array<double> at_trial;
+    Array<double> direction;
+    Array<double> moves;
+    Array<double> changes;
+    Array<double> inverse;
+    Array<double> along;
+    Array<double> value;
+};
+
+struct Arguments {
+    Problem p;
+    Room room;
+};

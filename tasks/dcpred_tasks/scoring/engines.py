@@ -1,0 +1,85 @@
+"""The engines that score rows, best first, and the choice among them: made here and nowhere else.
+
+An engine says whether it scores a model, and why not. The first that does is taken.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from dcpred_tasks.engine.compiler import why_without, with_compiler
+from dcpred_tasks.model.compact_model import Model
+
+COMPILED = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
+
+
+class Engine(NamedTuple):
+    """A way to score the rows of a model."""
+
+    name: str
+    why_not: Callable[[Model], str | None]
+    """Why it does not score this model, in words; None where it does. It compiles nothing."""
+    make: Callable[[Model], Any]
+    """An object with `score` as scorer.score_rows has it; None where the definition scores."""
+
+
+class Choice(NamedTuple):
+    """The engine that scores a model."""
+
+    engine: Engine
+    passed_over: dict[str, str]
+    """Why each better engine was not taken, by its name."""
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"not {name}: {why}" for name, why in self.passed_over.items())
+        return f"{self.engine.name} ({reasons})" if reasons else self.engine.name
+
+
+def chosen(model: Model) -> Choice:
+    """The best engine for a model in this process."""
+    passed_over: dict[str, str] = {}
+    for engine in ENGINES:
+        why = engine.why_not(model)
+        if why is None:
+            return Choice(engine, passed_over)
+        passed_over[engine.name] = why
+    raise AssertionError("the definition scores every model")
+
+
+def has_compiler() -> bool:
+    """Whether compiled code scores rows in this process, as far as that is known without compiling."""
+    return with_compiler(*COMPILED, lambda engine: engine.check() or engine) is not None
+
+
+def uses_tiles() -> bool:
+    """Whether compiled code multiplies tiles in this process. Imports LLVM."""
+    return bool(import_module("dcpred_tasks.engine.tiles").allowed())
+
+
+def _why_not_compiled(model: Model) -> str | None:
+    if model.machines is not None:
+        return "its leaves hold baselines"
+    return None if has_compiler() else why_without(COMPILED[0])
+
+
+def _why_no_baselines(model: Model) -> str | None:
+    return None if model.machines is not None else "its leaves hold no baselines"
+
+
+def _compiled(model: Model) -> Any:
+    return with_compiler(*COMPILED, lambda engine: engine.Engine(model))
+
+
+def _baselines(model: Model) -> Any:
+    return import_module("dcpred_tasks.scoring.machine_scorer").MachineScorer(model)
+
+
+def _definition(_: Model) -> None:
+    return None
+
+
+ENGINES = (
+    Engine("compiled", _why_not_compiled, _compiled),
+    Engine("baselines", _why_no_baselines, _baselines),
+    Engine("numpy", lambda _: None, _definition),
+)
