@@ -129,8 +129,9 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
     if args.quick:
         systems = QUICK_SYSTEMS.split(",")
 
-    def points(system: str, budgets: Sequence[str], task: str) -> list[Point]:
-        its = [p for p in points_of(system, budgets, task) if args.paper or may_be_cheap(p, n_features)]
+    def points(system: str, budgets: Sequence[str], task: str, metric: str | None) -> list[Point]:
+        every = points_of(system, budgets, task, metric)
+        its = [p for p in every if args.paper or may_be_cheap(p, n_features)]
         return its[:1] if args.quick else its
 
     with (
