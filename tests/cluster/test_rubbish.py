@@ -284,11 +284,16 @@ def test_a_signal_while_workers_start(monkeypatch: pytest.MonkeyPatch, number: i
     assert started[0].status.name == "closed"
 
 
-def test_workers_that_a_signal_ends_while_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a whole service is stopped."""
+@pytest.mark.parametrize("seconds", [0, 0.02])
+def test_workers_that_a_signal_ends_while_they_start(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """As where a whole service is stopped. The main thread may hear of the signal after workers failed, as
+    where another thread took it.
+    """
 
     def fail(**kwargs: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(cluster, "LocalCluster", fail)

@@ -60,6 +60,7 @@ CLOSED = {
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
+SIGNAL_SECONDS = 0.5  # longest way of a signal from the thread that takes it to the main one
 PAGE_SECONDS = 0.5  # longest wait for a page that may be closed
 
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
@@ -219,6 +220,8 @@ def _local_cluster(
                     cluster = stack.enter_context(_processes(n_workers, threads, pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception as error:
+                # Another thread may have taken the signal, and tells the main one a moment later.
+                asked.wait(SIGNAL_SECONDS)
                 if asked.is_set():
                     raise KeyboardInterrupt from None
                 _check_settings(error)
