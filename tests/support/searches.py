@@ -18,6 +18,7 @@ from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.scratch.training_job import MemoryJob
+from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
 SMALL = replace(STANDARD, name="small", rounds=1, survivors=2, very_few_rows=0)
@@ -49,12 +50,13 @@ def trials_of(
     settings: Settings | None = None,
     workers: Workers | None = None,
     block_rows: int | None = None,
+    folds: Folds | None = None,
 ) -> Trials:
     """A judge of rows in memory, as `choose_settings` has it, with its rows chosen."""
     own = replace(settings or Settings(), kernel="rbf", triangle=0, refine=True)
     plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, block_rows or len(X))
     arrays = {"x": X, "y": y, "weight": np.ones(len(X)) if weight is None else weight}
-    job = MemoryJob("", "", "", "", own, plan.n_rows, plan.block_rows, arrays=arrays)
+    job = MemoryJob("", "", "", "", own, plan.n_rows, plan.block_rows, folds=folds, arrays=arrays)
     workers = workers or InlineWorkers()
     training = Training(job, plan, workers, SILENT)
     trials = Trials(training, training.survey(None), workers, SILENT, policy, budget)

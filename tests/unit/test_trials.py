@@ -19,7 +19,7 @@ from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
 from dcpred_tasks.task_bodies.try_settings import learn_trial_scaling
-from dcpred_tasks.training.folds import FOLDS
+from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings
 from support.searches import SMALL, WIDE, few_candidates, trials_of
@@ -298,6 +298,17 @@ def test_without_a_budget_a_model_may_take_so_many_linear_predictions_or_so_long
 
 
 # -- what is told --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_of_more_than_few_rows_one_fold_is_left_to_say_what_is_foretold(asked: bool) -> None:
+    X, y = quadrants(300)
+    folds = Folds(0, FOLDS) if asked else None
+    trials = trials_of(X, y, policy=replace(SMALL, few_rows=200), folds=folds)
+    assert trials.folds == list(range(FOLDS if asked else SMALL.folds))
+    seen = trials.unseen()
+    assert (seen is trials) == asked
+    assert FOLDS - 1 in seen.folds
 
 
 def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:

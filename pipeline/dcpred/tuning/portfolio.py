@@ -35,7 +35,7 @@ PORTFOLIO: Mapping[str, Values] = {
     # By hand: what is usual, what is cheap, and what is nearest to an exact machine.
     DEFAULT: {},
     "learned": {"scaling": "learned"},
-    "near the machine": {**ONE_LEAF, "loss": "distance"},
+    "near the machine": {**ONE_LEAF, "loss": "distance", "refine_steps": 50},
     "nearly linear": {
         **{"leaf_rows": 0, "landmarks": 32, "products": 0, "width": 1 / 16, "refine_ridge": 0.1},
         **{"loss": "logistic"},
@@ -43,26 +43,26 @@ PORTFOLIO: Mapping[str, Values] = {
     # By tests/benchmarks/portfolio.py, in the order in which they lower the regret on the development half.
     "small leaves, near the machines": {
         **{"leaf_rows": 250, "landmarks": 128, "products": 0, "overlap": 2, "feature_map": "clip"},
-        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 300},
+        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 50},
         **{"loss": "distance"},
     },
     "small leaves, quantiles": {
         **{"leaf_rows": 250, "landmarks": 64, "products": 0, "overlap": 2, "feature_map": "quantile"},
-        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 300, "ridge": 0.1},
+        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "ridge": 0.1},
         **{"C": 1.25},
     },
     "one leaf, columns of codes": {
         **{"leaf_rows": 0, "landmarks": 64, "products": 64, "codes": 256, "scaling": "learned"},
-        **{"width": 0.25, "leaf_scaling": True, "refine_steps": 300, "missing": "impute"},
+        **{"width": 0.25, "leaf_scaling": True, "missing": "impute"},
     },
     "small leaves, clipped": {
         **{"leaf_rows": 125, "landmarks": 64, "products": 64, "overlap": 3, "scaling": "learned"},
         **{"feature_map": "clip", "width": 0.5, "refine_ridge": 0.1, "loss": "logistic"},
-        **{"leaf_scaling": True, "refine_steps": 300},
+        **{"leaf_scaling": True},
     },
     "one leaf, smooth": {
         **{"leaf_rows": 0, "landmarks": 128, "products": 64, "feature_map": "clip", "width": 0.5},
-        **{"leaf_scaling": True, "refine_steps": 300},
+        **{"leaf_scaling": True},
     },
     "one leaf, logistic": {
         **{"leaf_rows": 0, "landmarks": 32, "products": 64, "scaling": "learned", "width": 2.0},
@@ -70,16 +70,16 @@ PORTFOLIO: Mapping[str, Values] = {
     },
     "small leaves, logistic": {
         **{"leaf_rows": 125, "landmarks": 16, "products": 64, "scaling": "learned", "width": 0.5},
-        **{"refine_ridge": 0.1, "loss": "logistic", "leaf_scaling": True, "refine_steps": 300},
+        **{"refine_ridge": 0.1, "loss": "logistic", "leaf_scaling": True},
     },
     "one leaf, columns of codes, smooth": {
         **{"leaf_rows": 0, "landmarks": 128, "products": 64, "codes": 256, "width": 0.5},
-        **{"refine_ridge": 0.1, "leaf_scaling": True, "refine_steps": 300},
+        **{"refine_ridge": 0.1, "leaf_scaling": True},
     },
     "one leaf, learned": {**ONE_LEAF, "scaling": "learned", "C": 80.0, "refine_ridge": 1e-3},
     "one leaf, quantiles": {
         **{**ONE_LEAF, "feature_map": "quantile", "scaling": "learned", "width": 2.0, "C": 80.0},
-        **{"leaf_scaling": True, "refine_ridge": 1e-4, "refine_steps": 300},
+        **{"leaf_scaling": True, "refine_ridge": 1e-4},
     },
 }
 

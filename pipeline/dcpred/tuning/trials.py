@@ -171,14 +171,16 @@ class Trials:
         self.weights = row_weights(rows.target, rows.weight, class_factors(survey, self.asked))
         self.n_rows = len(rows.number)
         repeats = 1
-        count, few = self.rule.count, survey.n_used <= policy.very_few_rows
-        if few and not self.job.coded and not self.rule.by_units:
+        count, very_few = self.rule.count, survey.n_used <= policy.very_few_rows
+        if very_few and not self.job.coded and not self.rule.by_units:
             repeats = policy.repeats
-        each = range(count if self.all_rows else 1)
+        each = range(min(policy.folds, count) if self.all_rows else 1)
+        if self.all_rows and (survey.n_used <= policy.few_rows or self.job.folds is not None):
+            each = range(count)
         if self.rule.ordered:  # The latest first; of many rows that is left to `unseen`.
             each = range(count - 1, -1, -1) if self.all_rows else range(max(count - 2, 0), count - 1 or 1)
         self.hold_out([count * r + f for r in range(repeats) for f in each])
-        self.first_folds = self.folds[: count if few else 1]
+        self.first_folds = self.folds[: count if very_few else 1]
         for at_most in policy.codes:
             self.codes[at_most] = self._code_features(at_most)
 
@@ -223,10 +225,11 @@ class Trials:
         """The same judge by rows that no choice was made by; this one where all were looked at. By time these
         are the latest, at which a choice among earlier ones was made, too.
         """
-        if not self.folds or (len(self.folds) > 1 and not self.rule.ordered):
+        last = self.rule.count - 1
+        if not self.folds or (last in self.folds and not self.rule.ordered):
             return self
         other = copy(self)
-        other.hold_out([self.rule.count - 1])
+        other.hold_out([last])
         other.first_folds = other.folds
         return other if other.n_judged else self
 
