@@ -17,6 +17,7 @@ from support import processes
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
 SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))
+NAMES = {path.name for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]}
 # The only ones that build or run graphs, and the one that looks at Dask's certificates.
 DASK_MODULES = {"dask_workers", "task_window", "out_of_core", "lazy_tables", "secure_connection"}
 ROOMS = [path for path in SOURCES if path.name == "__init__.py" and path.parents[1] not in SOURCE_ROOTS]
@@ -58,6 +59,8 @@ def test_sources(path: Path) -> None:
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says what it is for"
     assert len(text.splitlines()) <= MAX_MODULE_LINES
+    named = set(re.findall(r"\((?:[a-z]+/)*([a-z_]+\.py)\)", text))
+    assert named <= NAMES, "a module that is referred to is there"
     imported = {
         name.split(".")[0]
         for node in ast.walk(tree)

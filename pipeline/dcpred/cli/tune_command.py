@@ -39,8 +39,7 @@ from dcpred_tasks.training.settings import make_settings
     metavar="COST",
     help=(
         "What a row may cost, as predicted: 8x (linear predictions), or 0.2us, 200ns, which are compared with"
-        " what a linear prediction takes on this machine. Without it 20x, more where features are few, and"
-        " the cheapest model within a hundredth of the least error."
+        " what a linear prediction takes on this machine. Without it 20x, more where features are few."
     ),
 )
 @click.option(

@@ -4,7 +4,8 @@
     rows      those that candidates are judged on: all of them, or, where there are many, those of some cells
               of space, which every block is read for (trials.py)
     search    a portfolio of configurations, then changes of the best one (search.py)
-    outcome   the choice, default settings and reference models on rows that no choice was made by (outcome.py)
+    outcome   the choice, the default settings and reference models on rows that no choice was made by
+              (outcome.py)
     train     every row, with the settings that did best within the budget
 
 What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again. A search that
