@@ -69,7 +69,7 @@ def is_share(name: str) -> bool:
 
 
 def less_is_better(name: str) -> bool:
-    return name.endswith(LESS_IS_BETTER)
+    return name.endswith(LESS_IS_BETTER) and not name.startswith("neg_")
 
 
 def judged(point: dict[str, Any]) -> float | None:

@@ -99,7 +99,7 @@ def _is_row(row: Any) -> bool:
     quality = (row[quality_name(row)], row["standard_error"])
     return (
         all(type(row[name]) is int and row[name] >= 0 for name in COUNTS)
-        and all(_is_number(row[name]) and row[name] > 0 for name in COSTS)
+        and all(_is_number(row[name]) and row[name] >= 0 for name in COSTS)
         and all(_is_number(one) if row["n_judged"] else one is None for one in quality)
         and type(row["within_budget"]) is bool
         and type(row["scaling"]) is str

@@ -7,7 +7,7 @@ import numpy as np
 
 from dcpred.execution.progress import counted
 from dcpred.tuning.frontier_plot import shown
-from dcpred.tuning.metrics import Metric, compare
+from dcpred.tuning.metrics import SQUARED, Metric, compare
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
@@ -132,7 +132,7 @@ def standard_error(
         wrong = (n * mean + 2.0) / (n + 4.0)
         error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
     error = float(np.hypot(error, apart))
-    return error / max(2.0 * metric.score(mean), 1e-300) if metric.name == "rmse" else error
+    return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
 
 
 def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
