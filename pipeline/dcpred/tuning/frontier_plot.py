@@ -87,6 +87,14 @@ def shown(point: dict[str, Any]) -> str:
     return f"{words_of(name)} {value:.2f} %" if is_share(name) else f"{words_of(name)} {value:.4g}"
 
 
+def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
+    """The quality of a reference; where fewer rows were held out for it, that of the choice on these, too."""
+    if "chosen" not in one or one["n_judged"] == chosen["n_judged"]:
+        return shown(one)
+    own = shown({**one, quality_name(one): one["chosen"]})
+    return f"{shown(one)} (on {one['n_judged']:,} of these rows, where this model has {own})"
+
+
 def interval_words(point: dict[str, Any]) -> str:
     """The range that two standard errors make about the quality of a point, within what it can be."""
     name, two = quality_name(point), 2.0 * (point["standard_error"] or 0.0)

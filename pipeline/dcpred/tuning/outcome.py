@@ -138,10 +138,12 @@ def standard_error(
 def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
     comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
     seen = ~np.isnan(losses)
+    share = chosen.weight[seen] / chosen.weight[seen].sum()
     return {
         "name": name,
         **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
         "n_judged": int(seen.sum()),
+        "chosen": judge.metric.score(float(share @ chosen.losses[seen])),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,
         "better": comparison.gain > comparison.standard_error,
