@@ -245,7 +245,7 @@ def test_a_metric_without_a_value_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"nan on 40 held-out rows.*; choose another one, such as acc"):
         area.losses(np.zeros((40, 1)), np.zeros(40), np.ones(40), 2)
     plain = metric_of(sklearn_metrics.mean_squared_error, "regression", 0)
-    with pytest.raises(SettingsError, match="cannot be computed on held-out rows: .*make_scorer"):
+    with pytest.raises(SettingsError, match=r"cannot be computed on held-out rows: .*make_scorer"):
         plain.losses(np.zeros((40, 1)), np.arange(40.0), np.ones(40), 0)
 
 

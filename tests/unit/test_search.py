@@ -172,6 +172,12 @@ def test_a_first_look_leaves_the_best_and_the_default(tables: Any) -> None:
     assert found.chosen.candidate.name == "0"
 
 
+def test_names_of_candidates_differ() -> None:
+    """A mutation that shares its name with a configuration is not tried once that configuration is worse."""
+    names = [*PORTFOLIO, *(mutation.name for mutation in MUTATIONS)]
+    assert len(set(names)) == len(names)
+
+
 def test_mutations_that_are_worse_at_first_are_not_looked_at_again(tables: Any) -> None:
     tables({}, Mutation("learned", A), Mutation("clip", B), Mutation("overlap", C))
     trials = Known(of_values({"scaling=learned": -0.1, "feature_map=clip": 0.1, "overlap=2": 0.0}, 0.3))

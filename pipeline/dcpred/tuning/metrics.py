@@ -237,8 +237,9 @@ def _pseudo_losses(
     weight: FloatArray,
     n_classes: int,
 ) -> FloatArray:
-    """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife. Raises
-    SettingsError where these rows have no score.
+    """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife.
+
+    Raises SettingsError where these rows have no score.
     """
     given = decision, target, weight, n_classes
     known: Any = _KnownNumbers(*given) if task == "regression" else _KnownClasses(*given)

@@ -1,15 +1,13 @@
 """Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
 
     survey    every block, as in training: limits, classes, a sample
-    scaling   in this process: the learned one, and the best of the others
-    probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
-    search    every such leaf: settings are judged on a quarter of its rows that do not train it (search.py)
-    floor     sampled rows: default settings take its place where they are surely better (floor.py)
+    rows      which rows are judged on: all of few, else those of some cells, of all blocks (trials.py)
+    search    candidates are trained without the held-out rows, and judged by them (search.py)
     train     every row, with the settings that did best within the budget
 
 What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again. A search that
-was cut off goes on in MODEL.tune: blocks that were read are not read again, tries that were judged are not
-judged again (judging.py).
+was cut off goes on in MODEL.tune: blocks that were read are not read again, trials that were done are not
+done again (trial_files.py).
 """
 
 import shutil
@@ -160,8 +158,7 @@ def tune(
 
     start   the task, and what is not searched for (BESIDE_A_SEARCH, min_leaf_rows)
     budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
-            cheapest model takes where that is more, and the cheapest model within a hundredth of the least
-            error
+            cheapest model takes where that is more
     policy  how much is looked at
     folds   how rows are held out; None: by their numbers
 

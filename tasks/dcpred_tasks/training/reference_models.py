@@ -43,7 +43,7 @@ def reference_decisions(
     own = np.flatnonzero(~rows.held & rows.spread)
     rest = rows.take(own[thinned(rows.number[own], most, seed)])
     before, after = (one.astype(ACC_DTYPE) for one in (rest.X, rows.X[rows.held]))
-    # Gradient boosting of scikit-learn fails on a feature without any value, and every model without features.
+    # Gradient boosting of scikit-learn fails on a feature without any value, every model without features.
     known = ~np.isnan(before).all(axis=0)
     before, after = (one[:, known] if known.any() else np.zeros((len(one), 1)) for one in (before, after))
     # Squares of large values overflow; none of the models minds the unit of a feature.
