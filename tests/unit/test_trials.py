@@ -1,7 +1,9 @@
 """The judge of a search on real rows: which rows it looks at, how it judges them, and within what budget."""
 
 import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,13 @@ from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
 from dcpred.execution.workers import InlineWorkers
+from dcpred.tuning import outcome
 from dcpred.tuning.budget import Budget
 from dcpred.tuning.frontier_plot import reference_words
 from dcpred.tuning.kept import checked_search
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.outcome import described
-from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
@@ -358,6 +361,27 @@ def test_a_reference_is_shown_beside_the_choice_on_the_same_rows() -> None:
     assert f"(on {rows} of these rows, where this model has {own})" in reference_words(
         boosting, told["chosen"]
     )
+
+
+@pytest.mark.parametrize(
+    ("x", "policy", "budget", "svm", "boosting"),
+    [
+        ("", STANDARD, Budget(20.0, 100.0, either=True), 'budget="100x"', 'budget="100x"'),
+        ("d/X", STANDARD, Budget(20.0), "dcpred tune --budget 100x", "for a longer .* tune --budget 100x"),
+        ("d/X", THOROUGH, Budget(150.0), "dcpred tune --budget 750x", "a larger .*tune --budget 750x"),
+        ("d/X", THOROUGH, Budget(ns=200.0), "a larger budget$", "a larger budget$"),
+    ],
+)
+def test_what_to_try_is_something_that_was_not_tried(
+    x: str, policy: Any, budget: Budget, svm: str, boosting: str
+) -> None:
+    """In the words of the estimator or of the command; `tune` does not name itself as a longer search."""
+    searched: Any = SimpleNamespace(job=SimpleNamespace(x=x), policy=policy, budget=budget)
+    for name, words in ((KERNEL, svm), (BOOSTING, boosting)):
+        one = {"name": name, "better": True, "gain": 0.1, "metric": "accuracy", "accuracy": 0.9}
+        told = outcome._in_words([one], searched)
+        assert re.search(words, told), told
+        assert ("longer" in told) == (name == BOOSTING and bool(x) and policy is STANDARD)
 
 
 # -- odd rows ------------------------------------------------------------------------------------------------

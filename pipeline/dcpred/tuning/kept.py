@@ -85,7 +85,7 @@ def _is_decision(line: Any) -> bool:
 
 
 def _is_reference(line: Any) -> bool:
-    later = (line.get("chosen", 0.0), line.get("n_judged", 0))  # not in those of an earlier version
+    later = (line["n_judged"], line.get("chosen", 0.0))  # an earlier version has no such quality
     numbers = (line[quality_name(line)], line["standard_error"], line["gain"], line["gain_error"], *later)
     words = type(line["name"]) is str and type(line["better"]) is bool
     return words and all(_is_number(one) for one in numbers)

@@ -1,6 +1,7 @@
 """What a search found, as it is kept and shown: settings, quality, frontier, trace, references."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from dcpred.execution.progress import counted
 from dcpred.tuning.frontier_plot import shown
 from dcpred.tuning.metrics import SQUARED, Metric, compare
+from dcpred.tuning.policy import THOROUGH
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
@@ -16,6 +18,7 @@ from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
 
+MORE = 5  # A larger budget, as a multiple of the one that was searched within
 SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
 
 
@@ -156,14 +159,21 @@ def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
     if not better:
         return ""
     best = max(better, key=lambda one: one["gain"])
-    advice = (
-        "try a larger budget (`dcpred tune --budget 100x`)"
-        if best["name"] == KERNEL
-        else "try `dcpred tune` for a longer search, or a larger budget"
-    )
     return (
-        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}): {advice}"
+        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}):"
+        f" {_advice(best['name'], trials)}"
     )
+
+
+def _advice(name: str, trials: Trials) -> str:
+    """What to try, as the search was asked for. An SVM costs more than a budget allows."""
+    on_disk, ratio = bool(trials.job.x), trials.budget.ratio
+    limit = f"{MORE * ratio:.0f}x"
+    command = f"`dcpred tune --budget {limit}`" if on_disk else f'budget="{limit}"'
+    budget = f" ({command})" if ratio < inf else ""
+    if name == KERNEL or not on_disk or trials.policy.name == THOROUGH.name:
+        return f"try a larger budget{budget}"
+    return f"try `dcpred tune` for a longer search, or a larger budget{budget}"
 
 
 def decision_in_words(line: dict[str, Any]) -> str:
