@@ -190,7 +190,7 @@ def test_a_metric_can_be_given() -> None:
     with few_candidates():
         found = Search(trials).run()
     assert found is not None
-    looked_at = [line["loss"] for line in found.trace if line["verdict"] != "is left out"]
+    looked_at = [line["loss"] for line in found.trace if line["verdict"] != "is left out beside"]
     assert {*looked_at} <= {one.loss for one in found.judged}
     assert found.chosen.loss <= one.loss
     row = described(found, trials)["chosen"]
