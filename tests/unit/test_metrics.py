@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 from sklearn import metrics as sklearn_metrics
 
+from dcpred.tuning.frontier_plot import interval_words
 from dcpred.tuning.metrics import (
     ERROR,
     LOG_LOSS,
@@ -16,6 +17,7 @@ from dcpred.tuning.metrics import (
     label_score,
     metric_of,
 )
+from dcpred.tuning.outcome import standard_error
 from dcpred.tuning.policy import STANDARD
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.named_scores import SCORERS
@@ -201,7 +203,50 @@ def test_a_scorer_sees_probabilities_and_labels() -> None:
     metric, named = (metric_of(one, "classification", 2) for one in (scorer, "neg_brier_score"))
     losses = [one.losses(decision, y, weight, 2) for one in (metric, named)]
     assert losses[0] == pytest.approx(losses[1])
-    assert metric.name == "brier_score_loss"
+    assert metric.name == "neg_brier_score_loss"
+
+
+def rmse(y: np.ndarray, p: np.ndarray, sample_weight: np.ndarray) -> float:
+    return float(np.sqrt(np.average((y - p) ** 2, weights=sample_weight)))
+
+
+@pytest.mark.parametrize("less", [True, False])
+def test_a_scorer_is_shown_as_scikit_learn_shows_it(less: bool) -> None:
+    """Greater is better, and its standard error is its own, whatever the function is called."""
+    y = np.random.default_rng(0).normal(size=400)
+    scorer = sklearn_metrics.make_scorer(rmse, greater_is_better=not less)
+    metric, ones = metric_of(scorer, "regression", 0), np.ones(400)
+    losses = metric.losses(np.zeros((400, 1)), y, ones, 0)
+    found = metric.score(float(losses.mean()))
+    error = standard_error(losses, ones, metric, np.arange(400))
+    assert found == pytest.approx(-rmse(y, 0 * y, ones) if less else rmse(y, 0 * y, ones))
+    assert error == pytest.approx(np.sqrt(0.5 / 400), rel=0.4)
+    words = interval_words({"metric": metric.name, metric.name: found, "standard_error": error})
+    assert words.endswith(f"between {found - 2 * error:.4g} and {found + 2 * error:.4g}")
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "neg_brier_score"])
+@pytest.mark.parametrize("rows_of_last", [0, 1])
+def test_a_class_without_held_out_rows_has_no_part_in_a_score(name: str, rows_of_last: int) -> None:
+    """Also where one of the groups that the jackknife leaves out holds its only row."""
+    decision, y, weight = rare_classes(200, n_classes=3)
+    y[y == 2] = 0.0
+    y[:rows_of_last] = 2.0
+    assert np.isfinite(metric_of(name, "classification", 3).losses(decision, y, weight, 3)).all()
+
+
+def test_the_only_row_of_a_class_leaves_an_area_finite() -> None:
+    decision, y = np.random.default_rng(0).normal(size=(100, 1)), (np.arange(100) == 3).astype(float)
+    assert np.isfinite(metric_of("roc_auc", "classification", 2).losses(decision, y, np.ones(100), 2)).all()
+
+
+def test_a_metric_without_a_value_is_refused() -> None:
+    area = metric_of("roc_auc", "classification", 2)
+    with pytest.raises(SettingsError, match=r"nan on 40 held-out rows.*; choose another one, such as acc"):
+        area.losses(np.zeros((40, 1)), np.zeros(40), np.ones(40), 2)
+    plain = metric_of(sklearn_metrics.mean_squared_error, "regression", 0)
+    with pytest.raises(SettingsError, match=r"cannot be computed on held-out rows: .*make_scorer"):
+        plain.losses(np.zeros((40, 1)), np.arange(40.0), np.ones(40), 0)
 
 
 def test_an_unknown_metric_is_refused() -> None:

@@ -166,10 +166,16 @@ def test_a_first_look_leaves_the_best_and_the_default(tables: Any) -> None:
     trials = Known(lambda values: 0.2 + 0.02 * values.get("width", 9.0))
     found = found_by(trials)
     assert [name for name, folds in trials.looks if len(folds) == FOLDS] == ["0", "1", "2", DEFAULT]
-    left_out = [line for line in found.trace if line["verdict"] == "is left out"]
+    left_out = [line for line in found.trace if line["verdict"] == "is left out beside"]
     assert [line["candidate"] for line in left_out] == ["3", "4", "5"]
     assert {(line["step"], line["rows"]) for line in left_out} == {("portfolio, first look", N_ROWS // FOLDS)}
     assert found.chosen.candidate.name == "0"
+
+
+def test_names_of_candidates_differ() -> None:
+    """A mutation that shares its name with a configuration is not tried once that configuration is worse."""
+    names = [*PORTFOLIO, *(mutation.name for mutation in MUTATIONS)]
+    assert len(set(names)) == len(names)
 
 
 def test_mutations_that_are_worse_at_first_are_not_looked_at_again(tables: Any) -> None:
@@ -179,7 +185,7 @@ def test_mutations_that_are_worse_at_first_are_not_looked_at_again(tables: Any) 
     found = found_by(trials)
     looks = [name for name, folds in trials.looks if len(folds) == FOLDS]
     assert looks == [DEFAULT, "learned", "overlap"]
-    assert told(found) == {"learned": "helps", "clip": "is left out", "overlap": "does not replace"}
+    assert told(found) == {"learned": "helps", "clip": "is left out beside", "overlap": "does not replace"}
 
 
 class Cheap(Known):

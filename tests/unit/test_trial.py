@@ -194,6 +194,8 @@ def test_reference_models_know_classes_and_numbers(name: str) -> None:
     assert (class_numbers(four) == target).mean() > 0.9
     third = replace(rows, target=np.where(np.arange(400) % 7 == 0, 2, rows.target))
     assert referred(third, name, 3).shape == (len(target), 3)
+    nothing = replace(rows, X=np.full_like(rows.X, np.nan))
+    assert len(np.unique(referred(nothing, name))) == 1
     numbers = replace(rows, target=1e6 + 1e3 * rows.X[:, 0].astype(float))
     numbers = replace(numbers, target=np.nan_to_num(numbers.target, nan=1e6))
     found = referred(numbers, name, 0)[:, 0]

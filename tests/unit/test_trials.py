@@ -1,6 +1,9 @@
 """The judge of a search on real rows: which rows it looks at, how it judges them, and within what budget."""
 
+import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,12 +12,15 @@ from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
 from dcpred.execution.workers import InlineWorkers
+from dcpred.tuning import outcome
 from dcpred.tuning.budget import Budget
+from dcpred.tuning.frontier_plot import reference_words
+from dcpred.tuning.kept import checked_search
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.outcome import described
-from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
-from dcpred.tuning.search import Search
+from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
@@ -39,6 +45,12 @@ def judged(trials: Trials, *candidates: Candidate, folds: list[int] | None = Non
     found = trials.judge(candidates, trials.folds if folds is None else folds)
     assert all(one is not None for one in found)
     return [one for one in found if one is not None]
+
+
+def found_by(trials: Trials) -> Found:
+    found = Search(trials).run()
+    assert found is not None
+    return found
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
@@ -178,7 +190,7 @@ def test_a_metric_can_be_given() -> None:
     with few_candidates():
         found = Search(trials).run()
     assert found is not None
-    looked_at = [line["loss"] for line in found.trace if line["verdict"] != "is left out"]
+    looked_at = [line["loss"] for line in found.trace if line["verdict"] != "is left out beside"]
     assert {*looked_at} <= {one.loss for one in found.judged}
     assert found.chosen.loss <= one.loss
     row = described(found, trials)["chosen"]
@@ -336,6 +348,42 @@ def test_reference_models_are_judged_on_the_same_rows() -> None:
             assert np.nanmean(own) < 0.2
 
 
+def test_a_reference_is_shown_beside_the_choice_on_the_same_rows() -> None:
+    """The choice is judged on all rows, a reference on those of the first look."""
+    trials = trials_of(*quadrants(700))
+    with few_candidates():
+        told = described(found_by(trials), trials)
+    for one in told["references"]:
+        assert one[ERROR.name] == pytest.approx(one["chosen"] + one["gain"])
+    [boosting] = [one for one in told["references"] if one["name"] == BOOSTING]
+    assert told["chosen"]["n_judged"] == 700 > boosting["n_judged"]
+    rows, own = boosting["n_judged"], f"accuracy {100 * boosting['chosen']:.2f} %"
+    assert f"(on {rows} of these rows, where this model has {own})" in reference_words(
+        boosting, told["chosen"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "policy", "budget", "svm", "boosting"),
+    [
+        ("", STANDARD, Budget(20.0, 100.0, either=True), 'budget="100x"', 'budget="100x"'),
+        ("d/X", STANDARD, Budget(20.0), "dcpred tune --budget 100x", "for a longer .* tune --budget 100x"),
+        ("d/X", THOROUGH, Budget(150.0), "dcpred tune --budget 750x", "a larger .*tune --budget 750x"),
+        ("d/X", THOROUGH, Budget(ns=200.0), "a larger budget$", "a larger budget$"),
+    ],
+)
+def test_what_to_try_is_something_that_was_not_tried(
+    x: str, policy: Any, budget: Budget, svm: str, boosting: str
+) -> None:
+    """In the words of the estimator or of the command; `tune` does not name itself as a longer search."""
+    searched: Any = SimpleNamespace(job=SimpleNamespace(x=x), policy=policy, budget=budget)
+    for name, words in ((KERNEL, svm), (BOOSTING, boosting)):
+        one = {"name": name, "better": True, "gain": 0.1, "metric": "accuracy", "accuracy": 0.9}
+        told = outcome._in_words([one], searched)
+        assert re.search(words, told), told
+        assert ("longer" in told) == (name == BOOSTING and bool(x) and policy is STANDARD)
+
+
 # -- odd rows ------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +442,17 @@ def test_of_a_handful_of_rows_nothing_is_judged(n: int) -> None:
     assert found is not None
     assert (trials.n_judged, found.trace) == (0, [])
     assert found.chosen.candidate.name == DEFAULT
+
+
+@pytest.mark.parametrize("n", [1, SMALL.fewest_rows - 1, 60])
+def test_a_model_that_costs_nothing_is_read_again(n: int) -> None:
+    """One number has no landmark, and no cost. Settings of a search that was cut off are read again."""
+    X, _ = quadrants(n)
+    trials = trials_of(X, np.full(n, 2.5), settings=Settings(task="regression"))
+    with few_candidates():
+        told = described(found_by(trials), trials) | {"seconds": {}}
+    assert told["chosen"]["cost_ratio"] == 0
+    assert checked_search(json.loads(json.dumps(told))) is not None
 
 
 def test_without_a_budget_there_is_always_a_model() -> None:

@@ -39,7 +39,7 @@ from dcpred_tasks.training.settings import make_settings
     metavar="COST",
     help=(
         "What a row may cost, as predicted: 8x (linear predictions), or 0.2us, 200ns, which are compared with"
-        " what a linear prediction takes on this machine. Without it 20x, more where features are few."
+        " what a linear prediction takes on this machine [default: 20x or 100ns, whichever is more]."
     ),
 )
 @click.option(
@@ -87,10 +87,10 @@ def tune_command(
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 
-    γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out,
-    in a sample of leaves. Prints the frontier, the least error at every cost, and writes the model to the new
-    directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
-    given again.
+    Candidates that differ in leaves, landmarks, products, overlap, width of the kernel, ridge, loss, scaling
+    and feature map are judged by rows that are held out. Prints the frontier, the least error at every cost,
+    and writes the model to the new directory MODEL. A search or a training that was cut off goes on where it
+    stopped when the same command is given again.
     """
     from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415

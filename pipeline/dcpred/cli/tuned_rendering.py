@@ -4,7 +4,15 @@ from typing import Any
 
 from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
-from dcpred.tuning.frontier_plot import interval_words, is_share, less_is_better, shown, with_cost, words_of
+from dcpred.tuning.frontier_plot import (
+    interval_words,
+    is_share,
+    less_is_better,
+    reference_words,
+    shown,
+    with_cost,
+    words_of,
+)
 from dcpred.tuning.kept import quality_name
 
 CHOSEN = "*"  # marks a line of the table
@@ -45,10 +53,10 @@ def _which(chosen: dict[str, Any]) -> str:
 
 
 def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
-    """What other models reach on the same rows."""
+    """What other models reach on the same rows, or on some of them."""
     if not references:
         return []
-    others = ", ".join(f"{one['name']} {shown(one)}" for one in references)
+    others = ", ".join(f"{one['name']} {reference_words(one, chosen)}" for one in references)
     alone = chosen.get("most_frequent_share")
     majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
     return [f"on rows held out{_which(chosen)}: this model {shown(chosen)}; {others}{majority}"]

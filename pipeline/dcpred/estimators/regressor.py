@@ -24,8 +24,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
 
     As DCPredClassifier, with numbers in place of classes: squared error, and kernel ridge regression in each
-    leaf. Without any setting, `fit` chooses them by a quick look at held-out rows; the defaults below are of
-    settings beside others that are given.
+    leaf. Without any setting, `fit` searches for them as that does; the defaults below are of settings beside
+    others that are given.
 
     Parameters
     ----------
@@ -135,9 +135,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only
         keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
-        `settings_` holds what was found. None: the settings that are given. Where none is given and there
-        are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
-        generalised cross-validation.
+        `settings_` holds what was found. None: the settings that are given. Where none is given, a search
+        chooses within 20 linear predictions or 100 ns a row, whichever is more.
     metric : str, callable or None, default None
         What the search for settings compares candidates by: the name of a scorer of scikit-learn ("r2",
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",

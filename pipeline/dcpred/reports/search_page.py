@@ -57,12 +57,19 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
         text += f" {words[0].upper()}{words[1:]}."
     sections = [Section("Search", text, parts=parts)]
     if found["references"]:
+        name = quality_name(chosen)
         lines = [
-            ["the choice", _shown(chosen)],
-            *([plain(o["name"]), _shown(o)] for o in found["references"]),
+            [
+                plain(one["name"]),
+                _shown(one),
+                _shown({**one, name: one["chosen"]}) if "chosen" in one else "",
+                f"{one['n_judged']:,}",
+            ]
+            for one in found["references"]
         ]
-        about = "Other models on the same held-out rows."
-        sections.append(Section("References", about, parts=[Table(["model", _quality(chosen)[0]], lines)]))
+        heads = ["model", _quality(chosen)[0], "the choice", "rows"]
+        about = "Other models and the choice on the same held-out rows, all or some of them."
+        sections.append(Section("References", about, parts=[Table(heads, lines)]))
     if found["trace"]:
         sections.append(_decisions(found["trace"]))
     return sections

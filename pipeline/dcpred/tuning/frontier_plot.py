@@ -69,7 +69,7 @@ def is_share(name: str) -> bool:
 
 
 def less_is_better(name: str) -> bool:
-    return name.endswith(LESS_IS_BETTER)
+    return name.endswith(LESS_IS_BETTER) and not name.startswith("neg_")
 
 
 def judged(point: dict[str, Any]) -> float | None:
@@ -85,6 +85,14 @@ def shown(point: dict[str, Any]) -> str:
     if value is None:
         return "not judged"
     return f"{words_of(name)} {value:.2f} %" if is_share(name) else f"{words_of(name)} {value:.4g}"
+
+
+def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
+    """The quality of a reference; where fewer rows were held out for it, that of the choice on these, too."""
+    if "chosen" not in one or one["n_judged"] == chosen["n_judged"]:
+        return shown(one)
+    own = shown({**one, quality_name(one): one["chosen"]})
+    return f"{shown(one)} (on {one['n_judged']:,} of these rows, where this model has {own})"
 
 
 def interval_words(point: dict[str, Any]) -> str:

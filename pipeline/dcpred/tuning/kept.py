@@ -85,7 +85,8 @@ def _is_decision(line: Any) -> bool:
 
 
 def _is_reference(line: Any) -> bool:
-    numbers = (line[quality_name(line)], line["standard_error"], line["gain"], line["gain_error"])
+    later = (line["n_judged"], line.get("chosen", 0.0))  # an earlier version has no such quality
+    numbers = (line[quality_name(line)], line["standard_error"], line["gain"], line["gain_error"], *later)
     words = type(line["name"]) is str and type(line["better"]) is bool
     return words and all(_is_number(one) for one in numbers)
 
@@ -99,7 +100,7 @@ def _is_row(row: Any) -> bool:
     quality = (row[quality_name(row)], row["standard_error"])
     return (
         all(type(row[name]) is int and row[name] >= 0 for name in COUNTS)
-        and all(_is_number(row[name]) and row[name] > 0 for name in COSTS)
+        and all(_is_number(row[name]) and row[name] >= 0 for name in COSTS)
         and all(_is_number(one) if row["n_judged"] else one is None for one in quality)
         and type(row["within_budget"]) is bool
         and type(row["scaling"]) is str

@@ -140,8 +140,9 @@ LABEL_SCORERS = {
 def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
     """The metric of a scorer of scikit-learn, or of its name. Raises SettingsError for another name."""
     if callable(given):
-        score, name = getattr(given, "_score_func", given), "score"
-        return _of_scorer(getattr(score, "__name__", name), given, task)
+        name = getattr(getattr(given, "_score_func", given), "__name__", "score")
+        name = f"neg_{name}" if getattr(given, "_sign", 1) < 0 else f"{name.removesuffix('_score')}_score"
+        return _of_scorer(name, given, task)
     plain = check_score(given, task)
     if plain in OF_ROWS:
         return OF_ROWS[plain]
@@ -197,15 +198,25 @@ class _Known:
 
 
 class _KnownClasses(ClassifierMixin, _Known, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+    def look_at(self, target: IntArray) -> None:
+        """Have the classes that these rows have: scikit-learn refuses a column of an absent one."""
+        present = np.unique(target)
+        if self.known[3] > 2 and len(present) > 1:
+            self.classes_ = present
+
     def predict(self, X: IntArray) -> IntArray:
         return np.asarray(class_numbers(self.known[0])[X])
 
     def decision_function(self, X: IntArray) -> FloatArray:
         decision = self.known[0][X]
-        return decision[:, 0] if decision.shape[1] == 1 else decision
+        if decision.shape[1] == 1:
+            return decision[:, 0]
+        decision = decision[:, self.classes_]
+        return decision[:, 1] - decision[:, 0] if len(self.classes_) == 2 else decision
 
     def predict_proba(self, X: IntArray) -> FloatArray:
-        return self.probability[X]
+        p = self.probability[X][:, self.classes_]
+        return p if len(self.classes_) == self.known[3] else p / p.sum(axis=1, keepdims=True)
 
     @cached_property
     def probability(self) -> FloatArray:
@@ -226,7 +237,10 @@ def _pseudo_losses(
     weight: FloatArray,
     n_classes: int,
 ) -> FloatArray:
-    """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife."""
+    """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife.
+
+    Raises SettingsError where these rows have no score.
+    """
     given = decision, target, weight, n_classes
     known: Any = _KnownNumbers(*given) if task == "regression" else _KnownClasses(*given)
     target = target.astype(np.int64) if task == "classification" else target
@@ -234,18 +248,28 @@ def _pseudo_losses(
     group = np.arange(n) % min(GROUPS, n)
 
     def loss(rows: IntArray) -> float:
+        if task == "classification":
+            known.look_at(target[rows])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # A class may be absent among so few rows.
             try:
                 return -float(scorer(known, rows, target[rows], sample_weight=weight[rows]))
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise SettingsError(
                     f"the metric cannot be computed on held-out rows: {str(error).splitlines()[0]}; choose"
-                    " another one"
+                    " another one, by its name or by make_scorer of sklearn.metrics"
                 ) from error
 
     whole = loss(np.arange(n))
+    if not np.isfinite(whole):
+        raise SettingsError(
+            f"the metric is {-whole} on {n:,} held-out rows, as where all of them have one class; choose"
+            " another one, such as accuracy or neg_log_loss"
+            if task == "classification"
+            else f"the metric is {-whole} on {n:,} held-out rows; choose another one"
+        )
     without = np.array([loss(np.flatnonzero(group != one)) for one in range(group.max() + 1)])
+    without[~np.isfinite(without)] = whole  # The only row of a class is in that group.
     g = len(without)
     pseudo = g * whole - (g - 1) * without
     # Rows of a group are alike, so that their spread is that of the mean of n independent rows.

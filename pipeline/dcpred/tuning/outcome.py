@@ -1,13 +1,15 @@
 """What a search found, as it is kept and shown: settings, quality, frontier, trace, references."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from dcpred.execution.progress import counted
 from dcpred.tuning.frontier_plot import shown
-from dcpred.tuning.metrics import Metric, compare
+from dcpred.tuning.metrics import SQUARED, Metric, compare
+from dcpred.tuning.policy import THOROUGH
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
@@ -16,6 +18,7 @@ from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
 
+MORE = 5  # A larger budget, as a multiple of the one that was searched within
 SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
 
 
@@ -132,16 +135,18 @@ def standard_error(
         wrong = (n * mean + 2.0) / (n + 4.0)
         error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
     error = float(np.hypot(error, apart))
-    return error / max(2.0 * metric.score(mean), 1e-300) if metric.name == "rmse" else error
+    return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
 
 
 def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
     comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
     seen = ~np.isnan(losses)
+    share = chosen.weight[seen] / chosen.weight[seen].sum()
     return {
         "name": name,
         **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
         "n_judged": int(seen.sum()),
+        "chosen": judge.metric.score(float(share @ chosen.losses[seen])),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,
         "better": comparison.gain > comparison.standard_error,
@@ -154,14 +159,21 @@ def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
     if not better:
         return ""
     best = max(better, key=lambda one: one["gain"])
-    advice = (
-        "try a larger budget (`dcpred tune --budget 100x`)"
-        if best["name"] == KERNEL
-        else "try `dcpred tune` for a longer search, or a larger budget"
-    )
     return (
-        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}): {advice}"
+        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}):"
+        f" {_advice(best['name'], trials)}"
     )
+
+
+def _advice(name: str, trials: Trials) -> str:
+    """What to try, as the search was asked for. An SVM costs more than a budget allows."""
+    on_disk, ratio = bool(trials.job.x), trials.budget.ratio
+    limit = f"{MORE * ratio:.0f}x"
+    command = f"`dcpred tune --budget {limit}`" if on_disk else f'budget="{limit}"'
+    budget = f" ({command})" if ratio < inf else ""
+    if name == KERNEL or not on_disk or trials.policy.name == THOROUGH.name:
+        return f"try a larger budget{budget}"
+    return f"try `dcpred tune` for a longer search, or a larger budget{budget}"
 
 
 def decision_in_words(line: dict[str, Any]) -> str:

@@ -119,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("less ridge", times={"refine_ridge": 0.1}, unless=NEAR),
     Mutation("logistic loss", {"loss": "logistic"}, task="classification"),
     Mutation("hinge loss", {"loss": "hinge"}, task="classification"),
-    Mutation("near the machine", {"loss": "distance", "landmarks": 128}, task="classification"),
+    Mutation("landmarks near the machines", {"loss": "distance", "landmarks": 128}, task="classification"),
     Mutation("factors of leaves", {"leaf_scaling": True}, unless=NEAR),
     Mutation("more steps", {"refine_steps": 300}),
     Mutation("columns of few codes", {"codes": 16}),

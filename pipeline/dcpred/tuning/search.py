@@ -120,7 +120,9 @@ class Search:
         beside = incumbent or (found[0] if found else None)
         for one in found:
             if one.candidate.name not in kept and beside is not None:
-                self._note(step + ", first look", beside, one, self._compared(beside, one), "is left out")
+                self._note(
+                    step + ", first look", beside, one, self._compared(beside, one), "is left out beside"
+                )
         return [one for one in found if one.candidate.name in kept]
 
     def _challenged(self, incumbent: Judged, challengers: Sequence[Judged], step: str) -> Judged:

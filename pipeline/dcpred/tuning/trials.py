@@ -147,7 +147,7 @@ class Trials:
         self.held: dict[int, IntArray] = {}  # by fold, the positions of held-out rows among all judged ones
         self.target = self.weight = np.zeros(0)  # those of judged rows
         self.clusters: IntArray = np.zeros(0, np.int64)  # the same number for those that vary together
-        self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
+        self.known: dict[tuple[str, int, Metric], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
         self.share_left = 1.0  # share of the search that is left, which trials divide equally
@@ -455,7 +455,7 @@ class Trials:
         return sums / times
 
     def _fold_losses(self, digest: str, fold: int, metric: Metric) -> FloatArray:
-        key = digest, fold, metric.name
+        key = digest, fold, metric
         if key not in self.known:
             own, decision = self.held[fold], read_tried(self.job, fold, digest)[0]
             with one_thread():

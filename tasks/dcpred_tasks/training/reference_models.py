@@ -42,12 +42,13 @@ def reference_decisions(
     """
     own = np.flatnonzero(~rows.held & rows.spread)
     rest = rows.take(own[thinned(rows.number[own], most, seed)])
-    # Gradient boosting of scikit-learn fails on a feature without any value.
-    known = ~np.isnan(rest.X).all(axis=0) if rest.X.dtype.kind == "f" else slice(None)
+    before, after = (one.astype(ACC_DTYPE) for one in (rest.X, rows.X[rows.held]))
+    # Gradient boosting of scikit-learn fails on a feature without any value, every model without features.
+    known = ~np.isnan(before).all(axis=0)
+    before, after = (one[:, known] if known.any() else np.zeros((len(one), 1)) for one in (before, after))
     # Squares of large values overflow; none of the models minds the unit of a feature.
-    unit = np.exp2(-np.frexp(np.nanmax(np.abs(rest.X[:, known].astype(ACC_DTYPE)), axis=0, initial=0.0))[1])
-    rest = replace(rest, X=unit * rest.X[:, known].astype(ACC_DTYPE))
-    X, model = unit * rows.X[rows.held][:, known].astype(ACC_DTYPE), REFERENCES[name, task]()
+    unit = np.exp2(-np.frexp(np.nanmax(np.abs(before), axis=0, initial=0.0))[1])
+    rest, X, model = replace(rest, X=unit * before), unit * after, REFERENCES[name, task]()
     step = "" if name == BOOSTING else f"{model.steps[-1][0]}__"
     weights = {f"{step}sample_weight": rest.weight / rest.weight.mean()}
     if task == "regression":
