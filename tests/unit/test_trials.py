@@ -184,7 +184,7 @@ def test_a_metric_can_be_given() -> None:
 
     scorer = make_scorer(mean_decision_value, response_method="decision_function")
     trials = trials_of(X, y, policy=replace(STANDARD, metric=scorer))
-    assert trials.metric.name == "mean_decision_value"
+    assert trials.metric.name == "mean_decision_value_score"
     [one] = judged(trials, USUAL)
     assert one.loss < 0
     with few_candidates():

@@ -115,7 +115,7 @@ class Search:
         found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))
         if trials.first_folds == trials.folds:
             return found
-        best = [one for one in found if incumbent is None or self._compared(incumbent, one).gain >= 0]
+        best = [one for one in found if incumbent is None or self._may_help(incumbent, one)]
         kept = {one.candidate.name for one in best[:survivors]} | {DEFAULT}
         beside = incumbent or (found[0] if found else None)
         for one in found:
@@ -124,6 +124,12 @@ class Search:
                     step + ", first look", beside, one, self._compared(beside, one), "is left out beside"
                 )
         return [one for one in found if one.candidate.name in kept]
+
+    def _may_help(self, incumbent: Judged, one: Judged) -> bool:
+        """Whether a candidate loses no more, and is another model: few rows have no more landmarks."""
+        comparison, tied = self._compared(incumbent, one), self._tied(incumbent, one)
+        same = comparison.standard_error == 0 == tied.standard_error and one.cost == incumbent.cost
+        return comparison.gain >= 0 and not (same and comparison.gain == 0 == tied.gain)
 
     def _challenged(self, incumbent: Judged, challengers: Sequence[Judged], step: str) -> Judged:
         for one in challengers:

@@ -438,12 +438,21 @@ class Trials:
     ) -> Judged:
         shapes = [read_tried(self.job, fold, digest)[1] for fold in folds]
         scaling = read_scaling(self.job, self.folds[0], key).scaling
-        cost = cost_of(trial.settings, scaling, n_outputs(self.n_classes), np.mean(shapes, axis=0))
+        shape, most = np.mean(shapes, axis=0), trial.settings.landmarks
+        # Leaves of all rows have room for more landmarks than those without the held-out ones.
+        shape[1] = min(shape[1] * self._rows_for_each(folds), max(shape[1], most))
+        cost = cost_of(trial.settings, scaling, n_outputs(self.n_classes), shape)
         losses, ties = (
             self._losses(digest, folds, self.metric),
             partial(self._losses, digest, folds, self.ties),
         )
         return Judged(candidate, trial.settings, cost, losses, self.weight, ties)
+
+    def _rows_for_each(self, folds: Sequence[int]) -> float:
+        """Rows that train a model for each one that trains a trial."""
+        held = np.mean([len(self.held[fold]) for fold in folds]) if self.n_judged else 0.0
+        n_rows = float(np.count_nonzero(self.cell))
+        return n_rows / max(n_rows - held, 1.0)
 
     def _losses(self, digest: str, folds: Sequence[int], metric: Metric) -> FloatArray:
         """Losses of all judged rows, means over the folds that held each out."""
