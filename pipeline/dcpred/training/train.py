@@ -43,7 +43,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded

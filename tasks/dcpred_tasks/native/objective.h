@@ -249,8 +249,8 @@ template <class Kernel, bool alone> INLINE double add_tile(const Problem &p, con
     if (p.own_factors && Kernel::sum == SQUARES) square_columns(p, room, tile);
     kernel_columns<Kernel>(p, room, tile);
     decision_columns(p, room, tile);
-    double value = p.sharpness > 0.0 ? logistic_columns(p, room, tile.first, tile.strips)
-                                     : interval_columns(p, room, tile.first, tile.strips);
+    double value = 0.0;
+    for_loss(p.loss, [&]<class Loss>() { value = Loss::columns(p, room, tile.first, tile.strips); });
     if (alone) {
         scale_columns(p, room, tile, A);
     } else {

@@ -60,10 +60,11 @@ struct Problem {
     double share;
     double nearness;
     double machine_gamma;
-    double sharpness;
+    int64_t loss;
     double log_gamma;
     double log_factor;
     Array<float> x;
+    Array<double> loss_numbers;
     Array<float> weight;
     Array<float> goals;
     Array<double> middle;

@@ -11,4 +11,6 @@ def range_in_words(low: float, high: float) -> str:
         return "more than 0" if low == TINY else f"{low:g} or more"
     if low == TINY:
         return f"more than 0 and at most {high:g}"
-    return f"from {low:,.0f} to {high:g}" if high >= 1e15 else f"from {low:,.0f} to {high:,.0f}"
+    if high >= 1e15 or high < 1:
+        return f"from {low:g} to {high:g}"
+    return f"from {low:,.0f} to {high:,.0f}"
