@@ -260,7 +260,7 @@ def test_changed_sources_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
 
 
 def refined(name: str) -> tuple[Objective, Doubles]:
@@ -321,7 +321,7 @@ def test_what_refines_is_part_of_a_training(no_compiler: None, monkeypatch: pyte
     assert by_numpy.refined_by == "numpy"
     hashed = training_hashes({}, Settings(), plan)
     monkeypatch.setenv("DCPRED_NO_COMPILER", "0")
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
     assert TrainJob("x", "y", None, "scratch", Settings(), 100, 100).refined_by is None
     assert training_hashes({}, Settings(), plan)[0] != hashed[0]
 

@@ -54,7 +54,7 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.compiler import with_compiler
+from dcpred_tasks.engine.compiler import forget_failures, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.process import process_name
@@ -260,8 +260,9 @@ def arithmetic() -> str | None:
 
 def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
-    here = arithmetic()
-    if here != planned:
+    if arithmetic() != planned:
+        forget_failures()
+    if (here := arithmetic()) != planned:
         names = {None: "machine code", "numpy": "NumPy"}
         raise ResourceError(
             f"{process_name()} refines leaves by {names[here]}, but the training began with"
