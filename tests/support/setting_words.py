@@ -2,19 +2,23 @@
 
     .venv/bin/python tests/support/setting_words.py
 
-writes the table of the user guide and the parameters of both estimators again.
+writes the table of the user guide and the parameters of both estimators again, with those of new settings.
 """
 
 import inspect
 import re
+import sys
 import textwrap
+from importlib import reload
+from itertools import pairwise
 from pathlib import Path
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, CLASSES, MACHINES
 from dcpred_tasks.training.setting_descriptions import describe_settings
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
+from dcpred_tasks.training.task_settings import of_other_task
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "pipeline/README.md"
@@ -92,11 +96,33 @@ def parameters(estimator: type, section: str) -> str:
     return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
 
 
+def with_parameters(text: str, task: str) -> str:
+    """The source of an estimator, with a parameter for each setting of its task, None at first, behind that of
+    the setting before it.
+    """
+    own = [
+        name for name in SETTING_NAMES if name not in {"task", "seed", *of_other_task(task, Settings.loss)}
+    ]
+    for before, name in pairwise(own):
+        if f"        self.{name} = {name}\n" not in text:
+            line = f"{name}: {type(DEFAULTS[name]).__name__} | None = None,"
+            text = re.sub(rf"^        {before}: .*\n", rf"\g<0>        {line}\n", text, count=1, flags=re.M)
+            text = re.sub(
+                rf"^        self\.{before} = {before}\n",
+                rf"\g<0>        self.{name} = {name}\n",
+                text,
+                flags=re.M,
+            )
+    return text
+
+
 def main() -> None:
     guide = TABLE.sub(lambda _: settings_table(), GUIDE.read_text())
     GUIDE.write_text(SYSTEMS.sub(lambda _: systems_table(), guide))
     for estimator in ESTIMATORS:
         path = Path(inspect.getfile(estimator))
+        path.write_text(with_parameters(path.read_text(), estimator._task))
+        estimator = getattr(reload(sys.modules[estimator.__module__]), estimator.__name__)
         text = path.read_text()
         section = PARAMETERS.search(text)
         assert section is not None

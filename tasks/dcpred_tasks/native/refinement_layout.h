@@ -51,11 +51,9 @@ struct Problem {
     int64_t gamma_at;
     int64_t factor_at;
     int64_t kernel;
-    int64_t degree;
     int64_t own_factors;
     int64_t steps;
     double tolerance;
-    double coef0;
     double scale;
     double share;
     double nearness;
@@ -64,6 +62,7 @@ struct Problem {
     double log_gamma;
     double log_factor;
     Array<float> x;
+    Array<double> shape;
     Array<double> loss_numbers;
     Array<float> weight;
     Array<float> goals;

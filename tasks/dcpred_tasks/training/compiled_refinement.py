@@ -68,11 +68,9 @@ class Problem(NamedTuple):
     """Where the logarithms of the leaf's own factors begin in θ."""
     kernel: int
     """The place of the kernel's family in FAMILIES."""
-    degree: int
     own_factors: bool
     steps: int
     tolerance: float
-    coef0: float
     scale: float
     """Factor of output weights in θ."""
     share: float
@@ -91,6 +89,8 @@ class Problem(NamedTuple):
     """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With factors
     of the leaf's own compiled code writes Σ s² x² in the place of |x|².
     """
+    shape: FloatArray
+    """float64, KernelNumbers.shape."""
     loss_numbers: FloatArray
     """float64, what the loss is computed with: Loss.numbers."""
     weight: SingleArray
@@ -241,11 +241,9 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         gamma_at=gamma_at,
         factor_at=factor_at,
         kernel=FAMILIES.index(objective.basis.kernel.family),
-        degree=int(objective.basis.kernel.degree),
         own_factors=objective.own_factors,
         steps=steps,
         tolerance=float(tolerance),
-        coef0=float(objective.basis.kernel.coef0),
         scale=float(objective.scale),
         share=float(goal.share),
         nearness=NEARNESS / machine.squared_norm if machine else 0.0,
@@ -254,6 +252,7 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         log_gamma=LOG_GAMMA,
         log_factor=LOG_FACTOR,
         x=in_strips(extended, used | 1),
+        shape=np.array(objective.basis.kernel.shape, ACC_DTYPE),
         loss_numbers=np.array(goal.loss.numbers(), np.float64),
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
