@@ -97,12 +97,11 @@ def parameters(estimator: type, section: str) -> str:
 
 
 def with_parameters(text: str, task: str) -> str:
-    """The source of an estimator, with a parameter for each setting of its task, None at first, behind that of
-    the setting before it.
+    """The source of an estimator with a parameter for each setting of its task, behind that of the setting
+    before it. The default of a new one is None.
     """
-    own = [
-        name for name in SETTING_NAMES if name not in {"task", "seed", *of_other_task(task, Settings.loss)}
-    ]
+    others = {"task", "seed", *of_other_task(task, Settings.loss)}
+    own = [name for name in SETTING_NAMES if name not in others]
     for before, name in pairwise(own):
         if f"        self.{name} = {name}\n" not in text:
             line = f"{name}: {type(DEFAULTS[name]).__name__} | None = None,"
