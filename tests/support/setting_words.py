@@ -29,7 +29,7 @@ ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 OWN_WORDS = frozenset(
     {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose"}
 )
-MOST_CHOICES = 6  # that a docstring lists
+LONGEST_CHOICES = 70  # characters of the choices that a docstring lists
 PARAMETERS = re.compile(
     r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL
 )
@@ -68,12 +68,9 @@ def entry(estimator: type, name: str) -> str:
     told = {one.name: one for one in describe_settings()}[name]
     metadata = Settings.__dataclass_fields__[name].metadata
     default = inspect.signature(estimator).parameters[name].default
-    kinds = (
-        ["str"]
-        if metadata["more"] or len(metadata["choices"]) > MOST_CHOICES
-        else ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"]
-        * bool(metadata["choices"])
-    )
+    choices = "{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"
+    long = metadata["more"] or len(choices) > LONGEST_CHOICES
+    kinds = ["str"] if long else [choices] * bool(metadata["choices"])
     standard = getattr(Settings(), name)
     if not isinstance(standard, str) or metadata["range"]:
         kind = "float" if isinstance(standard, str) else type(standard).__name__
