@@ -543,6 +543,18 @@ def fails(*_: object, **__: object) -> None:
     raise RuntimeError("LLVM knows no such thing")
 
 
+def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
+    """They put it in place as all passes do, and code that it decides against is left out."""
+    sizes = []
+    for quick in (True, False):
+        code = machine_code.compile_bitcode(machine_code.own_code().bitcode, host(), quick)
+        names = binding.ObjectFileRef.from_data(code).sections()
+        sizes.append(sum(section.size() for section in names if section.is_text()))
+        assert b"has_wide_vectors" not in code
+        assert b"has_pair_products" not in code
+    assert sizes[0] < 1.2 * sizes[1]
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
