@@ -88,52 +88,74 @@ INLINE Floats log2_above_1(Floats x) {
     return x != x ? x : series + __builtin_convertvector(exponent, Floats);
 }
 
-// Σ w (−(1 − share) log p + share Σ_outputs off_guide²), p being the share of the right class in exp(sharpness · f) over all
-// outputs, over f and −f where there is one. The right class is the output whose interval lies above 0.
-struct Logistic {
-    NOINLINE double columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
-        const int64_t outputs = p.n_outputs;
-        const bool one = outputs == 1;
-        const Floats share = every((float)p.share), rest = 1.0f - share, sharpness = every((float)p.loss_numbers[0]);
-        const Floats steep = sharpness * (float)(1.0 / LN_2), pulls = rest * (one ? sharpness + sharpness : sharpness);
-        float *powers = room.powers.at(0, outputs * LANES);
-        Doubles total = {};
-        for (int64_t s = 0; s < strips; s++) {
-            const int64_t row = first + s;
-            float *own = room.f.at(s * p.f_stride * LANES, outputs * LANES);
-            Floats begin = load(own), other = one ? -begin : begin, most = other;
-            for (int64_t k = 0; k < outputs; k++) {
-                Floats here = load(own + k * LANES);
-                most = here > most ? here : most;
-            }
-            Floats behind = (other - most) * steep, sum = {}, reached = {};
-            if (one) {
-                sum = exp2_below_0(behind);
-                reached = goals_of(p, row, 0).low() > 0.0f ? Floats{} : behind;
-            }
-            for (int64_t k = 0; k < outputs; k++) {
-                Floats ahead = (load(own + k * LANES) - most) * steep, power = exp2_below_0(ahead);
-                store_as(powers + k * LANES, power);
-                sum = sum + power;
-                reached = reached + (goals_of(p, row, k).low() > 0.0f ? ahead : Floats{});
-            }
-            Floats w = load(p.weight.at(row * LANES, LANES)), part = 1.0f / sum;
-            Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
-            for (int64_t k = 0; k < outputs; k++) {
-                Goals goal = goals_of(p, row, k);
-                Floats off = off_interval(load(own + k * LANES), goal.low_guide(), goal.high_guide()), far = share * off;
-                Floats high = load(powers + k * LANES) * part - (goal.low() > 0.0f ? every(1.0f) : Floats{});
-                store_as(own + k * LANES, w * fma(pulls, high, far + far));
-                loss = fma(far, off, loss);
-            }
-            total += widened(w * loss);
+// −(1 − share) log p + share Σ_outputs off_guide², p being the share of the right class in exp(sharpness · f) over all outputs,
+// over f and −f where there is one. The right class is the output whose interval lies above 0.
+template <bool guided> struct LogisticOfTwo {
+    Floats share, rest, steep, pulls;
+    INLINE_MEMBER explicit LogisticOfTwo(const Problem &p)
+        : share(every((float)p.share)), rest(1.0f - share), steep(every((float)p.loss_numbers[0]) * (float)(1.0 / LN_2)),
+          pulls(rest * (every((float)p.loss_numbers[0]) * 2.0f)) {}
+    INLINE_MEMBER Point of(Floats f, Goals goal) const {
+        Floats size = magnitude(f), behind = (-size - size) * steep, less = exp2_below_0(behind), sum = less + 1.0f;
+        Ints positive = f >= 0.0f, right = goal.low() > 0.0f;
+        Floats power = positive ? every(1.0f) : less, reached = positive == right ? Floats{} : behind;
+        Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
+        Floats high = power * (1.0f / sum) - (right ? every(1.0f) : Floats{});
+        if (!guided) return {loss, pulls * high};
+        Floats off = off_interval(f, goal.low_guide(), goal.high_guide()), far = share * off;
+        return {fma(far, off, loss), fma(pulls, high, far + far)};
+    }
+};
+
+template <bool guided> NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+    const int64_t outputs = p.n_outputs;
+    const Floats share = every((float)p.share), rest = 1.0f - share, sharpness = every((float)p.loss_numbers[0]);
+    const Floats steep = sharpness * (float)(1.0 / LN_2), pulls = rest * sharpness;
+    float *powers = room.powers.at(0, outputs * LANES);
+    Doubles total = {};
+    for (int64_t s = 0; s < strips; s++) {
+        const int64_t row = first + s;
+        float *own = room.f.at(s * p.f_stride * LANES, outputs * LANES);
+        Floats most = load(own), sum = {}, reached = {};
+        for (int64_t k = 1; k < outputs; k++) {
+            Floats here = load(own + k * LANES);
+            most = here > most ? here : most;
         }
         for (int64_t k = 0; k < outputs; k++) {
-            Doubles slope = {};
-            for (int64_t s = 0; s < strips; s++) slope += widened(load(room.f.at((s * p.f_stride + k) * LANES, LANES)));
-            room.slopes[k] += lane_sum(slope);
+            Floats ahead = (load(own + k * LANES) - most) * steep, power = exp2_below_0(ahead);
+            store_as(powers + k * LANES, power);
+            sum = sum + power;
+            reached = reached + (goals_of(p, row, k).low() > 0.0f ? ahead : Floats{});
         }
-        return lane_sum(total);
+        Floats w = load(p.weight.at(row * LANES, LANES)), part = 1.0f / sum;
+        Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
+        for (int64_t k = 0; k < outputs; k++) {
+            Goals goal = goals_of(p, row, k);
+            Floats high = load(powers + k * LANES) * part - (goal.low() > 0.0f ? every(1.0f) : Floats{});
+            Floats fall = pulls * high;
+            if (guided) {
+                Floats off = off_interval(load(own + k * LANES), goal.low_guide(), goal.high_guide()), far = share * off;
+                fall = fma(pulls, high, far + far);
+                loss = fma(far, off, loss);
+            }
+            store_as(own + k * LANES, w * fall);
+        }
+        total += widened(w * loss);
+    }
+    for (int64_t k = 0; k < outputs; k++) {
+        Doubles slope = {};
+        for (int64_t s = 0; s < strips; s++) slope += widened(load(room.f.at((s * p.f_stride + k) * LANES, LANES)));
+        room.slopes[k] += lane_sum(slope);
+    }
+    return lane_sum(total);
+}
+
+struct Logistic {
+    static double columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+        if (p.n_outputs == 1)
+            return p.share > 0.0 ? output_columns<LogisticOfTwo<true>>(p, room, first, strips)
+                                 : output_columns<LogisticOfTwo<false>>(p, room, first, strips);
+        return p.share > 0.0 ? logistic_columns<true>(p, room, first, strips) : logistic_columns<false>(p, room, first, strips);
     }
 };
 
