@@ -90,8 +90,8 @@ class KernelNumbers:
 
     name: str
     gamma: float
-    degree: int = 2  # of polynomial
-    coef0: float = 1.0  # of polynomial
+    degree: int = 2  # exponent of the polynomial kernel
+    coef0: float = 1.0  # constant term of the polynomial kernel
 
     @property
     def shape(self) -> tuple[float, ...]:
