@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dcpred_tasks.artifacts.data_schema import check_given_encoding
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
 from dcpred_tasks.model.answers import calibration_of, intervals_of, quantile_shares
@@ -242,6 +243,7 @@ def load_model(
     Raises ModelFormatError if it cannot be trusted.
     """
     with given_options(check_options(storage_options or {})):
+        forget_failures()
         artifact = open_artifact(path)
         if estimator:
             return import_module(LOADING).fitted_estimator(artifact)

@@ -18,6 +18,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT, arguments
+from dcpred_tasks.training.losses import Hinge
 from dcpred_tasks.training.refinement import Goal, Objective
 
 # rows, features, landmarks, outputs, products
@@ -47,7 +48,7 @@ def leaf(n: int, d: int, m: int, k: int, products: int) -> Objective:
     basis = LeafBasis(kernel, "lower", X[:m] + np.float32(0.1), gamma, pairs, np.empty((0, m), np.float32))
     y = np.sin(2 * X[:, :1]) * X[:, 1:2] + 0.3 * rng.normal(size=(n, k))
     target = np.where(y > 0, 1.0, -1.0).astype(np.float32)
-    goal = Goal(target, target, 0.0, np.full(n, 1 / n, np.float32), "hinge")
+    goal = Goal(target, target, 0.0, np.full(n, 1 / n, np.float32), Hinge())
     beta, intercept = 0.3 * rng.normal(size=(m + products, k)), 0.1 * rng.normal(size=k)
     return Objective(X, basis, beta, intercept, goal, 1e-3)
 

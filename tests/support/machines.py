@@ -1,6 +1,7 @@
 """What every machine and every drawn basis of dcpred_tasks.machines keeps."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def settings_of(name: str, task: str, kernel: str, **more: object) -> Settings:
 def fitted(name: str, task: str, kernel: str, n_classes: int = 2, **more: object) -> tuple[Machine, LeafRows]:
     rows = rows_of(task, n_classes)
     settings = settings_of(name, task, kernel, **more)
-    own = Kernel(kernel, 0.3, settings.degree, settings.coef0)
+    own = replace(Kernel.from_settings(settings, 0.3), name=kernel)
     machine: Machine = training_of(name).fit(rows, own, settings, 0)
     return machine, rows
 

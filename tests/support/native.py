@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.machine_code import Bitcode
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernel_families import KERNELS, KernelNumbers
 from dcpred_tasks.native.building import FOLDER, build
 
 COMPILE = (
@@ -94,9 +94,9 @@ extern "C" void in_lanes(int64_t family, int64_t n, const float *x, const float 
         }
     });
 }
-extern "C" double scalar(int64_t family, double t, int64_t degree, double coef0) {
+extern "C" double scalar(int64_t family, double t, double *shape, int64_t size) {
     double value = 0.0;
-    for_family(family, [&](auto kernel) { value = decltype(kernel)::scalar(t, degree, coef0); });
+    for_family(family, [&](auto kernel) { value = decltype(kernel)::scalar(t, Shape({shape, size})); });
     return value;
 }
 """
@@ -128,6 +128,7 @@ class Kernels:
         self._library.in_lanes(ctypes.c_int64(KERNELS.index(name)), ctypes.c_int64(n), *places)
         return out[: x.size].reshape(x.shape)
 
-    def scalar(self, name: str, t: float, degree: int, coef0: float) -> float:
-        number, whole = ctypes.c_int64(KERNELS.index(name)), ctypes.c_int64(degree)
-        return float(self._library.scalar(number, ctypes.c_double(t), whole, ctypes.c_double(coef0)))
+    def scalar(self, name: str, t: float, kernel: KernelNumbers) -> float:
+        number, shape = ctypes.c_int64(KERNELS.index(name)), kernel.shape
+        numbers = (ctypes.c_double * len(shape))(*shape)
+        return float(self._library.scalar(number, ctypes.c_double(t), numbers, ctypes.c_int64(len(shape))))

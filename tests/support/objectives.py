@@ -1,42 +1,71 @@
 """Objectives of refinement, of random rows."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.expansion import Expansion
+from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
 from dcpred_tasks.training.refinement import Goal, Objective
 
 Doubles = NDArray[np.float64]
-# Of a regression; shares of the guide for classes, with the squared hinge and with the logistic loss.
-LOSSES = ("square", 0.0, 0.5, 1.0, "logistic", "logistic 0.5", "logistic 1")
+# By a word; of classes with the share of the guide behind it.
+LOSSES: dict[str, Loss] = {
+    "square": Squares(),
+    "hinge": Hinge(),
+    "hinge 0.5": Hinge(),
+    "hinge 1": Hinge(),
+    "logistic": Logistic(),
+    "logistic 0.5": Logistic(),
+    "logistic 1": Logistic(),
+    "huber": Huber(width=0.8, steep=1.6),
+    "quantile": Quantile(width=0.3, steep=1.5, tilt=0.6),
+}
+
+
+def loss_value(loss: Loss, f: Doubles, target: Doubles) -> float:
+    """The loss of a row, all outputs together, written out in plain Python."""
+    pairs = [(float(a), float(b)) for a, b in zip(f, target, strict=True)]
+    if isinstance(loss, Huber):  # and Quantile
+        w, tilt = loss.width, loss.tilt
+        return sum(
+            loss.steep * (tilt * (t - a) + (abs(t - a) - w / 2 if abs(t - a) > w else (t - a) ** 2 / (2 * w)))
+            for a, t in pairs
+        )
+    if isinstance(loss, Squares):
+        return sum((a - t) ** 2 for a, t in pairs)
+    if isinstance(loss, Hinge):
+        return sum(max(0.0, 1 - t * a) ** 2 for a, t in pairs)
+    assert isinstance(loss, Logistic)
+    pairs = [*pairs, *((-a, -t) for a, t in pairs if len(f) == 1)]
+    power = [math.exp(SHARPNESS * a) for a, _ in pairs]
+    return -math.log(sum(p for p, (_, t) in zip(power, pairs, strict=True) if t > 0) / sum(power))
 
 
 def kernel_of(name: str) -> Kernel:
     return Kernel(name, 0.3, 3, 0.5)
 
 
-def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Goal:
+def make_goal(word: str, n: int, k: int, rng: np.random.Generator) -> Goal:
     """Weights of sum 1, targets of ±1 or values, and guides on all three sides of ±1."""
     weight = rng.uniform(0.1, 2, n)
-    word, _, share = str(loss).partition(" ")
+    loss, share = LOSSES[word], word.partition(" ")[2]
     target = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
-    if word == "square":
-        word, target = "squares", rng.normal(size=(n, k))
-    elif word == "logistic":
-        if k > 1:
-            target = np.where(np.arange(k) == rng.integers(0, k, n)[:, None], 1.0, -1.0)
-    else:
-        word, share = "hinge", word
-    return Goal(target, 1.5 * rng.normal(size=(n, k)), float(share or 0), weight / weight.sum(), word)
+    if "regression" in loss.tasks:
+        target = rng.normal(size=(n, k))
+    elif isinstance(loss, Logistic) and k > 1:
+        target = np.where(np.arange(k) == rng.integers(0, k, n)[:, None], 1.0, -1.0)
+    return Goal(target, 1.5 * rng.normal(size=(n, k)), float(share or 0), weight / weight.sum(), loss)
 
 
 def problem(
     name: str,
     products: int,
     k: int,
-    loss: float | str,
+    loss: str,
     n: int = 40,
     m: int = 4,
     d: int = 3,
@@ -65,5 +94,5 @@ def near(k: int, n: int = 30) -> Objective:
         kernel, "lower", landmarks, gamma, np.empty((0, 2), np.int32), np.empty((0, m), np.float32)
     )
     machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
-    beta, goal = rng.normal(size=(m, k)), make_goal(0.0, 40, k, rng)
+    beta, goal = rng.normal(size=(m, k)), make_goal("hinge", 40, k, rng)
     return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)

@@ -2,19 +2,23 @@
 
     .venv/bin/python tests/support/setting_words.py
 
-writes the table of the user guide and the parameters of both estimators again.
+writes the table of the user guide and the parameters of both estimators again, with those of new settings.
 """
 
 import inspect
 import re
+import sys
 import textwrap
+from importlib import reload
+from itertools import pairwise
 from pathlib import Path
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, CLASSES, MACHINES
 from dcpred_tasks.training.setting_descriptions import describe_settings
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
+from dcpred_tasks.training.task_settings import of_other_task
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "pipeline/README.md"
@@ -25,7 +29,7 @@ ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 OWN_WORDS = frozenset(
     {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose"}
 )
-MOST_CHOICES = 6  # that a docstring lists
+LONGEST_CHOICES = 70  # characters of the choices that a docstring lists
 PARAMETERS = re.compile(
     r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL
 )
@@ -64,12 +68,9 @@ def entry(estimator: type, name: str) -> str:
     told = {one.name: one for one in describe_settings()}[name]
     metadata = Settings.__dataclass_fields__[name].metadata
     default = inspect.signature(estimator).parameters[name].default
-    kinds = (
-        ["str"]
-        if metadata["more"] or len(metadata["choices"]) > MOST_CHOICES
-        else ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"]
-        * bool(metadata["choices"])
-    )
+    choices = "{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"
+    long = metadata["more"] or len(choices) > LONGEST_CHOICES
+    kinds = ["str"] if long else [choices] * bool(metadata["choices"])
     standard = getattr(Settings(), name)
     if not isinstance(standard, str) or metadata["range"]:
         kind = "float" if isinstance(standard, str) else type(standard).__name__
@@ -92,11 +93,32 @@ def parameters(estimator: type, section: str) -> str:
     return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
 
 
+def with_parameters(text: str, task: str) -> str:
+    """The source of an estimator with a parameter for each setting of its task, behind that of the setting
+    before it. The default of a new one is None.
+    """
+    others = {"task", "seed", *of_other_task(task, Settings.loss)}
+    own = [name for name in SETTING_NAMES if name not in others]
+    for before, name in pairwise(own):
+        if f"        self.{name} = {name}\n" not in text:
+            line = f"{name}: {type(DEFAULTS[name]).__name__} | None = None,"
+            text = re.sub(rf"^        {before}: .*\n", rf"\g<0>        {line}\n", text, count=1, flags=re.M)
+            text = re.sub(
+                rf"^        self\.{before} = {before}\n",
+                rf"\g<0>        self.{name} = {name}\n",
+                text,
+                flags=re.M,
+            )
+    return text
+
+
 def main() -> None:
     guide = TABLE.sub(lambda _: settings_table(), GUIDE.read_text())
     GUIDE.write_text(SYSTEMS.sub(lambda _: systems_table(), guide))
     for estimator in ESTIMATORS:
         path = Path(inspect.getfile(estimator))
+        path.write_text(with_parameters(path.read_text(), estimator._task))
+        estimator = getattr(reload(sys.modules[estimator.__module__]), estimator.__name__)
         text = path.read_text()
         section = PARAMETERS.search(text)
         assert section is not None

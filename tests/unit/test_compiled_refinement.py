@@ -5,6 +5,7 @@ bits whoever calls it.
 import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_any_shape_and_loss(data: st.DataObject) -> None:
     m, k = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 11))
     products = data.draw(st.integers(0, m * (m + 1) // 2))
     n, d = data.draw(st.integers(1, 3 * TILE_ROWS)), data.draw(st.integers(1, 40))
-    loss, own_factors = data.draw(st.sampled_from(LOSSES)), data.draw(st.booleans())
+    loss, own_factors = data.draw(st.sampled_from(list(LOSSES))), data.draw(st.booleans())
     kernel = data.draw(st.sampled_from(KERNELS))
     objective = problem(kernel, products, k, loss, n=n, m=m, d=d, own_factors=own_factors)
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
@@ -78,17 +79,15 @@ def test_any_shape_and_loss(data: st.DataObject) -> None:
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("own_factors", [False, True])
-def test_at_borders_of_strips_and_tiles(
-    n: int, products: int, k: int, loss: float | str, own_factors: bool
-) -> None:
-    for m, kernel in zip((7, 8, 9, 7, 8), KERNELS, strict=True):
+def test_at_borders_of_strips_and_tiles(n: int, products: int, k: int, loss: str, own_factors: bool) -> None:
+    for m, kernel in zip(cycle((7, 8, 9)), KERNELS, strict=False):
         objective = problem(kernel, products, k, loss, n=n, m=m, d=m, own_factors=own_factors)
         check(objective, objective.origin + 0.1)
 
 
 def test_every_row_counts() -> None:
     """Its weight alone is 1."""
-    objective = problem("rbf", 2, 2, 0.5, n=TILE_ROWS + 20)
+    objective = problem("rbf", 2, 2, "hinge 0.5", n=TILE_ROWS + 20)
     goal = objective.goal
     for row in (0, 15, 16, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 19):
         objective.goal = replace(goal, weight=np.eye(len(goal.weight))[row])
@@ -96,7 +95,7 @@ def test_every_row_counts() -> None:
 
 
 def test_a_guide_that_counts_nothing_may_be_anything() -> None:
-    objective = problem("rbf", 2, 2, 0.0)
+    objective = problem("rbf", 2, 2, "hinge")
     objective.goal = replace(objective.goal, guide=np.full_like(objective.goal.guide, np.nan))
     check(objective, objective.origin)
 
@@ -131,7 +130,7 @@ def test_factors_have_limits() -> None:
 @pytest.mark.parametrize("k", [1, 2])
 def test_landmarks_far_off_add_nothing(far: float, k: int) -> None:
     """Also where their squares overflow."""
-    objective = problem("rbf", 2, k, 0.0)
+    objective = problem("rbf", 2, k, "hinge")
     objective.X = objective.X.astype(np.float32)
     theta = objective.origin.copy()
     theta[: objective.at[1]] = far
@@ -159,7 +158,7 @@ def test_what_is_not_finite_is_never_the_value_of_a_better_point(wrong: float, p
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("products", [0, 6])
 @pytest.mark.parametrize("k", [1, 3])
-def test_the_same_steps(loss: float | str, products: int, k: int) -> None:
+def test_the_same_steps(loss: str, products: int, k: int) -> None:
     """As lbfgs.minimise in double precision; rounding grows with the steps."""
     objective = problem("rbf", products, k, loss, n=90)
     for steps, apart in ((1, 1e-5), (2, 1e-4), (6, 1e-2)):
@@ -172,7 +171,7 @@ def test_the_same_steps(loss: float | str, products: int, k: int) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_as_low_in_the_end(loss: float | str, kernel: str) -> None:
+def test_as_low_in_the_end(loss: str, kernel: str) -> None:
     """More steps than L-BFGS remembers."""
     for products, k in ((0, 1), (6, 1), (6, 3)):
         objective = problem(kernel, products, k, loss, n=400, m=12, d=6, ridge=1e-3)
@@ -214,7 +213,7 @@ def test_huge_goals_end_as_in_numpy() -> None:
 
 def searched(number: int) -> bytes:
     objective = problem(
-        "rbf", number % 3, 1 + number % 2, LOSSES[number % len(LOSSES)], n=300 + number, m=9, d=7
+        "rbf", number % 3, 1 + number % 2, list(LOSSES)[number % len(LOSSES)], n=300 + number, m=9, d=7
     )
     return minimise(objective, 20, 0.0).tobytes()
 
@@ -262,11 +261,11 @@ def test_changed_sources_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
 
 
 def refined(name: str) -> tuple[Objective, Doubles]:
-    objective = problem(name, 2, 2, 0.5)
+    objective = problem(name, 2, 2, "hinge 0.5")
     beta, intercept = np.ones(objective.shape), np.zeros(objective.shape[1])
     X = objective.X.astype(np.float32)
     settings = Settings(refine_steps=5)
@@ -323,7 +322,7 @@ def test_what_refines_is_part_of_a_training(no_compiler: None, monkeypatch: pyte
     assert by_numpy.refined_by == "numpy"
     hashed = training_hashes({}, Settings(), plan)
     monkeypatch.setenv("DCPRED_NO_COMPILER", "0")
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
     assert TrainJob("x", "y", None, "scratch", Settings(), 100, 100).refined_by is None
     assert training_hashes({}, Settings(), plan)[0] != hashed[0]
 

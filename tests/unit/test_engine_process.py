@@ -184,7 +184,7 @@ def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(random_model(0))
-    engine.exact = engine.exact._replace(degree=3.0)  # type: ignore[arg-type]
+    engine.exact = engine.exact._replace(kernel=3.0)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.native"):
         engine.score(np.zeros((1, engine.packed.n_features)))
 

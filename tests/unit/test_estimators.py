@@ -327,9 +327,8 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "head_C",
         "class_weight",
         "guide",
-        "loss",
         "threshold",
-    } == (set(DCPredClassifier().get_params()) | {"ridge"})
+    } == (set(DCPredClassifier().get_params()) | {"quantile", "ridge"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Kernel values against their formulas, written out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_lanes_are_the_kernel_in_single_precision(
     """factor · (e + shift) is the kernel value to rounding, and near the mean of the landmarks e is as small
     as the difference that it stands for. Features that are not held are 0 in every row.
     """
-    family, degree, coef0 = BY_NAME[name], 3, 0.5
+    family, own = BY_NAME[name], Kernel(name, 1.0, 3, 0.5)
     wide = wide and family.sum == Sum.SQUARES
     d, held = 4 + left_out, np.arange(4)
     v, z = spread * rows(5, 7, d), spread * rows(6, 50, d) + 1e-3 * rows(7, 50, d)
@@ -135,7 +136,7 @@ def test_lanes_are_the_kernel_in_single_precision(
     z[:, 4:] = mean[4:] = 0.0
     gamma = np.geomspace(0.1, 2.0, 7).astype(np.float32).astype(float)
     points = LeafPoints(v=v, mean=mean, held=held, gamma=gamma, wide=wide)
-    lanes = family.leaf_lanes(points, degree, coef0)
+    lanes = family.leaf_lanes(points, own)
     assert lanes.constants.shape == (family.n_constants, 7)
     single, w = z[:, held].astype(np.float32), lanes.weights.astype(np.float32)
     constants = [row[None, :] for row in lanes.constants.astype(np.float32)]
@@ -149,10 +150,7 @@ def test_lanes_are_the_kernel_in_single_precision(
         )
     e = native.in_lanes(name, x.astype(np.float32), constants)
     exact = np.array(
-        [
-            Kernel(name, g, degree, coef0)(z + mean, u[None] + mean)[:, 0]
-            for g, u in zip(gamma, v, strict=True)
-        ]
+        [replace(own, gamma=float(g))(z + mean, u[None] + mean)[:, 0] for g, u in zip(gamma, v, strict=True)]
     ).T
     size = np.abs(exact).max() + 1
     np.testing.assert_allclose(
@@ -162,31 +160,26 @@ def test_lanes_are_the_kernel_in_single_precision(
         np.testing.assert_allclose(e, exact / lanes.factor - lanes.shift, rtol=0, atol=3e-8 * size)
     if left_out:  # landmarks are no rows
         return
-    magnitudes = family.magnitudes(points, lanes, degree, coef0)
+    magnitudes = family.magnitudes(points, lanes, own)
     at_landmarks = np.array(
-        [
-            Kernel(name, g, degree, coef0)(v + mean, u[None] + mean)[:, 0]
-            for g, u in zip(gamma, v, strict=True)
-        ]
+        [replace(own, gamma=float(g))(v + mean, u[None] + mean)[:, 0] for g, u in zip(gamma, v, strict=True)]
     ).T
     assert (magnitudes >= np.abs(at_landmarks / lanes.factor - lanes.shift) * (1 - 1e-9) - 1e-9).all()
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_scalars_are_values_and_the_fall_is_their_derivative(name: str, native: Kernels) -> None:
-    family, h = BY_NAME[name], 1e-6
+    family, own, h = BY_NAME[name], Kernel(name, 1.0, 3, 0.5), 1e-6
     t = np.array([1e-12, 1e-3, 0.3, 1.0, 5.0, 50.0, 700.0])
-    values = family.value(t.copy(), 3, 0.5)
-    np.testing.assert_allclose(values, [native.scalar(name, float(x), 3, 0.5) for x in t], rtol=1e-12)
+    values = family.value(t.copy(), own)
+    np.testing.assert_allclose(values, [native.scalar(name, float(x), own) for x in t], rtol=1e-12)
     some = t[1:6]
-    ends = [family.value(some * factor, 3, 0.5) for factor in (1 + h, 1 - h)]
+    ends = [family.value(some * factor, own) for factor in (1 + h, 1 - h)]
     expected = (ends[0] - ends[1]) / (2 * h * some)
-    np.testing.assert_allclose(
-        -family.fall(some, family.value(some.copy(), 3, 0.5), 3, 0.5), expected, rtol=1e-4
-    )
+    np.testing.assert_allclose(-family.fall(some, family.value(some.copy(), own), own), expected, rtol=1e-4)
     if family.stationary:
-        falls = family.fall(t, values, 3, 0.5)
+        falls = family.fall(t, values, own)
         assert (falls >= 0).all()
         assert falls.max() <= family.steepest * (1 + 1e-12)
-        assert family.value(np.array([0.0]), 3, 0.5)[0] == 1.0
-        assert family.value(np.array([np.inf]), 3, 0.5)[0] == native.scalar(name, np.inf, 3, 0.5) == 0.0
+        assert family.value(np.array([0.0]), own)[0] == 1.0
+        assert family.value(np.array([np.inf]), own)[0] == native.scalar(name, np.inf, own) == 0.0

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from llvmlite import binding
 
+from dcpred import DCPredRegressor, load_model
 from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
@@ -27,6 +29,7 @@ from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import engines, scorer
+from dcpred_tasks.training import refinement
 from support import processes
 from support.caches import with_cache
 from support.models import random_model
@@ -540,6 +543,18 @@ def fails(*_: object, **__: object) -> None:
     raise RuntimeError("LLVM knows no such thing")
 
 
+def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
+    """They put it in place as all passes do, and code that it decides against is left out."""
+    sizes = []
+    for quick in (True, False):
+        code = machine_code.compile_bitcode(machine_code.own_code().bitcode, host(), quick)
+        names = binding.ObjectFileRef.from_data(code).sections()
+        sizes.append(sum(section.size() for section in names if section.is_text()))
+        assert b"has_wide_vectors" not in code
+        assert b"has_pair_products" not in code
+    assert sizes[0] < 1.2 * sizes[1]
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
@@ -555,7 +570,7 @@ def test_whatever_fails_in_llvm_numpy_scores(
     fresh: None, owner: object, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one warning for any number of models."""
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
     monkeypatch.setattr(owner, name, fails)
     models = [random_model(seed, d=3) for seed in (0, 1)]
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -571,7 +586,7 @@ def test_whatever_fails_in_llvm_numpy_scores(
 def test_a_plan_knows_that_llvm_fails_before_anything_is_compiled(
     fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
     assert scorer.arithmetic() is None
     assert not machine_code.own_code().is_there()
     machine_code._own_code.cache_clear()
@@ -581,7 +596,7 @@ def test_a_plan_knows_that_llvm_fails_before_anything_is_compiled(
 
 
 def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
 
     def use(module: object) -> str:
         if not failures:
@@ -592,6 +607,64 @@ def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: py
     with pytest.warns(RuntimeWarning, match="No space left"):
         assert compiler.with_compiler("json", "else", use) is None
     assert compiler.with_compiler("json", "else", use) == "engine"
+
+
+def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process scores one way in between, and a worker whose plan expects machine code tries again."""
+    monkeypatch.setattr(compiler, "_failures", {})
+    tries: list[bool] = []
+
+    def use(module: object) -> str:
+        tries.append(broken)
+        if broken:
+            raise CompilerError("LLVM fails once")
+        return "engine"
+
+    broken = True
+    with pytest.warns(RuntimeWarning, match="LLVM fails once"):
+        assert compiler.with_compiler("json", "else", use) is None
+    compiler.forget_failures()
+    assert compiler.with_compiler("json", "else", use) is None  # A second warning would be an error.
+    broken = False
+    assert compiler.with_compiler("json", "else", use) is None
+    assert compiler.why_without("json") == "LLVM fails once"
+    compiler.forget_failures()
+    assert compiler.with_compiler("json", "else", use) == "engine"
+    assert tries == [True, True, False]
+    assert compiler.why_without("json") == "there is no machine code"
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+def test_a_worker_that_failed_once_follows_a_plan_with_machine_code(
+    asked: Any, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_failures", {})
+    with monkeypatch.context() as failing:
+        failing.setattr(machine_code.llvm, "parse_bitcode", fails)
+        with pytest.warns(RuntimeWarning, match="LLVM fails"):
+            assert asked.arithmetic() == "numpy"
+    assert asked.arithmetic() == "numpy"
+    asked.check_arithmetic("numpy")
+    asked.check_arithmetic(None)
+    assert asked.arithmetic() is None
+
+
+def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
+    )
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    fitted = DCPredRegressor(n_leaves=1, landmarks=2).fit(X, X[:, 0])
+    fitted.save(tmp_path / "m")
+    assert str(engines.chosen(fitted.model_)) == "compiled"
+    monkeypatch.setattr(
+        compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
+    )
+    assert str(engines.chosen(load_model(tmp_path / "m").model)) == "compiled"
 
 
 def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -632,7 +705,7 @@ def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_best_engine_scores_and_the_others_say_why_not(
     fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(compiler, "_failures", {})
     model = random_model(0)
     assert str(engines.chosen(model)) == "compiled"
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", fails)

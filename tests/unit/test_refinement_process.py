@@ -41,7 +41,8 @@ for name in ("points", "point_weights"):
     assert is_caught(ours.arguments(near(2, 20), 4, 0.0), "p", name)
 for kernel in KERNELS:
     more = problem(kernel, 2, 2, "logistic", n=300, own_factors=True)
-    both = [ours.arguments(objective, 30, 0.0) for objective in (problem(kernel, 2, 2, 0.5, n=300), more)]
+    less = problem(kernel, 2, 2, "hinge 0.5", n=300)
+    both = [ours.arguments(objective, 30, 0.0) for objective in (less, more)]
     unused = ("coefficients", "by_row") if kernel in ("laplacian", "polynomial") else ()
     for part, values in zip(("p", "room"), both[0], strict=True):
         for name, array in values._asdict().items():

@@ -21,7 +21,7 @@ from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred_tasks.task_bodies.train_model import receipt
 from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.task_settings import of_other_task
+from dcpred_tasks.training.task_settings import in_effect
 
 Values = Mapping[str, Any]
 N_ROWS, FOLDS = 400, 4
@@ -393,8 +393,7 @@ def test_chance_accepts_a_candidate_as_often_as_the_level_says(tables: Any, metr
 def test_every_configuration_of_the_portfolio_names_settings(name: str, task: str) -> None:
     given = {**COMMON, **(NUMBERS if task == "regression" else CLASSES), **PORTFOLIO[name]}
     own = {key: value for key, value in given.items() if key not in ("leaf_rows", "width", "codes")}
-    own = {key: value for key, value in own.items() if key not in of_other_task(task)}
-    made = make_settings({**own, "task": task})
+    made = make_settings({**in_effect(own, task), "task": task})
     assert made.landmarks == given["landmarks"]
 
 

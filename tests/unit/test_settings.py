@@ -151,7 +151,7 @@ def test_numbers_are_finite_and_not_negative(name: str) -> None:
     assert getattr(make_settings({name: 1e-300, "task": task}), name) == 1e-300
 
 
-OTHER = {"C": 2.0, "class_weight": "balanced", "guide": 0.5, "head_C": 1.0, "loss": "logistic", "ridge": 0.1}
+OTHER = {"C": 2.0, "class_weight": "balanced", "guide": 0.5, "head_C": 1.0, "ridge": 0.1}
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -169,6 +169,38 @@ def test_a_setting_of_the_other_task_is_refused(name: str) -> None:
         "products": 3,
     }
     assert in_effect({name: OTHER[name]}, own) == {name: OTHER[name]}
+
+
+@pytest.mark.parametrize(
+    ("task", "loss"), [("regression", "logistic"), ("regression", "distance"), ("classification", "huber")]
+)
+def test_a_loss_of_the_other_task_is_refused(task: str, loss: str) -> None:
+    other = TASKS[1 - TASKS.index(task)]
+    with pytest.raises(
+        SettingsError,
+        match=f"loss was set to '{loss}', but the task is {task}, and only {other} uses it; leave out loss",
+    ):
+        make_settings({"task": task, "loss": loss})
+    assert make_settings({"task": other, "loss": loss}).loss == loss
+    stored: dict[str, object] = {"loss": loss, "landmarks": 3}
+    assert in_effect(stored, task) == {"landmarks": 3}
+    assert in_effect(stored, other) == stored
+
+
+def test_the_level_of_a_quantile() -> None:
+    given: dict[str, object] = {"task": "regression", "loss": "quantile"}
+    assert make_settings(given).quantile == 0.5
+    assert make_settings(given | {"quantile": "0.9"}).quantile == 0.9
+    for wrong in (0, 1, 90, -0.5, "nan"):
+        with pytest.raises(SettingsError, match=r"quantile was set to .* it must be from 0\.001 to 0\.999"):
+            make_settings(given | {"quantile": wrong})
+    for loss in ("hinge", "huber"):
+        with pytest.raises(SettingsError, match=f"quantile was set to 0.9, but loss is {loss}, .* set loss"):
+            make_settings(given | {"loss": loss, "quantile": 0.9})
+    with pytest.raises(SettingsError, match="loss was set to 'quantile', but refine is false"):
+        make_settings(given | {"refine": False})
+    with pytest.raises(SettingsError, match="loss was set to 'quantile', but machine is exact"):
+        make_settings(given | {"machine": "exact"})
 
 
 @pytest.mark.parametrize("name", ["landmark_floor", "guide"])

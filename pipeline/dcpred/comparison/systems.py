@@ -7,7 +7,7 @@ from typing import Any
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.machine import BASES, BOTH, MACHINES, known
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE
 
 OURS = "dcpred"
 EXACT = "exact"

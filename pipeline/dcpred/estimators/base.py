@@ -34,6 +34,7 @@ from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write
 from dcpred_tasks.artifacts.model_schema import parts_of_table
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
+from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import (
     check_dense,
@@ -227,6 +228,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         classes: tuple[Any, ...],
         groups: Any,
     ) -> None:
+        forget_failures()
         used, settings = weight > 0, self._settings(X.shape[1])
         folds = self._folds(groups, target, len(X), settings)
         if not used.all():

@@ -129,10 +129,12 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         faster in leaves of many thousand rows. None: none.
     refine_ridge : float (0 or more) or None, default None
         Penalty on the output weights in the refinement. None: 0.001.
-    loss : {"hinge", "logistic", "distance"} or None, default None
-        Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest.
-        logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside the distance
-        to the local SVM, whose γ all landmarks have; with the rbf kernel, without products. None: hinge.
+    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
+        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
+        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
+        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
+        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
+        numbers, whose level the setting quantile is. None: hinge.
     leaf_scaling : bool or None, default None
         Features get other factors in each leaf, which refinement learns with the landmarks. They help where
         leaves are of different nature and have rows enough, numbers more than classes. None: False.

@@ -91,6 +91,15 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     refine_epochs : int (from 0 to 100,000 passes) or None, default None
         Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
         faster in leaves of many thousand rows. None: none.
+    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
+        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
+        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
+        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
+        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
+        numbers, whose level the setting quantile is. None: hinge.
+    quantile : float (from 0.001 to 0.999) or None, default None
+        Level of the quantile that is predicted, with loss=quantile: the fraction of rows whose values lie
+        below. None: 0.5.
     refine_ridge : float (0 or more) or None, default None
         Penalty on the output weights in the refinement. None: 0.001.
     leaf_scaling : bool or None, default None
@@ -188,6 +197,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         refine: bool | None = None,
         refine_steps: int | None = None,
         refine_epochs: int | None = None,
+        loss: str | None = None,
+        quantile: float | None = None,
         refine_ridge: float | None = None,
         leaf_scaling: bool | None = None,
         max_leaf_rows: int = 8_000,
@@ -229,6 +240,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.refine = refine
         self.refine_steps = refine_steps
         self.refine_epochs = refine_epochs
+        self.loss = loss
+        self.quantile = quantile
         self.refine_ridge = refine_ridge
         self.leaf_scaling = leaf_scaling
         self.max_leaf_rows = max_leaf_rows

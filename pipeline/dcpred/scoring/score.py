@@ -31,6 +31,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import GIVEN_UP
+from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
@@ -102,6 +103,7 @@ def plan_run(
         behind=BEHIND if is_remote(output) else 0,
         cut=cut,
     )
+    forget_failures()
     x, place, scored_by = absolute(x), absolute(output), arithmetic()
     run = ScoreRun(
         run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by, costs),

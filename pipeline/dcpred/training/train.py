@@ -29,6 +29,7 @@ from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
@@ -43,7 +44,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
@@ -80,6 +81,7 @@ def train(
         absolute(y),
         absolute(weight) if weight else None,
     )
+    forget_failures()
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
     settings, coded = numbered_for(settings, x)

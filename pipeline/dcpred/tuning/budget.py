@@ -83,7 +83,7 @@ def _outline(settings: Settings, scaling: Scaling, m: int, products: int, output
     sizes = {"feature": len(scaling.shift), "output": outputs}
     arrays: dict[str, Any] = outlined(Model, tree.n_leaves, rows, sizes)
     arrays["leaf_factor"] = arrays["leaf_factor"][:, : None if settings.leaf_scaling else 0]
-    kernel = Kernel(settings.kernel, 1.0, settings.degree, settings.coef0)
+    kernel = Kernel.from_settings(settings, 1.0)
     return Model(
         **arrays,
         task=settings.task,

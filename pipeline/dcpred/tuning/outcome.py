@@ -14,7 +14,7 @@ from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
 

@@ -53,7 +53,7 @@ from dcpred_tasks.training.reference_models import BOOSTING
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.settings import AUTO, NONE, Settings, settings_dict
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.task_settings import of_other_task
+from dcpred_tasks.training.task_settings import in_effect
 from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
 
@@ -297,8 +297,7 @@ class Trials:
         rows = min(rows or n, room, n)
         n_leaves = leaves_of_share(n, 1.0 / rows)
         rows = n / n_leaves
-        others = {*RELATIVE, *of_other_task(self.asked.task)}
-        own = {name: value for name, value in given.items() if name not in others}
+        own = {n: v for n, v in in_effect(given, self.asked.task).items() if n not in RELATIVE}
         own["n_leaves"] = n_leaves
         own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, room), min(30, room)))
         own["overlap"] = max(min(own["overlap"], int(room // rows)), 1) if n_leaves > 1 else 1

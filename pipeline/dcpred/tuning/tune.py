@@ -52,6 +52,7 @@ from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import one_thread
@@ -290,6 +291,7 @@ def _choice(
     settings were judged with if it was learned: another one, of more rows, may do worse by chance (satimage:
     90.7 % for 91.6 %).
     """
+    forget_failures()
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}

@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -229,8 +229,8 @@ def write_model(
     body = {
         "task": model.task,
         "classes": list(model.classes),
-        "kernel": asdict(model.kernel),
-        "local_kernel": asdict(model.local_kernel),
+        "kernel": model.kernel.as_dict(),
+        "local_kernel": model.local_kernel.as_dict(),
         "triangle_bound": model.triangle_bound,
         # Without calibration a model is what versions before it wrote, with the same hash.
         "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},

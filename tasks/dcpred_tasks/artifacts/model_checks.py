@@ -15,7 +15,7 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernel_families import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.machine import known
 from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Scale
 from dcpred_tasks.process import memory_bytes
@@ -54,11 +54,12 @@ def check_body(body: Mapping[str, Any]) -> None:
 
 
 def _check_kernel(name: str, kernel: object) -> None:
-    if not isinstance(kernel, dict) or set(kernel) != {"name", "gamma", "degree", "coef0"}:
+    if not isinstance(kernel, dict) or not set(STORED) <= set(kernel) <= set(DEFAULTS):
         raise ValueError(f"its {name} has not name, gamma, degree and coef0")
     if kernel["name"] not in KERNELS:
         raise ValueError(f"its {name} is of no known name")
-    if not all(type(kernel[key]) in (int, float) and kernel[key] >= 0 for key in ("gamma", "coef0")):
+    numbers = (value for key, value in kernel.items() if key != "name")
+    if not all(type(value) in (int, float) and value >= 0 for value in numbers):
         raise ValueError(f"gamma and coef0 of its {name} are no numbers from 0")
     if type(kernel["degree"]) is not int or not 1 <= kernel["degree"] <= LARGEST_DEGREE:
         raise ValueError(f"the degree of its {name} is none from 1 to {LARGEST_DEGREE}")

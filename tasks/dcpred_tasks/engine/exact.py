@@ -24,10 +24,8 @@ class Exact(NamedTuple):
     """float64 (n_landmarks,), γ of each landmark."""
     triangle_gamma: float
     """γ of triangle pseudo-landmarks: that of the kernel."""
-    degree: int
-    """Degree of a polynomial kernel."""
-    coef0: float
-    """Constant term of a polynomial kernel."""
+    shape: FloatArray
+    """float64, KernelNumbers.shape."""
     lower_bound: bool
     """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
     columns: Columns
@@ -85,8 +83,7 @@ def exact_arrays(model: Model) -> Exact:
         sum=int(model.kernel.family.sum),
         gamma=_own(model.gamma, ACC_DTYPE),
         triangle_gamma=float(model.kernel.gamma),
-        degree=int(model.kernel.degree),
-        coef0=float(model.kernel.coef0),
+        shape=np.array(model.kernel.shape, ACC_DTYPE),
         lower_bound=model.triangle_bound == "lower",
         columns=columns_of(model),
         gap=_own(raw_gaps(model), ACC_DTYPE),

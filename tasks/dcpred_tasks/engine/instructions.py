@@ -19,15 +19,15 @@ NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIG
 # By what a processor needs, in LLVM's words.
 OWN = {
     # Any x86 processor: only a model that is packed for tiles (tiles.py) asks for it.
-    ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() {{ ret i1 true }}",
-    ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() {{ ret i1 true }}",
+    ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() alwaysinline {{ ret i1 true }}",
+    ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() alwaysinline {{ ret i1 true }}",
     ("avx512f", "avx512bw", "avx512vnni"): f"""
 declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)
-define <16 x i32> @{PAIR_PRODUCTS}(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c) {{
+define <16 x i32> @{PAIR_PRODUCTS}(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c) alwaysinline {{
   %sum = call <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c)
   ret <16 x i32> %sum
 }}
-define i1 @{HAS_PAIR_PRODUCTS}() {{ ret i1 true }}
+define i1 @{HAS_PAIR_PRODUCTS}() alwaysinline {{ ret i1 true }}
 """,
 }
 

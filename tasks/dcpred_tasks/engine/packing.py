@@ -341,7 +341,7 @@ def _pack_leaves(
             terms.append(terms_of(none, model.pairs[:0], none))
             continue
         points = _points(model, held, leaf, means[leaf], bool(wide[leaf]))
-        lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)
+        lanes = kernel.family.leaf_lanes(points, kernel)
         group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
         groups[group, : len(held), lane] = lanes.weights
         constants[group, :, lane] = lanes.constants.T
@@ -358,8 +358,8 @@ def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArra
     kernel = model.kernel
     points = _points(model, held, leaf, mean, wide)
     with np.errstate(all="ignore"):  # A leaf whose terms are not finite is left to double precision.
-        lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)
-        e = kernel.family.magnitudes(points, lanes, kernel.degree, kernel.coef0)
+        lanes = kernel.family.leaf_lanes(points, kernel)
+        e = kernel.family.magnitudes(points, lanes, kernel)
         first, second, pairs, _ = _in_differences(model, leaf, lanes.factor, lanes.shift)
         terms = e @ np.abs(first) + e[:, pairs[:, 0]] * e[:, pairs[:, 1]] @ np.abs(second)
         largest = float(terms.max()) if (np.abs(lanes.constants) < HUGE).all() else np.inf

@@ -18,7 +18,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.machines.row_sums import KernelSums
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.machine import taken, text_array, text_of
+from dcpred_tasks.model.machine import kernel_from_numbers, stored_numbers, taken, text_array, text_of
 
 OF_FUNCTION = 10  # multiplications of an exponential
 
@@ -81,10 +81,9 @@ class Lmkl:
         return float(of_kernels + n_gates * (d + OF_FUNCTION + 1))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        numbers = [[kernel.gamma, kernel.degree, kernel.coef0] for kernel in self.kernels]
         return {
             "kernels": text_array(",".join(kernel.name for kernel in self.kernels)),
-            "kernel_numbers": np.array(numbers, np.float64),
+            "kernel_numbers": stored_numbers(self.kernels),
             "support": self.support,
             "dual": self.dual,
             "gate": self.gate,
@@ -97,18 +96,13 @@ def of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Lmkl:
     support, dual = taken(arrays, support=("float32", 2), dual=("float32", 3))
     gate, intercept = taken(arrays, gate=("float64", 3), intercept=("float64", 1))
     names = text_of(raw).split(",")
-    if numbers.shape != (len(names), 3) or not set(names) <= set(KERNELS):
+    if len(numbers) != len(names) or not set(names) <= set(KERNELS):
         raise ValueError("the kernels of localised multiple kernels are none")
-    if (numbers[:, 0] <= 0).any() or (numbers[:, 1] < 1).any() or (numbers[:, 1:] > (10, np.inf)).any():
-        raise ValueError("the numbers of a kernel of localised multiple kernels are none")
+    kernels = tuple(kernel_from_numbers(name, own) for name, own in zip(names, numbers, strict=True))
     if dual.shape != (len(names), len(support), len(intercept)):
         raise ValueError("localised multiple kernels have other weights than support vectors")
     if gate.shape != (len(intercept), len(names), support.shape[1] + 1) or not len(intercept):
         raise ValueError("localised multiple kernels have other gates than kernels")
-    kernels = tuple(
-        Kernel(name, float(gamma), int(degree), float(coef0))
-        for name, (gamma, degree, coef0) in zip(names, numbers, strict=True)
-    )
     return Lmkl(kernels, support, dual, gate, intercept)
 
 

@@ -171,7 +171,7 @@ class KernelSums(RowSums):
                 return np.exp(t, out=t)
             if kernel.family.sum == Sum.SQUARES:
                 np.maximum(t, 0, out=t)
-        return kernel.family.value(t, kernel.degree, kernel.coef0)
+        return kernel.family.value(t, kernel)
 
 
 class FeatureSums(RowSums):

@@ -335,11 +335,11 @@ def _gradient(basis: LeafBasis, weights: FloatArray, Z: FloatArray) -> FloatArra
         sums = Z @ U.T
     else:
         sums = squared_distances(Z, U) if family.sum == Sum.SQUARES else city_block_distances(Z, U)
-    K = family.value(sums * gamma, kernel.degree, kernel.coef0)
+    K = family.value(sums * gamma, kernel)
     Q = np.zeros((m, m))
     np.add.at(Q, (basis.pairs[:, 0], basis.pairs[:, 1]), weights[m : m + len(basis.pairs)])
     slope = weights[:m] + K @ (Q + Q.T)  # derivatives of f by each kernel value
-    slope *= -gamma * family.fall(sums * gamma, K, kernel.degree, kernel.coef0)  # by each sum
+    slope *= -gamma * family.fall(sums * gamma, K, kernel)  # by each sum
     if family.sum == Sum.PRODUCTS:
         return np.asarray(slope @ U)
     squares = family.sum == Sum.SQUARES
@@ -361,6 +361,6 @@ def _triangle_slope(basis: LeafBasis, weights: FloatArray, r: FloatArray) -> Flo
         sign, far = np.sign(off[rows, at]), np.abs(off[rows, at])
         squares = kernel.family.sum == Sum.SQUARES
         t = kernel.gamma * (far * far if squares else far)
-        fall = kernel.family.fall(t, kernel.of_distance(far), kernel.degree, kernel.coef0)
+        fall = kernel.family.fall(t, kernel.of_distance(far), kernel)
         out[rows, at] -= weight * sign * kernel.gamma * fall * (2 * far if squares else 1.0)
     return out

@@ -16,9 +16,10 @@ in e, which is 0 or small near the mean of the landmarks, most of it cancels bef
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -81,8 +82,44 @@ class LeafPoints:
         return np.asarray(np.einsum("ij,ij->i", v, v))
 
 
+@dataclass(frozen=True)
+class KernelNumbers:
+    """A family, by its name, with its γ and further numbers, each with its setting. A new one comes last, and
+    has a place in `Shape` of native/kernels.h; models where it has its default are stored without it.
+    """
+
+    name: str
+    gamma: float
+    degree: int = 2  # exponent of the polynomial kernel
+    coef0: float = 1.0  # constant term of the polynomial kernel
+
+    @property
+    def shape(self) -> tuple[float, ...]:
+        """The numbers beside γ."""
+        return tuple(float(getattr(self, name)) for name in SHAPE)
+
+    @classmethod
+    def from_settings(cls, settings: Any, gamma: float) -> Self:
+        return cls(settings.kernel, gamma, **{name: getattr(settings, name) for name in SHAPE})
+
+    @classmethod
+    def from_numbers(cls, name: str, numbers: Sequence[float]) -> Self:
+        """From γ and as many further numbers as there were when a model was stored."""
+        given = zip(SHAPE, numbers[1:], strict=False)
+        return cls(name, float(numbers[0]), **{key: type(DEFAULTS[key])(value) for key, value in given})
+
+    def as_dict(self) -> dict[str, Any]:
+        """As models store it."""
+        return {key: value for key, value in asdict(self).items() if key in STORED or value != DEFAULTS[key]}
+
+
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(KernelNumbers)}
+SHAPE = tuple(DEFAULTS)[2:]  # the numbers beside γ
+STORED = ("name", "gamma", "degree", "coef0")  # what every model stores
+
+
 class Family(ABC):
-    """A kernel without its γ, degree and coef0. A family has no state."""
+    """A kernel without its numbers. A family has no state."""
 
     name: ClassVar[str]
     sum: ClassVar[Sum]
@@ -98,26 +135,26 @@ class Family(ABC):
         return self.sum != Sum.PRODUCTS
 
     @abstractmethod
-    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+    def value(self, t: RealArray, kernel: KernelNumbers) -> RealArray:
         """κ(t), which may take the place of t."""
 
     @abstractmethod
-    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+    def fall(self, t: RealArray, K: RealArray, kernel: KernelNumbers) -> RealArray:
         """−κ'(t), where K = κ(t); neither is written."""
 
     @abstractmethod
-    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+    def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
         """What the engine keeps of a leaf."""
 
     def width(self, points: LeafPoints) -> FloatArray:
         """(m,), how far landmarks are from their mean: what single precision loses grows with it."""
         return self.steepest * points.gamma * points.square
 
-    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, kernel: KernelNumbers) -> FloatArray:
         """|e| of the landmarks (columns) at themselves (rows), (m, m), or what is summed on the way to it."""
         norms, v = points.square, points.v
         squares = np.maximum(norms[:, None] + norms - 2 * v @ v.T, 0.0)
-        return np.abs(self.value(points.gamma * squares, degree, coef0) / lanes.factor - lanes.shift)
+        return np.abs(self.value(points.gamma * squares, kernel) / lanes.factor - lanes.shift)
 
 
 class Rbf(Family):
@@ -128,14 +165,14 @@ class Rbf(Family):
     libsvm: ClassVar[str | None] = "rbf"
     fall_by_value = True
 
-    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+    def value(self, t: RealArray, kernel: KernelNumbers) -> RealArray:
         np.negative(t, out=t)
         return np.exp(t, out=t)
 
-    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+    def fall(self, t: RealArray, K: RealArray, kernel: KernelNumbers) -> RealArray:
         return K
 
-    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+    def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
         exponent = points.gamma * points.square
         near = (exponent < NEAR).astype(np.float64)
         scale = points.gamma * LOG2_E
@@ -159,7 +196,7 @@ class Laplacian(Rbf):
     def width(self, points: LeafPoints) -> FloatArray:
         return np.asarray((points.gamma * np.abs(points.v).sum(axis=1)) ** 2)
 
-    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+    def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
         scale, m = points.gamma * LOG2_E, len(points.v)
         left_out = np.abs(np.delete(points.v, points.held, axis=1)).sum(axis=1)
         return LeafLanes(
@@ -169,11 +206,11 @@ class Laplacian(Rbf):
             shift=np.zeros(m),
         )
 
-    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, kernel: KernelNumbers) -> FloatArray:
         distances = np.zeros((len(points.v),) * 2)
         for feature in points.v.T:
             distances += np.abs(feature[:, None] - feature)
-        return self.value(points.gamma * distances, degree, coef0)
+        return self.value(points.gamma * distances, kernel)
 
 
 class Matern32(Family):
@@ -198,7 +235,7 @@ class Matern32(Family):
     a2_of_t: ClassVar[float] = 6.0  # a² / t
     k: ClassVar[float] = 0.0  # factor of a² in P(a)
 
-    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+    def value(self, t: RealArray, kernel: KernelNumbers) -> RealArray:
         t *= self.a2_of_t
         np.minimum(t, LARGEST, out=t)
         a = np.sqrt(t)
@@ -208,10 +245,10 @@ class Matern32(Family):
         t *= np.exp(np.negative(a, out=a), out=a)
         return t
 
-    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+    def fall(self, t: RealArray, K: RealArray, kernel: KernelNumbers) -> RealArray:
         return np.asarray(3.0 * np.exp(-np.sqrt(6.0 * t)))
 
-    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+    def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
         scale = self.a2_of_t * points.gamma
         square, v = scale * points.square, points.v[:, points.held]
         A = np.sqrt(square)
@@ -240,7 +277,7 @@ class Matern52(Matern32):
     a2_of_t = 10.0
     k = 1 / 3
 
-    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+    def fall(self, t: RealArray, K: RealArray, kernel: KernelNumbers) -> RealArray:
         a = np.sqrt(np.minimum(10.0 * t, LARGEST))
         return np.asarray(5 / 3 * (1.0 + a) * np.exp(-a))
 
@@ -255,33 +292,33 @@ class Polynomial(Family):
     libsvm = "poly"
     n_constants = 2
 
-    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
-        t += coef0
-        return np.asarray(t**degree)
+    def value(self, t: RealArray, kernel: KernelNumbers) -> RealArray:
+        t += kernel.coef0
+        return np.asarray(t**kernel.degree)
 
-    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
-        return np.asarray(-degree * (t + coef0) ** (degree - 1))
+    def fall(self, t: RealArray, K: RealArray, kernel: KernelNumbers) -> RealArray:
+        return np.asarray(-kernel.degree * (t + kernel.coef0) ** (kernel.degree - 1))
 
     def width(self, points: LeafPoints) -> FloatArray:
         return np.zeros(len(points.v))
 
-    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+    def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
         u = points.v + points.mean
-        at_mean = points.gamma * (u @ points.mean) + coef0
+        at_mean = points.gamma * (u @ points.mean) + kernel.coef0
         return LeafLanes(
             weights=u[:, points.held] * points.gamma[:, None],
-            constants=np.stack([at_mean, np.full(len(u), float(degree))]),
+            constants=np.stack([at_mean, np.full(len(u), float(kernel.degree))]),
             factor=np.ones(len(u)),
-            shift=at_mean**degree,
+            shift=at_mean**kernel.degree,
         )
 
-    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, kernel: KernelNumbers) -> FloatArray:
         """As of every family, with the sums of magnitudes of a product: the product itself may cancel. These
         values have no bound, and are judged at rows well beyond the landmarks.
         """
         products = BEYOND * np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
         at_mean = np.abs(lanes.constants[0])
-        return np.asarray((products + at_mean) ** degree - at_mean**degree)
+        return np.asarray((products + at_mean) ** kernel.degree - at_mean**kernel.degree)
 
 
 # The place of a family is its number in compiled code (native/kernels.h).

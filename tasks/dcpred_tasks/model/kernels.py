@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
-from dcpred_tasks.model.kernel_families import BY_NAME, Family, Sum
+from dcpred_tasks.model.kernel_families import BY_NAME, Family, KernelNumbers, Sum
 
 RowArray = NDArray[np.float32] | NDArray[np.float64]
 Slope = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray]]]
@@ -20,15 +20,8 @@ Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A family of dcpred_tasks.model.kernel_families, by its name, with its γ; degree and coef0 are of the
-    polynomial kernel alone.
-    """
-
-    name: str
-    gamma: float
-    degree: int = 2
-    coef0: float = 1.0
+class Kernel(KernelNumbers):
+    """Values of a kernel."""
 
     @property
     def family(self) -> Family:
@@ -55,7 +48,7 @@ class Kernel:
 
     def _value(self, s: FloatArray, gamma: SingleArray | None) -> FloatArray:
         s *= self.gamma if gamma is None else gamma.astype(ACC_DTYPE)
-        return self.family.value(s, self.degree, self.coef0)
+        return self.family.value(s, self)
 
     def differentiable(self, X: RealArray) -> Differentiable:
         """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U,
@@ -67,8 +60,8 @@ class Kernel:
     def _falling(self, t: RealArray) -> tuple[RealArray, Callable[[], RealArray]]:
         """κ(t), in the place of t where that is not needed any more, and a function that returns −κ'(t)."""
         family = self.family
-        K = family.value(t if family.fall_by_value else t.copy(), self.degree, self.coef0)
-        return K, lambda: family.fall(t, K, self.degree, self.coef0)
+        K = family.value(t if family.fall_by_value else t.copy(), self)
+        return K, lambda: family.fall(t, K, self)
 
 
 def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:

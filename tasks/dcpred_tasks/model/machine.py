@@ -6,7 +6,7 @@ linear machine on its functions.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray
 from dcpred_tasks.model.basis import Basis
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernel_families import KERNELS, SHAPE, STORED
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
 LOCAL = 10**9  # rows of a machine that local_rows alone limits
@@ -362,18 +362,32 @@ def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list
 
 
 def kernel_arrays(kernel: Kernel) -> dict[str, NDArray[Any]]:
-    """A kernel as arrays: its name, and γ, degree and coef0."""
-    numbers = np.array([kernel.gamma, kernel.degree, kernel.coef0], np.float64)
-    return {"kernel": text_array(kernel.name), "kernel_numbers": numbers}
+    """A kernel as arrays: its name, and its numbers."""
+    return {"kernel": text_array(kernel.name), "kernel_numbers": stored_numbers([kernel])[0]}
 
 
 def kernel_of(arrays: Mapping[str, NDArray[Any]]) -> Kernel:
     """The kernel of kernel_arrays. Raises ValueError."""
     raw, numbers = taken(arrays, kernel=("uint8", 1), kernel_numbers=("float64", 1))
     name = text_of(raw)
-    if name not in KERNELS or len(numbers) != 3 or numbers[0] <= 0 or not 1 <= numbers[1] <= 10:
+    if name not in KERNELS:
         raise ValueError("the kernel of a machine is none")
-    return Kernel(name, float(numbers[0]), int(numbers[1]), float(numbers[2]))
+    return kernel_from_numbers(name, numbers)
+
+
+def stored_numbers(kernels: Sequence[Kernel]) -> FloatArray:
+    """γ and the further numbers of kernels, float64 (n_kernels, 3 or more): the last ones that all have their
+    default are left out.
+    """
+    n_stored = max(1 + SHAPE.index(name) for kernel in kernels for name in kernel.as_dict() if name in SHAPE)
+    return np.array([[kernel.gamma, *kernel.shape[:n_stored]] for kernel in kernels], np.float64)
+
+
+def kernel_from_numbers(name: str, numbers: FloatArray) -> Kernel:
+    """The kernel of a row of stored_numbers. Raises ValueError."""
+    if not len(STORED) - 1 <= len(numbers) <= 1 + len(SHAPE) or numbers[0] <= 0 or not 1 <= numbers[1] <= 10:
+        raise ValueError("the numbers of a kernel of a machine are none")
+    return Kernel.from_numbers(name, numbers.tolist())
 
 
 def text_array(text: str) -> NDArray[np.uint8]:

@@ -147,8 +147,7 @@ struct Exact {
     int64_t sum;
     Array<double> gamma;
     double triangle_gamma;
-    int64_t degree;
-    double coef0;
+    Array<double> shape;
     int64_t lower_bound;
     Columns columns;
     Array<double> gap;

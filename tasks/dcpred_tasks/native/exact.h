@@ -92,7 +92,8 @@ NOINLINE int64_t exact_leaf(const Exact &q, const Array<double> &x, int64_t node
 
 INLINE double kernel_value(const Exact &q, double t) {
     double value = 0.0;
-    for_family(q.kernel, [&](auto kernel) { value = decltype(kernel)::scalar(t, q.degree, q.coef0); });
+    const Shape shape(q.shape);
+    for_family(q.kernel, [&](auto kernel) { value = decltype(kernel)::scalar(t, shape); });
     return value;
 }
 

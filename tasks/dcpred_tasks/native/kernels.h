@@ -44,6 +44,13 @@ INLINE Floats exp2_below_0(Floats t) {
     return small ? Floats{} : power;
 }
 
+// The numbers of a kernel beside γ: KernelNumbers.shape.
+struct Shape {
+    int64_t degree;
+    double coef0;
+    INLINE_MEMBER explicit Shape(const Array<double> &numbers) : degree((int64_t)numbers[0]), coef0(numbers[1]) {}
+};
+
 struct Value {
     Floats K, fall;
 };
@@ -54,13 +61,13 @@ struct Rbf {
     static constexpr double unit = LOG2_E;
     static constexpr bool fall_by_value = true;  // −κ' = κ
 
-    INLINE_MEMBER static double scalar(double t, int64_t, double) { return __builtin_exp(-t); }
+    INLINE_MEMBER static double scalar(double t, const Shape &) { return __builtin_exp(-t); }
     INLINE_MEMBER static Floats in_lanes(Floats x, const Floats *constants) {
         Floats offset = constants[1], near = constants[2];
         Power p = exp2_parts(x - offset);
         return p.rest + (p.whole - near);
     }
-    INLINE_MEMBER static Value refined(Floats t, int64_t, float) {
+    INLINE_MEMBER static Value refined(Floats t, const Shape &) {
         Floats K = exp2_below_0(t);
         return {K, K};
     }
@@ -76,8 +83,8 @@ struct Polynomial {
     static constexpr double unit = 1.0;
     static constexpr bool fall_by_value = false;
 
-    INLINE_MEMBER static double scalar(double t, int64_t degree, double coef0) {
-        return __builtin_pow(t + coef0, (double)degree);
+    INLINE_MEMBER static double scalar(double t, const Shape &shape) {
+        return __builtin_pow(t + shape.coef0, (double)shape.degree);
     }
     INLINE_MEMBER static Floats in_lanes(Floats x, const Floats *constants) {
         Floats at_mean = constants[0], base = x + at_mean, total = every(1.0f), power = at_mean;
@@ -88,10 +95,10 @@ struct Polynomial {
         }
         return x * total;
     }
-    INLINE_MEMBER static Value refined(Floats t, int64_t degree, float coef0) {
-        Floats base = t + coef0, power = every(1.0f);
-        for (int64_t i = 1; i < degree; i++) power *= base;
-        return {power * base, every(-(float)degree) * power};
+    INLINE_MEMBER static Value refined(Floats t, const Shape &shape) {
+        Floats base = t + (float)shape.coef0, power = every(1.0f);
+        for (int64_t i = 1; i < shape.degree; i++) power *= base;
+        return {power * base, every(-(float)shape.degree) * power};
     }
 };
 
@@ -101,7 +108,7 @@ template <int a2_of_t, int k_of_3> struct Matern {  // (1 + a + k a²) e^−a, a
     static constexpr double unit = a2_of_t;
     static constexpr bool fall_by_value = false;
 
-    INLINE_MEMBER static double scalar(double t, int64_t, double) {
+    INLINE_MEMBER static double scalar(double t, const Shape &) {
         double a2 = a2_of_t * t, a = __builtin_sqrt(a2 < LARGEST ? a2 : LARGEST);
         return k_of_3 ? (1.0 + a + a * a / 3.0) * __builtin_exp(-a) : (1.0 + a) * __builtin_exp(-a);
     }
@@ -120,7 +127,7 @@ template <int a2_of_t, int k_of_3> struct Matern {  // (1 + a + k a²) e^−a, a
         Floats large = fma(in_a, p.whole + p.rest, 0.0f - P);
         return delta < near ? small : large;
     }
-    INLINE_MEMBER static Value refined(Floats t, int64_t, float) {
+    INLINE_MEMBER static Value refined(Floats t, const Shape &) {
         Floats a2 = t > 0.0f ? Floats{} : -t;
         a2 = a2 > LARGEST_IN_LANES ? every(LARGEST_IN_LANES) : a2;
         Floats a = root(a2), power = exp2_below_0(a * (float)-LOG2_E), linear = a + 1.0f;

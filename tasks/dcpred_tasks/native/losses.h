@@ -1,5 +1,6 @@
 // Losses of decision values, 16 rows at a time: the value of a tile; `room.f` becomes its derivative by f, whose sums over rows
-// are added to `room.slopes`. A new loss is a function here, and a case in `add_tile` (objective.h).
+// are added to `room.slopes`. A loss is a struct with `columns` and a place in `for_loss`, which is `native` of its class in
+// dcpred_tasks.training.losses, where the formulas are; `p.loss_numbers` are its numbers.
 #pragma once
 #include "kernels.h"
 #include "refinement_layout.h"
@@ -23,27 +24,60 @@ INLINE Goals goals_of(const Problem &p, int64_t row, int64_t k) {
     return {p.goals.at((row * p.n_outputs + k) * 4 * LANES, 4 * LANES)};
 }
 
-// Σ w ((1 − share) off² + share off_guide²), `off` being the distance to an interval: the squared hinge, the squared error.
-NOINLINE double interval_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
-    const Floats share = every((float)p.share), rest = 1.0f - share;
+struct Point {  // of a row and an output
+    Floats value, slope;
+};
+
+// A loss of each output by itself: Loss::of gives its value and derivative before they are weighted.
+template <class Loss> NOINLINE double output_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+    const Loss loss(p);
     Doubles total = {};
     for (int64_t k = 0; k < p.n_outputs; k++) {
         Doubles slope = {};
         for (int64_t s = 0; s < strips; s++) {
-            Goals goal = goals_of(p, first + s, k);
             float *place = room.f.at((s * p.f_stride + k) * LANES, LANES);
-            Floats f = load(place), w = load(p.weight.at((first + s) * LANES, LANES));
-            Floats off = off_interval(f, goal.low(), goal.high()), off_guide = off_interval(f, goal.low_guide(), goal.high_guide());
-            Floats near = rest * off, far = share * off_guide;
-            Floats fall = (w + w) * (near + far);
+            Floats w = load(p.weight.at((first + s) * LANES, LANES));
+            Point point = loss.of(load(place), goals_of(p, first + s, k));
+            Floats fall = w * point.slope;
             store_as(place, fall);
-            total += widened(w * fma(near, off, far * off_guide));
+            total += widened(w * point.value);
             slope += widened(fall);
         }
         room.slopes[k] += lane_sum(slope);
     }
     return lane_sum(total);
 }
+
+// (1 − share) off² + share off_guide², `off` being the distance to an interval: the squared hinge, the squared error.
+struct Interval {
+    Floats share, rest;
+    INLINE_MEMBER explicit Interval(const Problem &p) : share(every((float)p.share)), rest(1.0f - share) {}
+    INLINE_MEMBER Point of(Floats f, Goals goal) const {
+        Floats off = off_interval(f, goal.low(), goal.high()), off_guide = off_interval(f, goal.low_guide(), goal.high_guide());
+        Floats near = rest * off, far = share * off_guide, half = near + far;
+        return {fma(near, off, far * off_guide), half + half};
+    }
+    static double columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+        return output_columns<Interval>(p, room, first, strips);
+    }
+};
+
+// steep (tilt r + h(r)), Huber's loss and that of a quantile.
+struct Huber {
+    Floats width, steep, tilt, half, inverse;
+    INLINE_MEMBER explicit Huber(const Problem &p)
+        : width(every((float)p.loss_numbers[0])), steep(every((float)p.loss_numbers[1])), tilt(every((float)p.loss_numbers[2])),
+          half(width * 0.5f), inverse(every((float)(1.0 / p.loss_numbers[0]))) {}
+    INLINE_MEMBER Point of(Floats f, Goals goal) const {
+        Floats r = goal.low() - f, size = magnitude(r), share = r * inverse;
+        Floats h = size > width ? size - half : r * share * 0.5f;
+        share = share > 1.0f ? every(1.0f) : share < -1.0f ? every(-1.0f) : share;
+        return {steep * fma(tilt, r, h), -steep * (tilt + share)};
+    }
+    static double columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+        return output_columns<Huber>(p, room, first, strips);
+    }
+};
 
 // log2 x for x ≥ 1; NaN where x is NaN. By log2(1.5 + r) = Σ c_i r^i on [−1/2, 1/2], to an error of 1e-8.
 INLINE Floats log2_above_1(Floats x) {
@@ -54,27 +88,38 @@ INLINE Floats log2_above_1(Floats x) {
     return x != x ? x : series + __builtin_convertvector(exponent, Floats);
 }
 
-// Σ w (−(1 − share) log p + share Σ_outputs off_guide²), p being the share of the right class in exp(sharpness · f) over all
-// outputs, over f and −f where there is one. The right class is the output whose interval lies above 0.
-NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+// −(1 − share) log p + share Σ_outputs off_guide², p being the share of the right class in exp(sharpness · f) over all outputs,
+// over f and −f where there is one. The right class is the output whose interval lies above 0.
+template <bool guided> struct LogisticOfTwo {
+    Floats share, rest, steep, pulls;
+    INLINE_MEMBER explicit LogisticOfTwo(const Problem &p)
+        : share(every((float)p.share)), rest(1.0f - share), steep(every((float)p.loss_numbers[0]) * (float)(1.0 / LN_2)),
+          pulls(rest * (every((float)p.loss_numbers[0]) * 2.0f)) {}
+    INLINE_MEMBER Point of(Floats f, Goals goal) const {
+        Floats size = magnitude(f), behind = (-size - size) * steep, less = exp2_below_0(behind), sum = less + 1.0f;
+        Ints positive = f >= 0.0f, right = goal.low() > 0.0f;
+        Floats power = positive ? every(1.0f) : less, reached = positive == right ? Floats{} : behind;
+        Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
+        Floats high = power * (1.0f / sum) - (right ? every(1.0f) : Floats{});
+        if (!guided) return {loss, pulls * high};
+        Floats off = off_interval(f, goal.low_guide(), goal.high_guide()), far = share * off;
+        return {fma(far, off, loss), fma(pulls, high, far + far)};
+    }
+};
+
+template <bool guided> NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
     const int64_t outputs = p.n_outputs;
-    const bool one = outputs == 1;
-    const Floats share = every((float)p.share), rest = 1.0f - share, sharpness = every((float)p.sharpness);
-    const Floats steep = sharpness * (float)(1.0 / LN_2), pulls = rest * (one ? sharpness + sharpness : sharpness);
+    const Floats share = every((float)p.share), rest = 1.0f - share, sharpness = every((float)p.loss_numbers[0]);
+    const Floats steep = sharpness * (float)(1.0 / LN_2), pulls = rest * sharpness;
     float *powers = room.powers.at(0, outputs * LANES);
     Doubles total = {};
     for (int64_t s = 0; s < strips; s++) {
         const int64_t row = first + s;
         float *own = room.f.at(s * p.f_stride * LANES, outputs * LANES);
-        Floats begin = load(own), other = one ? -begin : begin, most = other;
-        for (int64_t k = 0; k < outputs; k++) {
+        Floats most = load(own), sum = {}, reached = {};
+        for (int64_t k = 1; k < outputs; k++) {
             Floats here = load(own + k * LANES);
             most = here > most ? here : most;
-        }
-        Floats behind = (other - most) * steep, sum = {}, reached = {};
-        if (one) {
-            sum = exp2_below_0(behind);
-            reached = goals_of(p, row, 0).low() > 0.0f ? Floats{} : behind;
         }
         for (int64_t k = 0; k < outputs; k++) {
             Floats ahead = (load(own + k * LANES) - most) * steep, power = exp2_below_0(ahead);
@@ -86,10 +131,14 @@ NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t fir
         Floats loss = rest * ((float)LN_2 * (log2_above_1(sum) - reached));
         for (int64_t k = 0; k < outputs; k++) {
             Goals goal = goals_of(p, row, k);
-            Floats off = off_interval(load(own + k * LANES), goal.low_guide(), goal.high_guide()), far = share * off;
             Floats high = load(powers + k * LANES) * part - (goal.low() > 0.0f ? every(1.0f) : Floats{});
-            store_as(own + k * LANES, w * fma(pulls, high, far + far));
-            loss = fma(far, off, loss);
+            Floats fall = pulls * high;
+            if (guided) {
+                Floats off = off_interval(load(own + k * LANES), goal.low_guide(), goal.high_guide()), far = share * off;
+                fall = fma(pulls, high, far + far);
+                loss = fma(far, off, loss);
+            }
+            store_as(own + k * LANES, w * fall);
         }
         total += widened(w * loss);
     }
@@ -99,4 +148,21 @@ NOINLINE double logistic_columns(const Problem &p, const Room &room, int64_t fir
         room.slopes[k] += lane_sum(slope);
     }
     return lane_sum(total);
+}
+
+struct Logistic {
+    static double columns(const Problem &p, const Room &room, int64_t first, int64_t strips) {
+        if (p.n_outputs == 1)
+            return p.share > 0.0 ? output_columns<LogisticOfTwo<true>>(p, room, first, strips)
+                                 : output_columns<LogisticOfTwo<false>>(p, room, first, strips);
+        return p.share > 0.0 ? logistic_columns<true>(p, room, first, strips) : logistic_columns<false>(p, room, first, strips);
+    }
+};
+
+template <class Use> INLINE void for_loss(int64_t number, Use use) {
+    switch (number) {
+    case 0: return use.template operator()<Interval>();
+    case 1: return use.template operator()<Logistic>();
+    default: return use.template operator()<Huber>();
+    }
 }

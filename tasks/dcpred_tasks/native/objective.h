@@ -80,9 +80,9 @@ UNROLL
 
 // Kernel values, and what they fall by, of a tile.
 template <class Kernel> NOINLINE void kernel_columns(const Problem &p, const Room &room, const Tile &tile) {
-    const int64_t d = p.n_features, terms = d + 1, size = (terms + 1) * AT_ONCE, degree = p.degree;
+    const int64_t d = p.n_features, terms = d + 1, size = (terms + 1) * AT_ONCE;
     const float *factors = room.factors.at(0, p.padded * (terms + 1)), *scale = room.squares.at(0, d);
-    const float coef0 = (float)p.coef0;
+    const Shape shape(p.shape);
     for (int64_t s = 0; s < tile.strips; s++) {
         const float *row = row_of(p, tile, s);
         float *out = room.K.at(s * p.k_stride * LANES, p.k_stride * LANES);
@@ -92,7 +92,7 @@ template <class Kernel> NOINLINE void kernel_columns(const Problem &p, const Roo
             linear<Kernel::sum>(total, row, factors + j / AT_ONCE * size, d, scale);
 UNROLL
             for (int t = 0; t < AT_ONCE; t++) {
-                Value value = Kernel::refined(total[t], degree, coef0);
+                Value value = Kernel::refined(total[t], shape);
                 store_as(out + (j + t) * LANES, value.K);
                 if (!Kernel::fall_by_value) store_as(falls + (j + t) * LANES, value.fall);
             }
@@ -249,8 +249,8 @@ template <class Kernel, bool alone> INLINE double add_tile(const Problem &p, con
     if (p.own_factors && Kernel::sum == SQUARES) square_columns(p, room, tile);
     kernel_columns<Kernel>(p, room, tile);
     decision_columns(p, room, tile);
-    double value = p.sharpness > 0.0 ? logistic_columns(p, room, tile.first, tile.strips)
-                                     : interval_columns(p, room, tile.first, tile.strips);
+    double value = 0.0;
+    for_loss(p.loss, [&]<class Loss>() { value = Loss::columns(p, room, tile.first, tile.strips); });
     if (alone) {
         scale_columns(p, room, tile, A);
     } else {

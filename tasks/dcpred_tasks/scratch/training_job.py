@@ -207,7 +207,7 @@ def is_done(output: Path) -> bool:
 
 
 def write_division(job: TrainJob, division: StoredDivision) -> None:
-    kernels = json.dumps([asdict(division.kernels.local), asdict(division.kernels.head)])
+    kernels = json.dumps([division.kernels.local.as_dict(), division.kernels.head.as_dict()])
     write_arrays(
         job.division_file,
         {

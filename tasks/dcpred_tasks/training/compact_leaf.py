@@ -4,6 +4,7 @@ algorithm 2).
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.expansion import Expansion, best_weights, nearest
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows, labellings, local_sample
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE, loss_from_settings
 from dcpred_tasks.training.nystrom import nystrom_root
 from dcpred_tasks.training.refinement import Goal, refine
 from dcpred_tasks.training.settings import Settings
@@ -126,12 +127,11 @@ def _refined(
     """
     share = weight / weight.max()  # The sum of the weights may be infinite.
     share /= share.sum()
+    loss = loss_from_settings(settings)
     if rows.task == "regression":
         value = rows.target.astype(np.float64)
-        mean = float(share @ value)
-        largest = float(np.abs(value - mean).max()) or 1.0  # It is divided out, so that no square overflows.
-        spread = largest * float(np.sqrt(share @ ((value - mean) / largest) ** 2)) or 1.0
-        outputs, target = np.array([0]), ((value - mean) / spread)[:, None]
+        value, mean, spread = loss.standardised(value, share)
+        outputs, target = np.array([0]), value[:, None]
     else:
         mean, spread = 0.0, 1.0
         problems = labellings(rows)
@@ -144,17 +144,24 @@ def _refined(
     if settings.guide > 0 and rows.task != "regression":
         guide = _local_values(rows.X, local, local_kernel)[:, outputs]
     if machine is None:
-        beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
+        loss, (beta, intercept) = loss.settled(target, share, partial(_least_squares, basis, rows.X))
     else:
         basis, beta = _nearest(basis, machine, settings.refine_steps)
         intercept = np.maximum(local.intercept[outputs], UNSEEN)
     single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
-    loss = "squares" if rows.task == "regression" else "hinge" if settings.loss == DISTANCE else settings.loss
     goal = Goal(single[0], single[1], settings.guide, single[2], loss)
     basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
     return basis, every_beta, every_intercept
+
+
+def _least_squares(
+    basis: LeafBasis, X: SingleArray, target: FloatArray, weight: FloatArray
+) -> tuple[tuple[FloatArray, FloatArray], Callable[[], FloatArray]]:
+    """β and intercepts of the ridge regression that refinement starts from, and its values."""
+    beta, intercept = joint_ridge(lambda part: basis(X[part]), target, weight, START_RIDGE)
+    return (beta, intercept), lambda: basis(X) @ beta + intercept
 
 
 def _expansion(X: SingleArray, local: DualSolution, kernel: Kernel, outputs: IntArray) -> Expansion | None:

@@ -22,7 +22,8 @@ from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, o
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.kernel_families import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
-from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, SHARPNESS, Goal, Objective
+from dcpred_tasks.training.losses import beyond_one
+from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
 REFINEMENT = Bitcode(
@@ -32,7 +33,6 @@ REFINEMENT = Bitcode(
     sources=(FOLDER / "lbfgs.py", *native_sources("refinement", "objective", "losses", "kernels")),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
-EVERYTHING = float(np.float32(3e38))  # end of an interval that has none
 SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be curved
 
 
@@ -68,11 +68,9 @@ class Problem(NamedTuple):
     """Where the logarithms of the leaf's own factors begin in θ."""
     kernel: int
     """The place of the kernel's family in FAMILIES."""
-    degree: int
     own_factors: bool
     steps: int
     tolerance: float
-    coef0: float
     scale: float
     """Factor of output weights in θ."""
     share: float
@@ -81,8 +79,8 @@ class Problem(NamedTuple):
     """Weight of the squared distance to the local machine; 0 where there is none to stay near to."""
     machine_gamma: float
     """γ of the local machine."""
-    sharpness: float
-    """Factor of decision values in the logistic loss; 0 where the loss is a squared distance."""
+    loss: int
+    """The place of the loss in `for_loss` of native/losses.h."""
     log_gamma: float
     """The limit of |log γ/γ₀|."""
     log_factor: float
@@ -91,6 +89,10 @@ class Problem(NamedTuple):
     """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With factors
     of the leaf's own compiled code writes Σ s² x² in the place of |x|².
     """
+    shape: FloatArray
+    """float64, KernelNumbers.shape."""
+    loss_numbers: FloatArray
+    """float64, what the loss is computed with: Loss.numbers."""
     weight: SingleArray
     """float32 (n_strips, 16), 0 for padding."""
     goals: SingleArray
@@ -129,7 +131,7 @@ class Room(NamedTuple):
     f: SingleArray
     """float32 (tile_strips, f_stride, 16): decision values, then ∂L/∂f."""
     powers: SingleArray
-    """float32 (n_outputs, 16): exp(sharpness · f) of a strip over the largest."""
+    """float32 (n_outputs, 16): exp(SHARPNESS · f) of a strip over the largest."""
     pulled: SingleArray
     """float32 (terms, 16): ∂L/∂c of a strip."""
     gamma: FloatArray
@@ -239,19 +241,19 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         gamma_at=gamma_at,
         factor_at=factor_at,
         kernel=FAMILIES.index(objective.basis.kernel.family),
-        degree=int(objective.basis.kernel.degree),
         own_factors=objective.own_factors,
         steps=steps,
         tolerance=float(tolerance),
-        coef0=float(objective.basis.kernel.coef0),
         scale=float(objective.scale),
-        share=0.0 if goal.loss == "squares" else float(goal.share),
+        share=float(goal.share),
         nearness=NEARNESS / machine.squared_norm if machine else 0.0,
         machine_gamma=float(machine.kernel.gamma) if machine else 0.0,
-        sharpness=SHARPNESS if goal.loss == "logistic" else 0.0,
+        loss=goal.loss.native,
         log_gamma=LOG_GAMMA,
         log_factor=LOG_FACTOR,
         x=in_strips(extended, used | 1),
+        shape=np.array(objective.basis.kernel.shape, ACC_DTYPE),
+        loss_numbers=np.array(goal.loss.numbers(), np.float64),
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
         middle=middle.astype(ACC_DTYPE),
@@ -282,18 +284,9 @@ def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
 
 
 def intervals(goal: Goal) -> SingleArray:
-    """(n, k, 4): the loss is the squared distance of f to [low, high] of the target, and of the guide. They
-    are points for a regression; beyond ±1 they have no end. The logistic loss looks at signs of targets.
-    """
-    found = np.empty((*goal.target.shape, 4), MODEL_DTYPE)
-    if goal.loss == "squares":
-        found[:] = goal.target[:, :, None]
-        return found
-    for at, values in ((0, goal.target), (2, goal.guide if goal.share else goal.target)):
-        edge = values.clip(-1, 1)
-        found[:, :, at] = np.where(edge <= -1, -EVERYTHING, edge)
-        found[:, :, at + 1] = np.where(edge >= 1, EVERYTHING, edge)
-    return found
+    """(n, k, 4): both ends of the target's interval, and of the guide's."""
+    guide = beyond_one(goal.guide) if goal.share else goal.loss.intervals(goal.target)
+    return np.stack([*goal.loss.intervals(goal.target), *guide], axis=-1).astype(MODEL_DTYPE)
 
 
 def new_room(p: Problem) -> Room:

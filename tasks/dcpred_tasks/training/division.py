@@ -106,8 +106,8 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
     """
     gamma = kernel_unit(rows, weight, settings) if isinstance(settings.gamma, str) else settings.gamma
     return Kernels(
-        local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
-        head=Kernel(settings.kernel, settings.head_gamma or gamma, settings.degree, settings.coef0),
+        local=Kernel.from_settings(settings, gamma),
+        head=Kernel.from_settings(settings, settings.head_gamma or gamma),
     )
 
 

@@ -40,7 +40,7 @@ from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.labelled_rows import RARE_SHARE, rare_classes
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
 from dcpred_tasks.training.nearness import own_place
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
@@ -51,6 +51,7 @@ from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 FEWEST_ROWS = 40  # training rows below which none is held out
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
+LEAST_BEYOND = 5  # rows held out that have to lie beyond a quantile for its level to be measured
 MOST_NUMBERS = 2**21  # decision values of rows that were held out, of many classes
 # Rows of mean residual that each leaf has beside its own: the least interval that few rows can make.
 PRIOR_ROWS = 20.0
@@ -300,6 +301,7 @@ def measured(
         return leaves, None
     novelty = Novelty(**join_leaves(Novelty, leaves))
     if settings.task == "regression":
+        leaves, held = at_level(leaves, held, loss_from_settings(settings).level)
         residual = np.concatenate([leaf.own_residual for leaf in leaves])
         rows = np.minimum(leaf_rows, settings.max_leaf_rows).astype(ACC_DTYPE)
         intervals, power = fit_intervals(residual, rows, held)
@@ -325,6 +327,25 @@ def measured(
         factors = weights_of(chosen_threshold(settings.threshold, p, target, weight))
         calibration, offset = fit_calibration(held.decision, target, weight, n_classes, factors)
     return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
+
+
+def at_level(
+    leaves: Sequence[LeafModel], held: HeldOut, level: float | None
+) -> tuple[Sequence[LeafModel], HeldOut]:
+    """Leaves, and values of rows that were held out, moved away from the median until this fraction of these
+    rows lies below (Romano, Patterson and Candès, Conformalized Quantile Regression, 2019), by the same
+    multiple of the size of residuals in each leaf. Of 4,000 made-up rows in 4 leaves, of new rows lay below
+    the level 0.1 before 0.121 to 0.129, after 0.093 to 0.121; 0.98 before 0.956 to 0.965, after 0.975 to
+    0.994 (3 seeds, 2026-11-26). The median itself stays: the fraction below it is as exact.
+    """
+    known = held.residual > 0
+    if level is None or known.sum() * min(level, 1 - level) < LEAST_BEYOND:
+        return leaves, held
+    off = (held.target - held.decision[:, 0])[known] / held.residual[known]
+    outward = np.sign(level - 0.5)
+    by = outward * max(outward * weighted_quantile(off, held.weight[known], level), 0.0)
+    moved = replace(held, decision=held.decision + by * held.residual[:, None])
+    return [_moved(leaf, -by * leaf.own_residual) for leaf in leaves], moved
 
 
 def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:

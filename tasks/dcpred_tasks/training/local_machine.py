@@ -1,5 +1,6 @@
 """The local kernel machine of a leaf (Hsieh et al. 2014, eq. 1 and 2), and the rows that it is trained on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.losses import loss_from_settings
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
 
@@ -82,9 +84,14 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
 
 def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
     if rows.task == "regression":
-        return kernel_ridge(
-            kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge
-        )
+        G = kernel(rows.X, rows.X)
+
+        def solve(target: FloatArray, weight: FloatArray) -> tuple[DualSolution, Callable[[], FloatArray]]:
+            found = kernel_ridge(G, target, weight, settings.ridge)
+            return found, lambda: G @ found.dual[:, 0] + found.intercept
+
+        target = rows.target.astype(np.float64)
+        return loss_from_settings(settings).settled(target, rows.weight, solve)[1]
     dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     constant = constant_decision(rows.target, rows.n_outputs, rows.task)
     if constant is not None:  # The leaf's other classes are so small that no row of them was drawn.

@@ -8,16 +8,16 @@ from typing import Any
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import STATIONARY
 from dcpred_tasks.model.machine import COMPACT, LANDMARKS, known
+from dcpred_tasks.training.losses import DISTANCE
 
 # Settings of landmarks and pseudo-landmarks, which other machines have not.
 OF_COMPACT = (
     *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma"),
-    *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "refine_ridge", "guide"),
+    *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "quantile", "refine_ridge", "guide"),
     *("leaf_scaling", "keep_support_vectors"),
 )
 
-DISTANCE = "distance"  # the loss that keeps a compact model near its local machine
-# What other settings have to be with it.
+# What other settings have to be with loss=distance.
 OF_DISTANCE: Mapping[str, object] = {
     "kernel": "rbf",
     "products": 0,

@@ -11,4 +11,8 @@ def range_in_words(low: float, high: float) -> str:
         return "more than 0" if low == TINY else f"{low:g} or more"
     if low == TINY:
         return f"more than 0 and at most {high:g}"
-    return f"from {low:,.0f} to {high:g}" if high >= 1e15 else f"from {low:,.0f} to {high:,.0f}"
+    return f"from {_in_words(low)} to {_in_words(high)}"
+
+
+def _in_words(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) and number < 1e15 else f"{number:g}"

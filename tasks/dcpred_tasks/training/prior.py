@@ -32,7 +32,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.training.division import Division, first_leaves, n_outputs
 from dcpred_tasks.training.labelled_rows import rare_classes
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
-from dcpred_tasks.training.refinement import SHARPNESS
+from dcpred_tasks.training.losses import SHARPNESS
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey

@@ -10,7 +10,8 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
-from dcpred_tasks.training.machine_settings import DISTANCE, check_compact, check_machine
+from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_words
+from dcpred_tasks.training.machine_settings import check_compact, check_machine
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.setting_fields import setting
 from dcpred_tasks.training.task_settings import of_other_task
@@ -18,7 +19,6 @@ from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
-LOSSES = ("hinge", "logistic", DISTANCE)
 CATEGORICAL = AUTO, NONE = "auto", "none"
 FEATURE_MAPS = (NONE, "clip", "quantile")
 INDICATE = "indicate"
@@ -28,7 +28,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("machine", "basis", "size", "tolerance", "calibrate", "threshold"),
+    *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -240,12 +240,13 @@ class Settings:
         unit="passes",
         zero="none",
     )
-    loss: str = setting(
-        "hinge",
-        "Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest."
-        " logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside the"
-        " distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.",
-        choices=LOSSES,
+    loss: str = setting("hinge", f"Loss of the refinement. {loss_words()}", choices=LOSSES)
+    quantile: float = setting(
+        0.5,
+        "Level of the quantile that is predicted, with loss=quantile: the fraction of rows whose values lie"
+        " below.",
+        low=0.001,
+        high=0.999,
     )
     refine_ridge: float = setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
     leaf_scaling: bool = setting(
@@ -296,6 +297,11 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
                 )
+        if self.quantile != DEFAULTS["quantile"] and self.loss != Quantile.name:
+            raise SettingsError(
+                f"quantile was set to {self.quantile:g}, but loss is {self.loss}, which has none; leave out"
+                f" quantile, or set loss to {Quantile.name}"
+            )
         check_threshold(self.threshold)
         if self.threshold != HALF and (not self.calibrate or self.other_machine):
             what = "calibrate is false" if not self.calibrate else f"{self.other_machine} has none"
@@ -304,7 +310,7 @@ class Settings:
                 " probabilities; leave out one of them"
             )
         check_machine(self, DEFAULTS)
-        for name in of_other_task(self.task):
+        for name in of_other_task(self.task, self.loss):
             if getattr(self, name) != DEFAULTS[name]:
                 other = TASKS[1 - TASKS.index(self.task)]
                 raise SettingsError(

@@ -1,21 +1,29 @@
 """Which settings only one task uses, and which no task uses any more."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+from dcpred_tasks.training.losses import loss_tasks
+
+T = TypeVar("T")
+
 OF_TASK = {
-    "classification": ("C", "class_weight", "guide", "head_C", "loss", "threshold"),
-    "regression": ("ridge",),
+    "classification": ("C", "class_weight", "guide", "head_C", "threshold"),
+    "regression": ("quantile", "ridge"),
 }
 
 RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier versions
 
 
-def of_other_task(task: str) -> tuple[str, ...]:
-    """The names of settings that only the other task uses."""
-    return next(names for other, names in OF_TASK.items() if other != task)
+def of_other_task(task: str, loss: object) -> tuple[str, ...]:
+    """The names of settings that only the other task uses, `loss` among them where it has this value."""
+    names = next(names for other, names in OF_TASK.items() if other != task)
+    return names if task in loss_tasks(loss) else (*names, "loss")
 
 
-def in_effect(values: dict[str, object], task: str) -> dict[str, object]:
+def in_effect(values: Mapping[str, T], task: str) -> dict[str, T]:
     """Values that were stored, without those that the task does not use. Earlier versions had other settings,
     and their searches of regression kept the C of SVMs.
     """
-    unused = {*of_other_task(task), *RETIRED}
+    unused = {*of_other_task(task, values.get("loss", "hinge")), *RETIRED}
     return {name: value for name, value in values.items() if name not in unused}
