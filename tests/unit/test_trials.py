@@ -194,8 +194,8 @@ def test_a_metric_can_be_given() -> None:
     assert {*looked_at} <= {one.loss for one in found.judged}
     assert found.chosen.loss <= one.loss
     row = described(found, trials)["chosen"]
-    assert row["metric"] == "mean_decision_value"
-    assert row["mean_decision_value"] == pytest.approx(-found.chosen.loss)
+    assert row["metric"] == "mean_decision_value_score"
+    assert row["mean_decision_value_score"] == pytest.approx(-found.chosen.loss)
 
 
 # -- judging -------------------------------------------------------------------------------------------------
