@@ -329,7 +329,7 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "guide",
         "loss",
         "threshold",
-    } == (set(DCPredClassifier().get_params()) | {"ridge"})
+    } == (set(DCPredClassifier().get_params()) | {"ridge", "target_transform"})
 
 
 @pytest.mark.parametrize(

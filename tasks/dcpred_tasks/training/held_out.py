@@ -34,6 +34,7 @@ from dcpred_tasks.model.sureness import (
     Scale,
     Sureness,
 )
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
@@ -46,6 +47,7 @@ from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.target_shift import fitted_transform
 from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 FEWEST_ROWS = 40  # training rows below which none is held out
@@ -325,6 +327,13 @@ def measured(
         factors = weights_of(chosen_threshold(settings.threshold, p, target, weight))
         calibration, offset = fit_calibration(held.decision, target, weight, n_classes, factors)
     return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
+
+
+def measured_transform(held: HeldOut, settings: Settings) -> TargetTransform:
+    """The transform of the target, with the shift that rows which were held out show."""
+    if settings.task != "regression":
+        return NO_TRANSFORM
+    return fitted_transform(settings.target_transform, held.decision[:, 0], held.target, held.weight)
 
 
 def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 OF_TASK = {
     "classification": ("C", "class_weight", "guide", "head_C", "loss", "threshold"),
-    "regression": ("ridge",),
+    "regression": ("ridge", "target_transform"),
 }
 
 RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier versions
