@@ -612,11 +612,11 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 # -- not a model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [10, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [11, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
     with pytest.raises(
-        ModelFormatError, match=rf"format version {version}, .*reads up to 9; install a newer"
+        ModelFormatError, match=rf"format version {version}, .*reads up to 10; install a newer"
     ):
         read_model(copied)
 

@@ -74,8 +74,9 @@ FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features, 4 machines of other systems, 5 gaps or a schema that encodes features, 6 features on a logarithmic
 # scale, 7 leaves without output weights of classes that they lack, or means of the target in place of codes,
-# 8 mapped features, 9 intervals whose widths follow the prediction, or weights of classes, 10 transforms of the
-# target. A model is written in the first version that has what it has, for readers of that, and in 2 at least.
+# 8 mapped features, 9 intervals whose widths follow the prediction, or weights of classes, 10 a transform of
+# the target. A model is written in the first version that has what it has, for readers of that, and in 2 at
+# least.
 VERSION = 10
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"

@@ -34,7 +34,7 @@ from dcpred_tasks.model.sureness import (
     Scale,
     Sureness,
 )
-from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, fitted_transform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
@@ -47,7 +47,6 @@ from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.target_shift import fitted_transform
 from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 FEWEST_ROWS = 40  # training rows below which none is held out

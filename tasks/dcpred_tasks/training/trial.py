@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
 from dcpred_tasks.training.division import kernel_unit, learn_scaling
 from dcpred_tasks.training.in_memory import leaves_of_share, settings_of_rest, train_rows
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.target_shift import fitted_transform
 from dcpred_tasks.training.thresholds import HALF
 
 # Repetitions of learned scalings: a training takes the mean of several, which is better and slower.
