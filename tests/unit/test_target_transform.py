@@ -1,6 +1,7 @@
 """Regressions that learn on the logarithm or the root of the target: every door gives the user's scale."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import dask.array as da
@@ -21,7 +22,7 @@ from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate
 from dcpred.verification.verify import verify
-from dcpred_tasks.artifacts.model_artifact import read_model, write_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.model import compact_model
@@ -276,6 +277,15 @@ def test_a_model_without_a_transform_is_what_it_was(tmp_path: Path) -> None:
     assert told["version"] < 10
     assert read_model(tmp_path / "plain").target == NO_TRANSFORM
     assert "target_transform" not in settings_dict(regression())
+
+
+def test_the_hash_covers_the_transform(tmp_path: Path) -> None:
+    model = random_model(2, task="regression")
+    targets = NO_TRANSFORM, TargetTransform(ROOT), TargetTransform(LOG), TargetTransform(LOG, 0.1)
+    for number, target in enumerate(targets):
+        write_model(tmp_path / str(number), replace(model, target=target), {}, {})
+        assert read_model(tmp_path / str(number)).target == target
+    assert len({open_artifact(tmp_path / str(number)).hash for number in range(4)}) == 4
 
 
 @pytest.mark.parametrize(
