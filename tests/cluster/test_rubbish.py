@@ -285,9 +285,7 @@ def test_a_signal_while_workers_start(monkeypatch: pytest.MonkeyPatch, number: i
 
 
 @pytest.mark.parametrize("seconds", [0, 0.02])
-def test_workers_that_a_signal_ends_while_they_start(
-    monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+def test_workers_that_a_signal_ends_while_they_start(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """As where a whole service is stopped. The main thread may hear of the signal after workers failed, as
     where another thread took it.
     """

@@ -284,7 +284,8 @@ def test_rows_of_one_probability_follow_their_decision_values(
 ) -> None:
     """Beyond the rows that were held out all probabilities are the same."""
     folder, number = runs(name), {"two classes": 0, "names": 2}[name]
-    score(folder / "model", f"{folder}/new.zarr/X", tmp_path / "o", inline, outputs=("probability", "decision"))
+    paths, outputs = (folder / "model", f"{folder}/new.zarr/X", tmp_path / "o"), ("probability", "decision")
+    score(*paths, inline, outputs=outputs)
     group = zarr.open_group(tmp_path / "o/scores.zarr", mode="r+")
     p, decision = group["probability"][...], group["decision"][...]
     p[~np.isnan(p)] = 1 / len(NAMES) if p.ndim > 1 else 0.5

@@ -183,6 +183,13 @@ def test_parts_sum_to_the_decision_value_on_the_scale_of_the_model(folder: Path)
     assert f"(decision value on the {model.target.name} scale {own[3]:.3g}: " in str(explained)
 
 
+def test_the_page_of_a_run_names_the_scale_of_contributions(folder: Path, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(main, ["report", f"{folder}/out", "--out", str(tmp_path / "page.html")])
+    assert ran.exit_code == 0, ran.output
+    name = read_model(folder / "model").target.name
+    assert f"decision value, on the {name} scale of the model" in (tmp_path / "page.html").read_text()
+
+
 def test_the_engine_agrees_with_the_definition(folder: Path) -> None:
     model, (X, _) = read_model(folder / "model"), amounts(300, 2)
     rows = decide(model, X, scale=True)

@@ -72,7 +72,7 @@ class _Asked:
 
     @property
     def order(self) -> list[str]:
-        """Columns that rows are sorted by. Equal probabilities follow decision values, where the run has them:
+        """Columns that rows are sorted by. Equal probabilities follow decision values, if the run has them:
         all rows beyond those that were held out have the largest probability.
         """
         if self.largest is None:
