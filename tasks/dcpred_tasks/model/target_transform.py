@@ -50,18 +50,18 @@ class TargetTransform:
         """Targets, or bounds of intervals, on the scale of the model."""
         return _FORWARD[self.name](np.ascontiguousarray(target, ACC_DTYPE)) if self else target
 
-    def back(self, value: FloatArray) -> FloatArray:
+    def back(self, value: NDArray[Any]) -> NDArray[Any]:
         """Numbers on the scale of the model as targets; infinite where they overflow."""
         with np.errstate(over="ignore"):
             return _BACK[self.name](np.ascontiguousarray(value, ACC_DTYPE)) if self else value
 
-    def predicted(self, value: FloatArray) -> FloatArray:
+    def predicted(self, value: NDArray[Any]) -> NDArray[Any]:
         """Decision values of leaves as predictions."""
         if self.name == LOG:
             return self.back(value + self.shift)
         return self.back(value) + self.shift if self else value
 
-    def decided(self, prediction: FloatArray) -> FloatArray:
+    def decided(self, prediction: NDArray[Any]) -> NDArray[Any]:
         """Predictions as decision values of leaves: the inverse of `predicted`."""
         if self.name == LOG:
             return self.forward(prediction) - self.shift
