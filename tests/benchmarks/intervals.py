@@ -1,7 +1,7 @@
 """Intervals of 90 % whose widths follow the prediction, beside those of a constant width in each leaf.
 
     python tests/benchmarks/intervals.py [--sets cal_housing,...] [--seeds 1] [--leaves 1,8] [--quick]
-    python tests/benchmarks/intervals.py --transforms [--sets lognormal,...] [--seeds 3] [--quick]
+    python tests/benchmarks/intervals.py --transforms [--search] [--sets lognormal,...] [--seeds 3]
 
 All tables with numbers as a target, and made-up targets whose noise grows with the prediction, follows a
 feature, or is constant. Six of ten rows train, at most 9,000, the others test. Both are of one model, with
@@ -11,7 +11,7 @@ score is the width, and twenty times what the target lies outside; its change is
 constant widths, with the standard error over test rows.
 
 `--transforms` compares settings of `target_transform` in their place, with 4,000 training rows and 4 leaves;
-`search` is without any setting.
+`--search` adds a model without any setting.
 """
 
 import argparse
@@ -106,14 +106,14 @@ def line(name: str, seed: int, leaves: int, most: int, more: dict[str, Any]) -> 
     ]
 
 
-def transformed(name: str, seeds: int, most: int, more: dict[str, Any]) -> list[list[str]]:
+def transformed(name: str, seeds: int, most: int, more: dict[str, Any], search: bool) -> list[list[str]]:
     """Lines of a set by transforms of the target, means of seeds."""
     by_hand = {"n_leaves": 4, "landmarks": 32, "scaling": "learned"} | more
     ways: dict[str, dict[str, Any]] = {one: by_hand | {"target_transform": one} for one in TRANSFORMS}
     found: dict[str, list[tuple[float, ...]]] = {}
     for seed in range(seeds):
         X, y, new, true = loaded(name, seed, most)
-        for way, settings in (ways if more else ways | {"search": {}}).items():
+        for way, settings in (ways | {"search": {}} if search else ways).items():
             say(name, way)
             model = DCPredRegressor(**settings, random_state=seed).fit(X, y)
             bounds, off = model.predict_interval(new, ALPHA), model.predict(new) - true
@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--leaves", default="1,8")
     parser.add_argument("--transforms", action="store_true")
+    parser.add_argument("--search", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two sets of 500 rows, 2 leaves")
     args = parser.parse_args()
     asked = QUICK_SETS if args.quick else args.sets.split(",")
@@ -147,7 +148,7 @@ def main() -> None:
     if args.transforms:
         by_transform = Table("set", "target_transform", "RMSE", "Winkler score", "inside, %")
         for name in asked:
-            for one in transformed(name, args.seeds, min(most, TRANSFORM_ROWS), more):
+            for one in transformed(name, args.seeds, min(most, TRANSFORM_ROWS), more, args.search):
                 by_transform.add(*one)
         by_transform.show()
         return

@@ -175,18 +175,9 @@ class Training:
             held_rows = self._held_out(survey, held)
             fitted, sureness = measured(leaves, rows, held_rows, *of_classes)
             transform = measured_transform(held_rows, stored)
-        model = assemble(
-            fitted,
-            rows,
-            flatten(balanced.root),
-            replace(division.scaling, targets=self.targets.encoding if self.targets else None),
-            division.kernels,
-            classes,
-            stored,
-            division.reference,
-            sureness,
-            transform,
-        )
+        scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
+        of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
+        model = assemble(fitted, *of_leaves, division.reference, sureness, transform)
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin

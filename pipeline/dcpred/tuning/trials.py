@@ -61,7 +61,7 @@ from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
 FEWEST_LANDMARKS = 4
-LEAST_SKEWNESS = 1.0  # of a target, from which its logarithm and its root are tried
+LEAST_SKEWNESS = 1.0  # Of a more skewed target the logarithm and the root are tried.
 RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are no settings
 
 
@@ -106,7 +106,7 @@ class Judged:
 
 
 def is_skewed(target: FloatArray) -> bool:
-    """Whether targets are 0 or more, and their logarithms less skewed than they are themselves."""
+    """Whether targets are 0 or more, and skewed to the right."""
     y = target.astype(np.float64)
     if not len(y) or y.min() < 0 or y.std() == 0:
         return False
