@@ -123,6 +123,8 @@ class Explanation:
     """What each column adds, largest first; with `leaf_part` and `average` they sum to the decision value."""
     direction: Label | None = None
     """The class that the decision value speaks for where it is above 0; None for numbers."""
+    scale: str | None = None
+    """The scale of the decision value and of all parts, log1p or sqrt; None for that of the target."""
     leaf_part: float | None = None
     """What the leaf adds: the mean of its background rows less the average, and the effect of its bounds."""
     average: float | None = None
@@ -159,9 +161,15 @@ class Explanation:
         said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
         said += [f"average {self.average:.3g}"] if self.average is not None else []
         found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
-        toward = "" if self.direction is None else f" for {self.direction}"
-        why = f" (decision value{toward} {self.decision:.3g}: {'; '.join(said)})" if said else ""
+        why = f" (decision value{self.toward} {self.decision:.3g}: {'; '.join(said)})" if said else ""
         return f"row {self.row:,}: {found}{why}"
+
+    @property
+    def toward(self) -> str:
+        """The class that the decision value speaks for, or its scale, as "decision value" goes on."""
+        if self.scale is not None:
+            return f" on the {self.scale} scale"
+        return "" if self.direction is None else f" for {self.direction}"
 
     def largest(self) -> tuple[list[Contribution], float]:
         """The contributions that are named, and the sum of all others."""
@@ -196,8 +204,7 @@ def _table(one: Explanation) -> str:
         for name, value, part in lines
     )
     head = html.escape(str(one).partition(" (decision value")[0])
-    toward = "" if one.direction is None else f" for {html.escape(str(one.direction))}"
-    total = "" if one.decision is None else f", decision value{toward} {one.decision:.6g}"
+    total = "" if one.decision is None else f", decision value{html.escape(one.toward)} {one.decision:.6g}"
     return f"<table><caption>{head}{total}</caption>{''.join(cells)}</table>"
 
 
@@ -400,10 +407,11 @@ def _scored(
     value = float(leaf_values(model, leaf, scaled)[0, output])
     one = replace(
         one,
-        predicted=model.classes[number] if model.classes else value,
+        predicted=model.classes[number] if model.classes else float(row.decision[0, 0]),
         leaf=leaf,
         leaf_rows=int(model.leaf_rows[leaf]),
         remarks=[] if model.sureness is not None else [WITHOUT],
+        scale=model.target.name if model.target else None,
     )
     if model.classes:
         one = replace(one, direction=model.classes[number if model.n_outputs > 1 else 1])
@@ -505,7 +513,8 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
 
 class Contributions:
     """What each column adds to the decision values of rows, as plots of the package shap take it.
-    Row by row, `base_values` and the sum of `values` are the decision value.
+    Row by row, `base_values` and the sum of `values` are the decision value, which is on the scale of the
+    model where that has a `target_transform`.
 
     values         float64 (n, n_columns + 1), of the columns, and of the leaf
     base_values    float64 (n,), the mean decision value of the model

@@ -136,7 +136,7 @@ def baseline(name: str, seed: int, system: str, args: argparse.Namespace) -> Rec
 
 def fit(split: Split, regression: bool, folder: Path) -> tuple[Any, Any, Record]:
     """An estimator without settings: what predicts, its compact model, and what the search states of it."""
-    estimator = (DCPredRegressor if regression else DCPredClassifier)().fit(split.X, split.y)
+    estimator = (DCPredRegressor if regression else DCPredClassifier)(random_state=0).fit(split.X, split.y)
     return estimator, estimator.model_, stated(getattr(estimator, "tuned_", None))
 
 

@@ -1,6 +1,7 @@
 """Intervals of 90 % whose widths follow the prediction, beside those of a constant width in each leaf.
 
     python tests/benchmarks/intervals.py [--sets cal_housing,...] [--seeds 1] [--leaves 1,8] [--quick]
+    python tests/benchmarks/intervals.py --transforms [--search] [--sets lognormal,...] [--seeds 3]
 
 All tables with numbers as a target, and made-up targets whose noise grows with the prediction, follows a
 feature, or is constant. Six of ten rows train, at most 9,000, the others test. Both are of one model, with
@@ -8,6 +9,9 @@ learned scaling and 32 landmarks: the constant widths are those that the same ro
 scale. *By quarter* is the share of test rows inside in each quarter of the rows by prediction. The Winkler
 score is the width, and twenty times what the target lies outside; its change is in percent of that with
 constant widths, with the standard error over test rows.
+
+`--transforms` compares settings of `target_transform` in their place, with 4,000 training rows and 4 leaves;
+`--search` adds a model without any setting.
 """
 
 import argparse
@@ -21,6 +25,7 @@ from numpy.typing import NDArray
 
 from dcpred import DCPredRegressor
 from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.model.target_transform import TRANSFORMS
 from dcpred_tasks.training import held_out
 
 TABLES = (
@@ -32,6 +37,7 @@ SHARE_TRAINED_ON, MOST_ROWS, TEST_ROWS = 0.6, 9_000, 20_000
 MADE_ROWS = 6_000
 QUICK_SETS, QUICK_ROWS = ("cpusmall", "lognormal"), 500
 ALPHA = 0.1
+TRANSFORM_ROWS = 4_000
 
 
 def made(name: str, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -100,6 +106,31 @@ def line(name: str, seed: int, leaves: int, most: int, more: dict[str, Any]) -> 
     ]
 
 
+def transformed(name: str, seeds: int, most: int, more: dict[str, Any], search: bool) -> list[list[str]]:
+    """Lines of a set by transforms of the target, means of seeds."""
+    by_hand = {"n_leaves": 4, "landmarks": 32, "scaling": "learned"} | more
+    ways: dict[str, dict[str, Any]] = {one: by_hand | {"target_transform": one} for one in TRANSFORMS}
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for seed in range(seeds):
+        X, y, new, true = loaded(name, seed, most)
+        for way, settings in (ways | {"search": {}} if search else ways).items():
+            say(name, way)
+            model = DCPredRegressor(**settings, random_state=seed).fit(X, y)
+            bounds, off = model.predict_interval(new, ALPHA), model.predict(new) - true
+            inside = (bounds[:, 0] <= true) & (true <= bounds[:, 1])
+            figures = float(np.sqrt((off**2).mean())), float(winkler(bounds, true).mean()), inside.mean()
+            found.setdefault(way, []).append(figures)
+            chosen = model.settings_.get("target_transform", TRANSFORMS[0])
+            found.setdefault(f"{way} chose", []).append((TRANSFORMS.index(chosen),))
+    lines = []
+    for way in (way for way in found if not way.endswith(" chose")):
+        (rmse, score, inside), off = np.mean(found[way], axis=0), np.std(found[way], axis=0)
+        chose = ", ".join(TRANSFORMS[int(one)] for (one,) in found[f"{way} chose"])
+        cells = f"{rmse:.4g} ± {off[0]:.2g}", f"{score:.4g} ± {off[1]:.2g}", f"{100 * inside:.1f}"
+        lines.append([name, f"search: {chose}" if way == "search" else way, *cells])
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -107,11 +138,20 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join((*TABLES, *MADE)))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--leaves", default="1,8")
+    parser.add_argument("--transforms", action="store_true")
+    parser.add_argument("--search", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two sets of 500 rows, 2 leaves")
     args = parser.parse_args()
     asked = QUICK_SETS if args.quick else args.sets.split(",")
     leaves = [2] if args.quick else [int(n) for n in args.leaves.split(",")]
     most, more = (QUICK_ROWS, {"refine_steps": 5, "landmarks": 4}) if args.quick else (MOST_ROWS, {})
+    if args.transforms:
+        by_transform = Table("set", "target_transform", "RMSE", "Winkler score", "inside, %")
+        for name in asked:
+            for one in transformed(name, args.seeds, min(most, TRANSFORM_ROWS), more, args.search):
+                by_transform.add(*one)
+        by_transform.show()
+        return
     table = Table(
         *("set, training rows", "leaves", "inside, %", "by quarter, %", "constant: inside, %"),
         *("by quarter, %", "Winkler score, %"),

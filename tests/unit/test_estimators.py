@@ -328,7 +328,7 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "class_weight",
         "guide",
         "threshold",
-    } == (set(DCPredClassifier().get_params()) | {"quantile", "ridge"})
+    } == (set(DCPredClassifier().get_params()) | {"quantile", "ridge", "target_transform"})
 
 
 @pytest.mark.parametrize(

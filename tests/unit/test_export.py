@@ -278,6 +278,26 @@ def test_the_rows_with_the_largest_values(runs: Callable[[str], Path], tmp_path:
     assert "write COLUMN:N" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
 
 
+@pytest.mark.parametrize("name", ["two classes", "names"])
+def test_rows_of_one_probability_follow_their_decision_values(
+    runs: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    """Beyond the rows that were held out all probabilities are the same."""
+    folder, number = runs(name), {"two classes": 0, "names": 2}[name]
+    paths, outputs = (folder / "model", f"{folder}/new.zarr/X", tmp_path / "o"), ("probability", "decision")
+    score(*paths, inline, outputs=outputs)
+    group = zarr.open_group(tmp_path / "o/scores.zarr", mode="r+")
+    p, decision = group["probability"][...], group["decision"][...]
+    p[~np.isnan(p)] = 1 / len(NAMES) if p.ndim > 1 else 0.5
+    group["probability"][...] = p
+    decision = decision if decision.ndim == 1 else decision[:, number]
+    good = np.setdiff1d(np.arange(N_ROWS), BAD)
+    right = good[np.lexsort((good, -decision[good]))][:40]
+    by = "probability" if name == "two classes" else 'probability_the "yew"'
+    export(tmp_path / "o", tmp_path / "a.csv", columns=["row"], largest=(by, 40))
+    assert table(tmp_path / "a.csv")["row"].to_pylist() == right.tolist()
+
+
 def test_ids_that_import_kept(runs: Callable[[str], Path], tmp_path: Path) -> None:
     """They stand beside the scores as long as they are there."""
     folder = runs("two classes")

@@ -31,7 +31,7 @@ from support.setting_words import (
 
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
 ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "threshold"}
-ONLY_NUMBERS = {"quantile", "ridge"}
+ONLY_NUMBERS = {"quantile", "ridge", "target_transform"}
 
 
 def test_every_setting_says_what_it_means_and_what_it_may_be() -> None:

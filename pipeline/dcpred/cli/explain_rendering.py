@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dcpred.execution.progress import counted
 from dcpred.explanation import ClassPart, Explanation, shown
@@ -68,7 +69,8 @@ def _contributions(one: Explanation) -> list[str]:
         for name, value, part in rows
     ]
     head = f"  {'column':<{LONGEST_NAME}}  {'value':>{LONGEST_NAME}}  {'adds':>12}"
-    total = "decision value" + ("" if one.direction is None else f" for {_cut(str(one.direction))}")
+    cut = one if one.direction is None else replace(one, direction=_cut(str(one.direction)))
+    total = f"decision value{cut.toward}"
     rest = [("average", one.average), (total, one.decision)]
     return ["", head, *lines, *(f"  {name:<{2 * LONGEST_NAME + 2}}  {part:>+12.6g}" for name, part in rest)]
 

@@ -248,7 +248,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return
         scaling: Scaling | None = None
         self.tuned_: dict[str, Any] | None = None
-        survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
+        of_settings = self._task, settings.missing, settings.target_transform
+        survey = survey_rows(X, target, weight, 0, *of_settings)
         named = replace(survey, classes=class_array(classes)[survey.classes]) if classes else survey
         check_survey(named, self._task)
         check_two_classes(settings.threshold, len(survey.classes))

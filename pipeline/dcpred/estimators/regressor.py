@@ -44,6 +44,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         Constant term of the polynomial kernel. None: 1.0.
     ridge : float (more than 0) or None, default None
         Ridge λ of the local machines, for numbers. None: 0.01.
+    target_transform : {"none", "log1p", "sqrt"}, default "none"
+        Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the
+        logarithm of 1 + the target. sqrt: its square root. Predictions and intervals are on the scale of the
+        target, and predictions are means. A search tries log1p and sqrt for skewed targets.
     head_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
         None: that of the local machines.
@@ -183,6 +187,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         degree: int | None = None,
         coef0: float | None = None,
         ridge: float | None = None,
+        target_transform: str = "none",
         head_gamma: float | None = None,
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
@@ -226,6 +231,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.degree = degree
         self.coef0 = coef0
         self.ridge = ridge
+        self.target_transform = target_transform
         self.head_gamma = head_gamma
         self.scaling = scaling
         self.categorical = categorical

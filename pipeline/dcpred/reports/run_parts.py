@@ -224,7 +224,7 @@ def contributions(output: str) -> Section:
     parts = None if array is None else array.attrs.get("parts")
     if array is None or not isinstance(parts, list) or len(parts) != array.shape[1]:
         return Section("Contributions")
-    names = [plain(name) for name in parts]
+    names, scale = [plain(name) for name in parts], array.attrs.get("scale")
     pieces = [(start, stop) for start, stop, done in scores.pieces() if done]
     pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLED_PIECES).astype(int))]
     each = -(-SAMPLED_ROWS // len(pieces))
@@ -251,7 +251,8 @@ def contributions(output: str) -> Section:
             for j in shown
         ],
     )
-    text = f"What each column adds to the decision value, in {len(values):,} rows of the whole output."
+    where = f", on the {plain(str(scale))} scale of the model" if scale else ""
+    text = f"What each column adds to the decision value{where}, in {len(values):,} rows of the whole output."
     first = f"{labels[0]} moves decision values most, by {number(mean[shown[0]], 3)} in the mean."
     every = "A point is a row: to the right the column raises the decision value, to the left it lowers it."
     return Section(

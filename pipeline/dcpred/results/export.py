@@ -23,9 +23,12 @@ from dcpred.results.fields import ROW, STATUS_NAME, Field, Rows, run_fields
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.results.table_files import check_out, new_table
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.scoring.outputs import DECISION
+from dcpred_tasks.scoring.sure_outputs import ProbabilityColumn
 from dcpred_tasks.storage.addresses import is_remote, local_path
 from dcpred_tasks.storage.atomic_files import resource_errors
 
+PROBABILITY = ProbabilityColumn.name
 MADE_HERE = (ROW, STATUS_NAME)  # columns that are no output, and only there where they are asked for
 
 
@@ -65,8 +68,20 @@ class _Asked:
     @property
     def needed(self) -> list[str]:
         """Columns that have to be read."""
-        by = [self.largest[0]] if self.largest else []
-        return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions), *by]))
+        return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions), *self.order]))
+
+    @property
+    def order(self) -> list[str]:
+        """Columns that rows are sorted by. Equal probabilities follow decision values, if the run has them:
+        all rows beyond those that were held out have the largest probability.
+        """
+        if self.largest is None:
+            return []
+        by, field = self.largest[0], self.fields.get(self.largest[0])
+        ties = []
+        if field is not None and field.needs == PROBABILITY and by not in self.beside:
+            ties = [name for name in [by.replace(PROBABILITY, DECISION, 1)] if name in self.fields]
+        return [by, *ties]
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
@@ -81,13 +96,13 @@ class _Asked:
             yield from self._pieces(self.schema())
             return
         (by, most), schema = self.largest, self.schema()
-        wide = schema
-        if by not in schema.names:
-            wide = schema.append(pa.field(by, _types(self.fields, self.beside.values())[by]))
-        kept = wide.empty_table()
+        wide, kinds = schema, _types(self.fields, self.beside.values())
+        for name in self.order:
+            wide = wide if name in wide.names else wide.append(pa.field(name, kinds[name]))
+        kept, keys = wide.empty_table(), [(name, "descending") for name in self.order]
         for n, piece in self._pieces(wide):
             kept = pa.concat_tables([kept, piece.filter(pc.is_valid(_known(piece[by])))])
-            kept = kept.take(pc.sort_indices(kept, [(by, "descending")])[:most])  # stable: equals by row
+            kept = kept.take(pc.sort_indices(kept, keys)[:most])  # stable: equals by row
             yield n, schema.empty_table()
         yield 0, kept.select(schema.names)
 

@@ -26,6 +26,7 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
@@ -58,7 +59,7 @@ from dcpred_tasks.task_bodies.train_model import (
 )
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, class_factors, divide, learn_scaling, n_outputs
-from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured
+from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured, measured_transform
 from dcpred_tasks.training.in_memory import LabelledSample, held_by_models
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.prior import fit_prior
@@ -171,18 +172,12 @@ class Training:
             )
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            fitted, sureness = measured(leaves, rows, self._held_out(survey, held), *of_classes)
-        model = assemble(
-            fitted,
-            rows,
-            flatten(balanced.root),
-            replace(division.scaling, targets=self.targets.encoding if self.targets else None),
-            division.kernels,
-            classes,
-            stored,
-            division.reference,
-            sureness,
-        )
+            held_rows = self._held_out(survey, held)
+            fitted, sureness = measured(leaves, rows, held_rows, *of_classes)
+            transform = measured_transform(held_rows, stored)
+        scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
+        of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
+        model = assemble(fitted, *of_leaves, division.reference, sureness, transform)
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
@@ -337,10 +332,11 @@ class Training:
         # BLAS and k-means sum in another order with more threads.
         title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
         with self.say.step(title, None, ""), one_thread():
-            scaling = self.scaling or learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
+            target = TargetTransform(settings.target_transform).forward(sample.target)
+            of_sample = sample.X, target, sample.weight
+            scaling = self.scaling or learn_scaling(*of_sample, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
             factors = class_factors(survey, settings)
-            of_sample = sample.X, sample.target, sample.weight
             prior = fit_prior(division, *of_sample, survey, settings, factors)
         if self.known is None:  # A search has told it before.
             self.tell_columns(scaling, survey)

@@ -27,7 +27,7 @@ COMMON: Values = {
     "refine_steps": 100,
 }
 CLASSES: Values = {"loss": "hinge", "refine_ridge": 1e-3, "C": 10.0}
-NUMBERS: Values = {"refine_ridge": 1e-2, "ridge": 1e-2}
+NUMBERS: Values = {"refine_ridge": 1e-2, "ridge": 1e-2, "target_transform": "none"}
 
 DEFAULT = "default"
 ONE_LEAF: Values = {"leaf_rows": 0, "landmarks": 128, "products": 0}
@@ -131,6 +131,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("quantiles", {"feature_map": "quantile"}),
     Mutation("no map", {"feature_map": "none"}),
     Mutation("no indicators", {"missing": "impute"}),
+    Mutation("logarithm of the target", {"target_transform": "log1p"}, task="regression"),
+    Mutation("root of the target", {"target_transform": "sqrt"}, task="regression"),
     Mutation("more ridge of machines", times={"ridge": 10.0}, task="regression"),
     Mutation("less ridge of machines", times={"ridge": 0.1}, task="regression"),
     Mutation("larger C", times={"C": 8.0}, task="classification"),

@@ -21,6 +21,7 @@ from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED, Scaling
+from dcpred_tasks.model.target_transform import PLAIN
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done, read_folds
 from dcpred_tasks.scratch.trial_files import (
@@ -60,6 +61,7 @@ from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
 FEWEST_LANDMARKS = 4
+LEAST_SKEWNESS = 1.0  # Of a more skewed target the logarithm and the root are tried.
 RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are no settings
 
 
@@ -103,6 +105,15 @@ class Judged:
         return float(np.average(self.losses[seen], weights=self.weight[seen]))
 
 
+def is_skewed(target: FloatArray) -> bool:
+    """Whether targets are 0 or more, and skewed to the right."""
+    y = target.astype(np.float64)
+    if not len(y) or y.min() < 0 or y.std() == 0:
+        return False
+    skewness = float((((y - y.mean()) / y.std()) ** 3).mean())
+    return skewness > LEAST_SKEWNESS
+
+
 def metric_asked(
     asked: Any, task: str, class_weights: FloatArray, policy: SearchPolicy | None = None
 ) -> Metric:
@@ -139,6 +150,7 @@ class Trials:
         self.first_folds: list[int] = []  # those of a first look
         self.n_rows = self.n_judged = 0  # rows of trials, and those that are held out
         self.all_rows = True  # whether these are all rows of the data
+        self.skewed = False  # whether a transform of the target may help
         self.cell_rows = 0.0  # mean rows of a cell
         self.codes: dict[int, list[int]] = {}
         self.sample: Sample | None = None
@@ -170,6 +182,7 @@ class Trials:
         self.rows, self.cell, self.spread = rows, cell, spread
         self.weights = row_weights(rows.target, rows.weight, class_factors(survey, self.asked))
         self.n_rows = len(rows.number)
+        self.skewed = self.asked.task == "regression" and is_skewed(rows.target)
         repeats = 1
         count, very_few = self.rule.count, survey.n_used <= policy.very_few_rows
         if very_few and not self.job.coded and not self.rule.by_units:
@@ -315,6 +328,8 @@ class Trials:
             own |= {"products": 0, "leaf_scaling": False}
         own["missing"] = self._missing(own["missing"])
         own["categorical"] = self._categorical(int(given["codes"]))
+        if self.asked.task == "regression":
+            own["target_transform"] = self._target_transform(own["target_transform"])
         settings = replace(self.asked, **own)
         return settings, not self.all_rows and rows > self.cell_rows / 2
 
@@ -322,6 +337,12 @@ class Trials:
         if self.asked.missing != AUTO:
             return self.asked.missing
         return wanted if self.survey.gaps.any() else AUTO
+
+    def _target_transform(self, wanted: str) -> str:
+        """The transform of settings, or one that suits skewed targets of 0 or more."""
+        if self.asked.target_transform != PLAIN:
+            return self.asked.target_transform
+        return wanted if self.skewed else PLAIN
 
     def _categorical(self, most: int) -> str:
         asked = self.asked.categorical

@@ -59,6 +59,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
@@ -73,9 +74,10 @@ FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features, 4 machines of other systems, 5 gaps or a schema that encodes features, 6 features on a logarithmic
 # scale, 7 leaves without output weights of classes that they lack, or means of the target in place of codes,
-# 8 mapped features, 9 intervals whose widths follow the prediction, or weights of classes. A model is written
-# in the first version that has what it has, for readers of that, and in 2 at least.
-VERSION = 9
+# 8 mapped features, 9 intervals whose widths follow the prediction, or weights of classes, 10 a transform of
+# the target. A model is written in the first version that has what it has, for readers of that, and in 2 at
+# least.
+VERSION = 10
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -159,6 +161,7 @@ class Artifact:
             background=background_of(a),
             parts=self._parts(scaling.n_features),
             bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,
+            target=TargetTransform.of_document(self.body.get("target", NO_TRANSFORM.document())),
         )
         with checked(self.path):
             check_model(model)
@@ -236,6 +239,7 @@ def write_model(
         "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},
         "arrays": _declared(arrays),
         **({} if model.machines is None else {"machine": model.machines.name}),
+        **({"target": model.target.document()} if model.target else {}),
         **encoding,
     }
     model_hash = digest_json(body)
@@ -243,7 +247,7 @@ def write_model(
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     told = {
         "format": FORMAT,
-        "version": max(5 if encoding else 2, *(ARRAYS[name].since for name in arrays)),
+        "version": max(*_versions(model, encoding), *(ARRAYS[name].since for name in arrays)),
         "hash": model_hash,
         "model": body,
         "provenance": {**provenance, **naming},
@@ -266,6 +270,11 @@ def write_model(
             _write_arrays(str(partial / ARRAYS_GROUP), arrays | tests)
             write_json(partial / MODEL_FILE, told)
     return model_hash
+
+
+def _versions(model: Model, encoding: Mapping[str, Any]) -> tuple[int, int]:
+    """The first versions of the format that have what is no array."""
+    return 5 if encoding else 2, 10 if model.target else 2
 
 
 def _is_same(place: Place, told: Mapping[str, Any]) -> bool:

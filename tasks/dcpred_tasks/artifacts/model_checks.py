@@ -18,6 +18,7 @@ from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.machine import known
 from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Scale
+from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")
@@ -50,6 +51,10 @@ def check_body(body: Mapping[str, Any]) -> None:
         raise ValueError("its settings are no object")
     if "machine" in body:
         known(str(body["machine"]))
+    if "target" in body:
+        if body["task"] != "regression":
+            raise ValueError("it has classes and a target transform")
+        TargetTransform.of_document(body["target"])
     check_declared(body.get("arrays"))
 
 

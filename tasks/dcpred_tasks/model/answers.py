@@ -13,6 +13,7 @@ from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import outlined
 from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty
+from dcpred_tasks.model.target_transform import NO_TRANSFORM
 
 # (1 + r) exp(−r) of a distance r, as the kernel that it is.
 NEARNESS = Kernel("matern32", 1.0 / 6.0)
@@ -83,6 +84,7 @@ def nearness_model(model: Model) -> Model:
         support=None,
         machines=None,
         sureness=None,
+        target=NO_TRANSFORM,
     )
 
 
@@ -108,25 +110,28 @@ def scale_model(model: Model) -> Model | None:
         support=None,
         machines=None,
         sureness=None,
+        target=NO_TRANSFORM,
     )
 
 
 def intervals(
     model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, alpha: float
 ) -> FloatArray:
-    """Lower and upper bounds float64 (n, 2) of values (n,); see Intervals.bounds. Raises DataError,
+    """Lower and upper bounds float64 (n, 2) of predictions (n,); see Intervals.bounds. Raises DataError,
     SettingsError.
 
     log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
-    return intervals_of(model).bounds(value, _sizes(model, leaf, log_scale), alpha)
+    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    return model.target.back(intervals_of(model).bounds(own, sizes, alpha))
 
 
 def quantile(
     model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, share: float
 ) -> FloatArray:
     """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
-    return intervals_of(model).below(value, _sizes(model, leaf, log_scale), share)
+    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    return model.target.back(intervals_of(model).below(own, sizes, share))
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:

@@ -41,6 +41,7 @@ from dcpred_tasks.model.machine import Machine, machine_of, needs_double
 from dcpred_tasks.model.parts import Background, Parts
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
 from dcpred_tasks.model.tree import Tree
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -113,7 +114,7 @@ class Model(LeafArrays):
 
     The arrays of leaves are the fields of LeafArrays; `*_at` are their offsets, int64 (n_leaves + 1,), and
     leaf_rows int64 (n_leaves,) the training rows of each. `background` and `parts` serve
-    contributions alone.
+    contributions alone. Leaves predict on the scale of `target`, which `score_rows` undoes.
     """
 
     task: str
@@ -135,6 +136,7 @@ class Model(LeafArrays):
     background: Background | None = None
     parts: Parts | None = None
     bins: Bins | None = None
+    target: TargetTransform = NO_TRANSFORM
 
     @property
     def n_features(self) -> int:
@@ -241,7 +243,7 @@ def score_rows(
         tile = slice(start, min(start + step, len(X)))
         own = None if leaves is None else leaves[tile]
         _score_tile(model, X[tile], decision[tile], status[tile], early, own)
-    return decision, status
+    return undone(model.target, decision, status)
 
 
 def _score_tile(

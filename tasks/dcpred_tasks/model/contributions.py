@@ -24,6 +24,9 @@ is no such product: polynomial and Matérn kernels, and triangle points. The pat
 columns.
 
 Without kept background rows (`Background`), the landmarks of a leaf take their place.
+
+The decision value of a regression with a target transform is its prediction on the scale of the model: on
+the scale of the target no parts would add up to it.
 """
 
 import math
@@ -94,14 +97,15 @@ def contributions(
     parts = parts or parts_of(model)
     if output is None:
         output = class_numbers(decision) if model.n_outputs > 1 else np.zeros(len(X), np.int64)
-    explained = np.take_along_axis(np.asarray(decision, ACC_DTYPE), output[:, None], axis=1)[:, 0]
+    own = model.target.decided(np.asarray(decision, ACC_DTYPE))
+    explained = np.take_along_axis(own, output[:, None], axis=1)[:, 0]
     out = np.full((len(X), len(parts.names) + 2), np.nan)
     scored = np.flatnonzero(np.isfinite(explained) & (leaf != NO_LEAF))
     order, spans = by_leaf(leaf[scored])
     for number, span in spans:
-        own = scored[order[span]]
+        here = scored[order[span]]
         game = _game(model, number, parts)
-        for row, inside in zip(own, game.basis.inside(model.scaling.exact(X[own])), strict=True):
+        for row, inside in zip(here, game.basis.inside(model.scaling.exact(X[here])), strict=True):
             out[row, :-2] = game(inside, int(output[row]))
     out[scored, -1] = average(model)[output[scored]]
     out[scored, -2] = explained[scored] - out[scored, -1] - out[scored, :-2].sum(axis=1)

@@ -134,7 +134,8 @@ class _DecisionColumn(OutputColumn):
         rows: Decided,
         tolerance: FloatArray,
     ) -> IntArray:
-        off = np.abs(by_row(stored) - rows.decision)
+        own = model.target.decided
+        off = np.abs(own(by_row(stored)) - own(rows.decision))
         return np.flatnonzero((~(off <= tolerance[:, None])).any(axis=1))
 
 

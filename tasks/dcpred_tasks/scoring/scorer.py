@@ -22,6 +22,7 @@ from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.model.target_encoding import TargetEncoding
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, undone
 from dcpred_tasks.process import process_name
 from dcpred_tasks.scoring.engines import COMPILED, chosen, has_compiler, uses_tiles
 
@@ -44,8 +45,7 @@ def score_rows(
     engine = None if early else _engine(model)
     if engine is None:
         return compact_model.score_rows(model, X, early=early, leaves=leaves)
-    scored: tuple[Scores, NDArray[np.uint8]] = engine.score(X, leaves)
-    return scored
+    return undone(model.target, *engine.score(X, leaves))
 
 
 def is_compiled() -> bool:
@@ -129,7 +129,8 @@ class _OfCodes:
     """
 
     def __init__(self, model: Model, targets: TargetEncoding) -> None:
-        self.model, self.targets = replace(model, scaling=model.scaling.of_encoded), targets
+        plain = replace(model, target=NO_TRANSFORM)
+        self.model, self.targets = replace(plain, scaling=model.scaling.of_encoded), targets
         self._kept = threading.local()
 
     def score(

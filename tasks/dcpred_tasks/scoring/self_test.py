@@ -11,7 +11,7 @@ import numpy as np
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model import compact_model
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring import scorer
 
@@ -46,7 +46,7 @@ def make_self_test(model: Model) -> SelfTest:
         for factor in (1 - NUDGE, 1 + NUDGE):
             moved, moved_status = compact_model.score_rows(*_nudged(model, rows, factor))
             with np.errstate(invalid="ignore"):
-                near = np.abs(moved.astype(ACC_DTYPE) - decision).max(axis=1, initial=0.0) <= tolerance
+                near = _off(model, moved, decision) <= tolerance
             sound &= near & (moved_status == Status.OK)
     index = np.flatnonzero(sound)
     index = index[_spread(len(index), ROWS)]
@@ -68,8 +68,7 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
             " than the model; copy it again from its source or train it again"
         )
     decision, status = (compact_model if plain else scorer).score_rows(model, test.rows)
-    off = np.abs(decision.astype(ACC_DTYPE) - test.decision).max(axis=1)
-    tolerance = test.tolerance
+    off, tolerance = _off(model, decision, test.decision), test.tolerance
     if not model.kernel.stationary:
         # The tolerance of an older model is of kernel values in double precision.
         tolerance = np.maximum(tolerance, TOLERANCE * _summed_sizes(model, test.rows))
@@ -84,6 +83,12 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
             " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect`"
             f" shows{otherwise}"
         )
+
+
+def _off(model: Model, decision: Scores, other: Scores) -> FloatArray:
+    """How far decision values are apart on the scale of the leaves, float64 (n,)."""
+    one, two = (model.target.decided(values.astype(ACC_DTYPE)) for values in (decision, other))
+    return np.asarray(np.abs(one - two).max(axis=1, initial=0.0))
 
 
 def _told(values: FloatArray) -> str:

@@ -142,10 +142,13 @@ class _ByScale(_NumbersColumn):
         rows: Decided,
         tolerance: FloatArray,
     ) -> IntArray:
-        stored, right = by_row(stored), by_row(right)
+        stored, right = model.target.forward(by_row(stored)), model.target.forward(by_row(right))
         off = tolerance[:, None] + 1e-12 * np.abs(right)
         if len(rows.log_scale_off):
-            off += np.abs(right - rows.decision) * np.expm1(np.minimum(rows.log_scale_off, 50.0))[:, None]
+            off += (
+                np.abs(right - model.target.decided(rows.decision))
+                * np.expm1(np.minimum(rows.log_scale_off, 50.0))[:, None]
+            )
         return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
 
 
@@ -233,7 +236,7 @@ class NoveltyColumn(_NumbersColumn):
 
 class ContributionsColumn(_NumbersColumn):
     """What each part adds to the decision value of the label: columns of the table, the leaf, and the
-    average. A row sums to its decision value.
+    average. A row sums to its decision value, on the scale that its attribute `scale` names, if any.
     """
 
     name = "contributions"
@@ -248,7 +251,8 @@ class ContributionsColumn(_NumbersColumn):
         return (len(part_names(model)),)
 
     def attributes(self, model: Model) -> dict[str, Any]:
-        return {"parts": list(part_names(model)), "method": method(model)}
+        scale = {"scale": model.target.name} if model.target else {}
+        return {"parts": list(part_names(model)), "method": method(model), **scale}
 
     def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
         parts = attributes.get("parts")

@@ -1,7 +1,7 @@
 """The task bodies of training. Each takes addresses and small values, writes one result, may run twice."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
     Rows,
@@ -67,7 +68,8 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     X, y, weight = _read_block(job, start, stop)
     check_exact_rows(X, feature_names(job.array("x")))
     settings, numbers = job.settings, np.arange(start, stop, dtype=np.int64)
-    survey = survey_rows(X, y, weight, start, settings.task, settings.missing)
+    of_settings = settings.task, settings.missing, settings.target_transform
+    survey = survey_rows(X, y, weight, start, *of_settings)
     names = names_of_classes(getattr(job.array("y"), "attrs", {}), y.dtype)
     if names is not None and settings.task == "classification":
         class_codes(y if weight is None else np.where(weight > 0, y, 0), len(names), "y", start)
@@ -98,6 +100,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     """Send the rows of a block down the tree and write them sorted by leaf."""
     division = read_division(job)
     rows = block_rows(job, division.classes, division.class_factors, start, stop)
+    rows = replace(rows, target=TargetTransform(job.settings.target_transform).forward(rows.target))
     with one_thread():
         leaf = division.tree.descend(columns_of(job, division.scaling, rows))
     write_piece(job.piece(0, block), rows, leaf)

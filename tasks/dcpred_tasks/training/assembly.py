@@ -10,6 +10,7 @@ from dcpred_tasks.model.leaf_arrays import join_leaves
 from dcpred_tasks.model.parts import Background, kept_rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.settings import Settings
@@ -25,6 +26,7 @@ def assemble(
     settings: Settings,
     reference: Reference | None = None,
     sureness: Sureness | None = None,
+    target: TargetTransform = NO_TRANSFORM,
 ) -> Model:
     """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each. One
     with a sureness keeps some rows of each leaf.
@@ -52,4 +54,5 @@ def assemble(
         machines=Machines(settings.other_machine, **machines) if machines else None,
         sureness=sureness,
         background=Background(**background) if background else None,
+        target=target,
     )

@@ -34,6 +34,7 @@ from dcpred_tasks.model.sureness import (
     Scale,
     Sureness,
 )
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, fitted_transform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
@@ -346,6 +347,15 @@ def at_level(
     by = outward * max(outward * weighted_quantile(off, held.weight[known], level), 0.0)
     moved = replace(held, decision=held.decision + by * held.residual[:, None])
     return [_moved(leaf, -by * leaf.own_residual) for leaf in leaves], moved
+
+
+def measured_transform(held: HeldOut, settings: Settings) -> TargetTransform:
+    """The transform of the target, with the shift that rows which were held out show."""
+    if settings.task != "regression":
+        return NO_TRANSFORM
+    if loss_from_settings(settings).level is not None:  # A quantile stays one, and no mean is asked for.
+        return TargetTransform(settings.target_transform)
+    return fitted_transform(settings.target_transform, held.decision[:, 0], held.target, held.weight)
 
 
 def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
@@ -28,6 +29,7 @@ from dcpred_tasks.training.held_out import (
     joined,
     judge_leaf,
     measured,
+    measured_transform,
 )
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
@@ -98,6 +100,7 @@ def train_rows(
         settings,
         trained.division.reference,
         sureness,
+        measured_transform(held, settings),
     )
 
 
@@ -142,6 +145,7 @@ def held_by_models(
     """
     outputs, number = n_outputs(n_classes), np.arange(len(rows.X), dtype=INDEX_DTYPE)
     found = [HeldOut.none(outputs)]
+    target = TargetTransform(settings.target_transform).forward(rows.target)
     part, costs = folds.parts(number), row_weights(rows.target, rows.weight, rows.class_factors)
     for fold in folds.enough(number) if settings.calibrate and len(number) >= FEWEST_ROWS else ():
         out, rest = np.flatnonzero(folds.of(number) == fold), np.flatnonzero(~folds.out_of(fold)[part])
@@ -155,7 +159,7 @@ def held_by_models(
         for one in np.unique(leaf).tolist():
             here = leaf == one
             at = out[here]
-            judged = LeafRowsToFit(X[here], rows.target[at], costs[at], np.zeros(len(at), bool))
+            judged = LeafRowsToFit(X[here], target[at], costs[at], np.zeros(len(at), bool))
             n_rows = min(int(trained.counts[one]), settings.max_leaf_rows)
             with one_thread():
                 found.append(judge_leaf(trained.leaves[one], n_rows, judged, trained.division.kernels, own))
@@ -205,6 +209,7 @@ def _trained(
         if coded:
             fitted = fit_to_rows(X, target, weight, coded, survey, settings, folds=folds)
             X, survey = fitted(stored, numbers), fitted.survey(survey)
+        target = TargetTransform(settings.target_transform).forward(target)
         with watch("learning the scaling and the tree", None, ""):
             sample = X[seen]
             scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)

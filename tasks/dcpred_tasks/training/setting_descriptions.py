@@ -16,6 +16,7 @@ BESIDE_A_SEARCH = frozenset(
         "missing",
         "sample_rows",
         "seed",
+        "target_transform",
     }
 )
 

@@ -9,6 +9,7 @@ from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
+from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_words
 from dcpred_tasks.training.machine_settings import check_compact, check_machine
@@ -28,7 +29,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile"),
+    *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile", "target_transform"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -117,6 +118,13 @@ class Settings:
     coef0: float = setting(1.0, "Constant term of the polynomial kernel.", low=0)
     C: float = setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
     ridge: float = setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
+    target_transform: str = setting(
+        PLAIN,
+        "Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the"
+        " logarithm of 1 + the target. sqrt: its square root. Predictions and intervals are on the scale of"
+        " the target, and predictions are means. A search tries log1p and sqrt for skewed targets.",
+        choices=TRANSFORMS,
+    )
     class_weight: str = setting(
         "none",
         "Weight of the classes. balanced: all classes weigh the same. The label is the class with the largest"

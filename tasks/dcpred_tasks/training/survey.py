@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.target_transform import PLAIN, check_targets
 from dcpred_tasks.training.sampling import fold_rows
 
 MAX_CLASSES = 1_000
@@ -46,9 +47,10 @@ def survey_rows(
     first_row: int,
     task: str,
     missing: str = "auto",
+    transform: str = PLAIN,
 ) -> Survey:
-    """Survey some rows; first_row is the number of the first, for messages, and `missing` the setting. Raises
-    DataError for the first bad value.
+    """Survey some rows; first_row is the number of the first, for messages, `missing` and
+    `transform` (target_transform) are settings. Raises DataError for the first bad value.
     """
     _check_features(X, first_row, missing)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -68,6 +70,7 @@ def survey_rows(
             f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but"
             f" y has {y[row]} in row {first_row + row}; train on targets in a larger unit"
         )
+    check_targets(transform, y, first_row)
     if weight is not None:
         wrong = ~(np.isfinite(weight) & (weight >= 0))
         if wrong.any():

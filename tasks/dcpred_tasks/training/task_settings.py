@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 OF_TASK = {
     "classification": ("C", "class_weight", "guide", "head_C", "threshold"),
-    "regression": ("quantile", "ridge"),
+    "regression": ("quantile", "ridge", "target_transform"),
 }
 
 RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier versions

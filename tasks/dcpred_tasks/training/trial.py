@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
 from dcpred_tasks.training.division import kernel_unit, learn_scaling
 from dcpred_tasks.training.in_memory import leaves_of_share, settings_of_rest, train_rows
 from dcpred_tasks.training.settings import Settings
@@ -26,7 +27,9 @@ from dcpred_tasks.training.thresholds import HALF
 # Repetitions of learned scalings: a training takes the mean of several, which is better and slower.
 TRIAL_REPETITIONS = 1
 # Settings that decide what a scaling is (division.learn_scaling).
-SCALING_SETTINGS = ("task", "scaling", "feature_map", "categorical", "missing", "seed", "kernel")
+SCALING_SETTINGS = (
+    *("task", "scaling", "feature_map", "categorical", "missing", "seed", "kernel", "target_transform"),
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def fit_trial_scaling(rows: TrialRows, survey: Survey, settings: Settings) -> Fi
     """
     rest = rows.take(np.flatnonzero(~rows.held & rows.spread))
     settings = settings_of_rest(settings, 1.0)
-    scaling = learn_scaling(rest.X, rest.target, rest.weight, survey, settings, TRIAL_REPETITIONS)
+    target = TargetTransform(settings.target_transform).forward(rest.target)
+    scaling = learn_scaling(rest.X, target, rest.weight, survey, settings, TRIAL_REPETITIONS)
     return FittedScaling(scaling, kernel_unit(scaling(rest.X), rest.weight, settings))
 
 
@@ -111,7 +115,11 @@ def tried_decisions(
     """Decision values (n_held, n_outputs) of the held-out rows, in their order, and the model."""
     model = tried_model(rows, survey, trial, scaling)
     decision = score_rows(model, rows.X[rows.held])[0].astype(ACC_DTYPE)
-    if trial.settings.task == "regression":
+    settings = trial.settings
+    if settings.task == "regression":
+        transform = TargetTransform(settings.target_transform)
+        own = transform.forward(decision)[:, 0], transform.forward(rows.target[rows.held])
+        decision = fitted_transform(transform.name, *own, rows.weight[rows.held]).predicted(own[0])[:, None]
         known = rows.target[~rows.held].astype(ACC_DTYPE)
         decision = np.clip(decision, known.min(), known.max())
     return decision, model
