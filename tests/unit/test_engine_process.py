@@ -96,7 +96,6 @@ import sys
 import numpy as np
 from dcpred_tasks.scoring import scorer
 from support.models import random_model
-from support.native import HERE, check_made_anew, sanitized
 scorer.score_rows(random_model(0), np.zeros((1, 3)))
 loaded = {name.split(".")[0] for name in sys.modules}
 assert not loaded & {"numba", "scipy", "sklearn", "dask", "distributed", "pandas", "pyarrow"}, sorted(loaded)
