@@ -63,6 +63,34 @@ _CURVES = _object_of(
     roc=_POINTS,
     precision_recall=_POINTS,
 )
+_BINS = _list_of(_object_of(bin=_is_name, share=_is_amount, training_share=_is_amount))
+_DRIFTS = _list_of(
+    _object_of(
+        maybe_name=_is_name,
+        maybe_feature=_is_name,
+        psi=_is_amount,
+        p_value=_is_amount,
+        large=_is_name,
+        differs=_is_name,
+        bins=lambda value: _BINS(value) and len(value) > 0,
+    )
+)
+_DRIFT = _object_of(
+    large=_is_name,
+    features=_object_of(top=_DRIFTS),
+    scores=_DRIFTS,
+    maybe_beyond=_list_of(
+        _object_of(
+            maybe_name=_is_name,
+            feature=_is_name,
+            low_in_words=_is_name,
+            high_in_words=_is_name,
+            below=_is_count,
+            above=_is_count,
+            rows=_is_count,
+        )
+    ),
+)
 _QUANTILES = _object_of(**dict.fromkeys(ENDS_AND_MIDDLE, _is_number))
 _ANY = _object_of(
     n_samples=_is_count,
@@ -83,6 +111,8 @@ _ANY = _object_of(
         training_rows=_list_of(_is_count),
         error=_list_of(_is_amount),
     ),
+    # Earlier versions compared nothing, and that is not drawn.
+    maybe_drift=lambda value: isinstance(value, Mapping) and ("scores" not in value or _DRIFT(value)),
 )
 _OF_CLASSES = _object_of(
     accuracy=_is_amount,

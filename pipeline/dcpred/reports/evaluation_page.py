@@ -94,7 +94,7 @@ def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
     found = class_sections(r) if "accuracy" in r else [_residuals(r), _quarters(r)]
     drift = r.get("drift") or {}
-    if drift.get("features") and "scores" in drift:  # Earlier versions compared nothing.
+    if "scores" in drift:  # Earlier versions compared nothing.
         large = "far" if drift["large"] else "not far"
         text = f"How far the rows are from those of training: {large}, as a whole."
         found.append(Section("Drift", text, parts=compared(drift)))

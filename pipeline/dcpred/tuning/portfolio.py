@@ -40,6 +40,9 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"leaf_rows": 0, "landmarks": 32, "products": 0, "width": 1 / 16, "refine_ridge": 0.1},
         **{"loss": "logistic"},
     },
+    "small leaves, few landmarks": {
+        **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"},
+    },
     # By tests/benchmarks/portfolio.py, in the order in which they lower the regret on the development half.
     "small leaves, near the machines": {
         **{"leaf_rows": 250, "landmarks": 128, "products": 0, "overlap": 2, "feature_map": "clip"},

@@ -470,7 +470,7 @@ class Trials:
 
     def _rows_for_each(self, folds: Sequence[int]) -> float:
         """Rows that train a model for each one that trains a trial."""
-        held = np.mean([len(self.held[fold]) for fold in folds]) if self.n_judged else 0.0
+        held = float(np.mean([len(self.held[fold]) for fold in folds])) if self.n_judged else 0.0
         n_rows = float(np.count_nonzero(self.cell))
         return n_rows / max(n_rows - held, 1.0)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.kernels import Kernel
@@ -108,6 +107,7 @@ def _solved(K: FloatArray, right: FloatArray) -> FloatArray:
         A = K.copy()
         A[diagonal] += added
         try:
-            return np.asarray(cho_solve(cho_factor(A, lower=True, check_finite=False), right))
+            np.linalg.cholesky(A)
+            return np.asarray(np.linalg.solve(A, right))
         except np.linalg.LinAlgError:
             added *= FARTHER_APART
