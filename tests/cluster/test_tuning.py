@@ -39,7 +39,6 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.model.compact_model import class_numbers
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
@@ -235,9 +234,7 @@ def surveyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str], weighted: bool) -> None:
-    """The search hands on what it found, and training makes of it the model that it would make without, with
-    the scaling that was judged.
-    """
+    """The search hands on what it found, and training makes of it the model that it would make without."""
     X, y = rings(300, 0)
     weight = (np.arange(300) % 3 == 0).astype(float)  # so few rows count that more are sampled
     data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=75, weight=weight) if weighted else few
@@ -245,10 +242,8 @@ def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str],
     report = tune(*address, tmp_path / "tuned", inline, policy=SMALL, **more)
     blocks = len(surveyed)
     assert set(surveyed) == {".tune"}
-    kept = json.loads((tmp_path / "tuned.tuned.json").read_text())["scaling"]
-    scaling = Scaling(**{name: np.array(values) for name, values in kept.items()}) if kept else None
     settings = make_settings(report.settings)
-    alone = train(*address, tmp_path / "alone", settings, inline, scaling=scaling, **more)
+    alone = train(*address, tmp_path / "alone", settings, inline, **more)
     assert surveyed[blocks:] == [".scratch"] * blocks
     assert report.trained["hash"] == alone.hash
 
@@ -374,7 +369,7 @@ def test_workers_threads_and_memory_come_to_the_same(few: Path, tmp_path: Path, 
     assert found[0].trained["hash"] == found[1].trained["hash"]
     traces = [one.trace for one in found]
     for threads in (1, 2):
-        settings, _, more = choose_settings(X, y, np.ones(300), Settings(), policy=SMALL, threads=threads)
+        settings, more = choose_settings(X, y, np.ones(300), Settings(), policy=SMALL, threads=threads)
         assert settings_dict(settings) == found[0].settings
         traces.append(more["trace"])
     assert all(trace == traces[0] for trace in traces)
@@ -605,8 +600,6 @@ FOUND: dict[str, Callable[[dict[str, Any]], object]] = {
     "a reference without a name": lambda kept: kept["found"]["references"][0].update(name=None),
     "a reference that is none": lambda kept: kept["found"]["references"].append("boosting"),
     "a reference without an accuracy": lambda kept: kept["found"]["references"][0].pop("accuracy"),
-    "no scaling": lambda kept: kept.update(scaling={"shift": [0.0]}),
-    "a scaling of other features": lambda kept: kept.update(scaling={"shift": [0.0], "factor": [1.0]}),
 }
 
 

@@ -273,7 +273,7 @@ def test_nothing_beats_chance_on_shuffled_targets(folds: Folds) -> None:
     assert abs(right - 0.5) < 3.5 * np.sqrt(0.25 / len(found.target))
     with few_candidates():
         given_rows = X, CHANCE, np.ones(N), Settings(), CODED
-        _, _, told = choose_settings(*given_rows, policy=SMALL, folds=folds)
+        _, told = choose_settings(*given_rows, policy=SMALL, folds=folds)
     chosen = told["chosen"]
     assert abs(chosen["accuracy"] - 0.5) < 3.5 * max(
         chosen["standard_error"], np.sqrt(0.25 / chosen["n_judged"])

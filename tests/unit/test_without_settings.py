@@ -81,7 +81,7 @@ def test_a_rare_class_is_judged_by_log_loss() -> None:
     y = (X[:, 0] + 0.5 * rng.normal(size=500) > 2.0).astype(int)
     assert 0.01 < y.mean() < 0.1
     with few_candidates((DEFAULT, "learned"), ("wider",)):
-        _, _, found = choose_settings(X, y, np.ones(500), Settings(), policy=SMALL)
+        _, found = choose_settings(X, y, np.ones(500), Settings(), policy=SMALL)
     assert "accuracy" not in found["chosen"]
     assert 0 < found["chosen"]["log_loss"] < 0.3
     assert all("log_loss" in line for line in (*found["frontier"], *found["references"]))

@@ -50,7 +50,6 @@ from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.contributions import mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
@@ -246,7 +245,6 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 known, factors = tuple(classes[number] for number in numbers), class_factors[numbers]
                 self.model_ = replace(self.model_, classes=known, sureness=_weighted(self.model_, factors))
             return
-        scaling: Scaling | None = None
         self.tuned_: dict[str, Any] | None = None
         of_settings = self._task, settings.missing, settings.target_transform
         survey = survey_rows(X, target, weight, 0, *of_settings)
@@ -254,7 +252,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_survey(named, self._task)
         check_two_classes(settings.threshold, len(survey.classes))
         if self.budget is not None or not self._names_settings():
-            settings, scaling = self._choice(X, target, both, settings, coded, folds)
+            settings = self._choice(X, target, both, settings, coded, folds)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
             features_named(self._feature_names()),
@@ -269,18 +267,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 classes,
                 self.n_jobs,
                 watch,
-                scaling,
-                coded,
-                folds,
+                coded=coded,
+                folds=folds,
             )
         number = np.arange(len(X), dtype=np.int64)
         self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
         self._trained_rows = sketch(X)
-        if scaling is None:  # A search has told it before.
-            names = self.model_.scaling.names(self._feature_names())
-            found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
-            for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
-                reporter(self.verbose).say(told)
+        names = self.model_.scaling.names(self._feature_names())
+        found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
+        for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
+            reporter(self.verbose).say(told)
         self._remember(settings)
 
     def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:
@@ -305,11 +301,11 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         settings: Settings,
         coded: CodedFeatures,
         folds: Folds | None,
-    ) -> tuple[Settings, Scaling | None]:
+    ) -> Settings:
         """What fits these rows, where nothing was asked for."""
         given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs, folds
-        settings, scaling, self.tuned_ = out_of_core.choose(*given)
-        return settings, scaling
+        settings, self.tuned_ = out_of_core.choose(*given)
+        return settings
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

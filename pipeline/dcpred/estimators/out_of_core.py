@@ -38,7 +38,6 @@ from dcpred_tasks.input_kinds import (
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.label_rule import Rule
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
@@ -280,9 +279,8 @@ def choose(
     coded: CodedFeatures,
     n_jobs: int | None,
     folds: Folds | None,
-) -> tuple[Settings, Scaling | None, dict[str, Any]]:
-    """Settings for rows in memory, the scaling that they were chosen with if it was learned, and what the
-    search found, in the memory of this process.
+) -> tuple[Settings, dict[str, Any]]:
+    """Settings for rows in memory, and what the search found, in the memory of this process.
 
     n_jobs  candidates that are tried at once; None: one for each core
     """

@@ -37,12 +37,10 @@ def forecast_training(
     n_threads: int,
     *,
     surveyed: bool = False,
-    learns: bool = True,
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
     surveyed  whether a search has looked at all rows before
-    learns    whether a scaling that settings ask for is still to be learned
     """
     numbers, sample = (
         n_rows * n_features,
@@ -53,7 +51,7 @@ def forecast_training(
     return Shares(
         {
             "survey": 0.0 if surveyed else START_SECONDS + 1e-7 * numbers / n_threads,
-            "division": 0.1 + (4.5e-6 if learns and settings.scaling in LEARNED else 5e-7) * sample,
+            "division": 0.1 + (4.5e-6 if settings.scaling in LEARNED else 5e-7) * sample,
             "route": 0.3 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,

@@ -128,10 +128,8 @@ class Training:
         workers: Workers,
         say: Reporter,
         known: Known | None = None,
-        scaling: Scaling | None = None,
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
-        self.scaling = scaling
         rows, features = job.array("x").shape
         self.shares = forecast_training(
             rows,
@@ -139,7 +137,6 @@ class Training:
             job.settings,
             workers.n_threads(),
             surveyed=known is not None,
-            learns=scaling is None,
         )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
@@ -330,11 +327,10 @@ class Training:
         sample = self.sample(survey)
         settings = self.job.settings
         # BLAS and k-means sum in another order with more threads.
-        title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
-        with self.say.step(title, None, ""), one_thread():
+        with self.say.step("learning the scaling and the tree", None, ""), one_thread():
             target = TargetTransform(settings.target_transform).forward(sample.target)
             of_sample = sample.X, target, sample.weight
-            scaling = self.scaling or learn_scaling(*of_sample, survey, settings)
+            scaling = learn_scaling(*of_sample, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
             factors = class_factors(survey, settings)
             prior = fit_prior(division, *of_sample, survey, settings, factors)

@@ -34,7 +34,6 @@ from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob, with_folds
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -63,15 +62,12 @@ def train(
     weight: str | None = None,
     say: Reporter = SILENT,
     known: Known | None = None,
-    scaling: Scaling | None = None,
     folds: Folds | None = None,
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
     pool     gives the workers; asked for them only when the input has been checked and there is work
     known    what a search found out from these data; passed over where they have changed since
-    scaling  the one that settings were chosen with, in place of one that they would learn; passed over with
-             `known`
     folds    how rows are held out to measure probabilities and intervals; None: by their numbers
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
@@ -87,8 +83,8 @@ def train(
     settings, coded = numbered_for(settings, x)
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
-        known = scaling = None
-    run, *earlier = training_hashes(contents, settings, plan, scaling, coded, folds)
+        known = None
+    run, *earlier = training_hashes(contents, settings, plan, coded, folds)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, (run, *earlier))
@@ -122,7 +118,7 @@ def train(
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
-                    report = Training(with_folds(job, folds), plan, workers, say, known, scaling).run(
+                    report = Training(with_folds(job, folds), plan, workers, say, known).run(
                         run, model, names
                     )
             except RefusedError:
@@ -256,17 +252,15 @@ def training_hashes(
     contents: Mapping[str, str],
     settings: Settings,
     plan: BlockPlan,
-    scaling: Scaling | None = None,
     coded: CodedFeatures = NOT_CODED,
     folds: Folds | None = None,
 ) -> tuple[str, ...]:
-    """What identifies a training: the fingerprints of its data, its settings, how it is cut, a scaling that
-    is not learned in it, features whose codes means of the target replace, how rows are held out where that
-    is not by their numbers, and what refines leaves. The first
-    is the hash of today, the others are those that earlier versions gave the same training.
+    """What identifies a training: the fingerprints of its data, its settings, how it is cut, features whose
+    codes means of the target replace, how rows are held out where that is not by their numbers, and what
+    refines leaves. The first is the hash of today, the others are those that earlier versions gave the same
+    training.
     """
-    given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
-    given |= {} if folds is None else {"folds": folds.identity()}
+    given: dict[str, Any] = {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
     # Earlier versions refined all but these by NumPy, to other last bits.

@@ -23,8 +23,6 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, policy: Search
             "survey": START_SECONDS + 1e-7 * numbers / n_threads,
             "rows": 0.1 + 1e-7 * numbers / n_threads,
             "search": 1.0 + search / n_threads,
-            "train": forecast_training(
-                n_rows, n_features, chosen, n_threads, surveyed=True, learns=False
-            ).total,
+            "train": forecast_training(n_rows, n_features, chosen, n_threads, surveyed=True).total,
         }
     )

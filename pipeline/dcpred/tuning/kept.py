@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
@@ -20,16 +17,12 @@ COSTS = ("cost_ratio", "ns_per_row")
 LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
 
 
-def found_before(
-    earlier: Mapping[str, Any], kept: Path, n_features: int, n_coded: int = 0
-) -> tuple[dict[str, Any], Scaling | None]:
-    """The fields of a report, and the scaling that settings were judged with where one was kept, as an
-    earlier search wrote them to `kept`. Raises PlanConflictError where they are not all there.
-
-    n_coded  features whose codes are replaced by means of the target, one or more each
+def found_before(earlier: Mapping[str, Any], kept: Path) -> dict[str, Any]:
+    """The fields of a report as an earlier search wrote them to `kept`. Raises PlanConflictError where they
+    are not all there.
     """
     try:
-        return _found(earlier.get("found")), _scaling(earlier.get("scaling"), n_features, n_coded)
+        return _found(earlier.get("found"))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise PlanConflictError(
             f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
@@ -43,20 +36,6 @@ def checked_search(found: Any) -> dict[str, Any] | None:
         return _found(found)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-
-
-def _scaling(arrays: Any, n_features: int, n_coded: int) -> Scaling | None:
-    """Raises ValueError where they are no scaling of so many features, and further means of the target."""
-    if not arrays:
-        return None
-    scaling = Scaling.of(arrays)
-    own = (scaling.shift, scaling.factor)
-    if not all(a.shape == (len(scaling.source),) and np.isfinite(a).all() for a in own):
-        raise ValueError
-    further = scaling.n_features - n_features
-    if further and (further < 0 or not n_coded or further % n_coded):
-        raise ValueError
-    return scaling
 
 
 def _found(found: Any) -> dict[str, Any]:

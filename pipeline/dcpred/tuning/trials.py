@@ -20,7 +20,6 @@ from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, metric_of
 from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.model.scaling import LEARNED, Scaling
 from dcpred_tasks.model.target_transform import PLAIN
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done, read_folds
@@ -490,12 +489,6 @@ class Trials:
             with one_thread():
                 self.known[key] = metric.losses(decision, self.target[own], self.weight[own], self.n_classes)
         return self.known[key]
-
-    def final_scaling(self, settings: Settings) -> Scaling | None:
-        """The learned scaling that settings were judged with; None where others are learned of all rows."""
-        if len(self.folds) != 1 or self.rule.ordered or settings.scaling not in LEARNED:
-            return None
-        return read_scaling(self.job, self.folds[0], _scaling_key(settings)).scaling
 
     def widen(self) -> None:
         """Allow what costs a little more than the cheapest configuration."""

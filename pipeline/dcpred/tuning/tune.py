@@ -54,7 +54,6 @@ from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage import zarr_arrays
@@ -173,11 +172,11 @@ def tune(
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known, scaling = _choice(x, y, weight, model, same, start, budget, policy, say, folds)
+        found, known = _choice(x, y, weight, model, same, start, budget, policy, say, folds)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(
-            x, y, model, settings, same, weight=weight, say=say, known=known, scaling=scaling, folds=folds
+            x, y, model, settings, same, weight=weight, say=say, known=known, folds=folds
         )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=vars(report))
@@ -195,9 +194,9 @@ def choose_settings(
     threads: int = 1,
     say: Reporter = SILENT,
     folds: Folds | None = None,
-) -> tuple[Settings, Scaling | None, dict[str, Any]]:
-    """What `tune` would train rows in memory with: settings, the scaling that they were chosen with if it was
-    learned, and the fields of a report. All is done in the memory of this process.
+) -> tuple[Settings, dict[str, Any]]:
+    """What `tune` would train rows in memory with: settings, and the fields of a report. All is done in the
+    memory of this process.
 
     coded    features whose codes means of the target replace
     threads  candidates that are tried at once
@@ -209,10 +208,9 @@ def choose_settings(
     # limit of another.
     with say.job("choosing settings"), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found, trials = _looked(training, None, shares, policy, budget)
-    settings = make_settings(found["settings"])
+        found, _ = _looked(training, None, shares, policy, budget)
     _tell(found, say)
-    return settings, trials.final_scaling(settings), found
+    return make_settings(found["settings"]), found
 
 
 def memory_training(
@@ -286,11 +284,8 @@ def _choice(
     policy: SearchPolicy,
     say: Reporter,
     folds: Folds | None,
-) -> tuple[dict[str, Any], Known | None, Scaling | None]:
-    """The fields of a report, what was found out of all rows if it was found out now, and the scaling that
-    settings were judged with if it was learned: another one, of more rows, may do worse by chance (satimage:
-    90.7 % for 91.6 %).
-    """
+) -> tuple[dict[str, Any], Known | None]:
+    """The fields of a report, and what was found out of all rows if it was found out now."""
     forget_failures()
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
@@ -305,8 +300,7 @@ def _choice(
         say.say(f"settings were chosen before; they are read from {kept}")
         if any(_is_of(scratch, one) for one in runs):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1], len(coded.feature))
-        return found, None, scaling
+        return found_before(earlier, kept), None
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
     _check_own(scratch)
@@ -342,10 +336,9 @@ def _choice(
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
             _tell(found, say)
-            scaling = trials.final_scaling(make_settings(found["settings"]))
-            write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
+            write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, trials.survey, sample, training.targets), scaling
+    return found, Known(contents, trials.survey, sample, training.targets)
 
 
 def _check_no_other(model: Path) -> None:
