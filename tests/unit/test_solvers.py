@@ -230,3 +230,17 @@ def test_linear_ridge_on_exact_features_is_kernel_ridge(rng: np.random.Generator
     w, b = linear_ridge(Z, y, weight, 0.2)
     local = kernel_ridge(Z @ Z.T, y, weight, 0.2)
     np.testing.assert_allclose(Z @ w + b, decision(local, Z @ Z.T), rtol=1e-8)
+
+
+def test_an_exact_solution_that_takes_too_many_steps_ends_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last point is taken."""
+    rng = np.random.default_rng(0)
+    X, sign = rng.normal(size=(60, 2)).astype(np.float32), np.where(np.arange(60) % 3, 1.0, -1.0)
+    given = X, [sign], np.ones(60), 10.0, Kernel("rbf", 0.1)
+    [whole] = kernel_svms(*given)
+    monkeypatch.setattr("dcpred_tasks.training.solvers.EXACT_STEPS", 1)
+    [cut_off] = kernel_svms(*given)
+    assert np.isfinite(cut_off.dual).all()
+    assert not np.allclose(cut_off.dual, whole.dual, atol=1e-6)

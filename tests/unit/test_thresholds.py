@@ -10,6 +10,7 @@ from dcpred import DCPredClassifier, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.thresholds import chosen_threshold
+from support.searches import few_candidates
 
 ONE_LEAF = {"n_leaves": 1, "landmarks": 16, "loss": "logistic", "random_state": 0}
 
@@ -103,7 +104,8 @@ def test_labels_follow_the_threshold_and_probabilities_stay(given: float | str, 
 
 def test_a_search_leaves_it_alone() -> None:
     X, y = rare(200)
-    model = DCPredClassifier(threshold=0.1, random_state=0).fit(X, y)
+    with few_candidates():
+        model = DCPredClassifier(threshold=0.1, random_state=0).fit(X, y)
     assert model.tuned_["settings"]["threshold"] == "0.1"
     calibration = model.model_.sureness.calibration
     assert calibration.weight[0] / calibration.weight.sum() == pytest.approx(0.1)
