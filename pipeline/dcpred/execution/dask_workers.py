@@ -220,7 +220,7 @@ def _local_cluster(
                     cluster = stack.enter_context(_processes(n_workers, threads, pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception as error:
-                # Another thread may have taken the signal, and tells the main one a moment later.
+                # Another thread may have taken the signal, which the main one hears of a moment later.
                 asked.wait(SIGNAL_SECONDS)
                 if asked.is_set():
                     raise KeyboardInterrupt from None
