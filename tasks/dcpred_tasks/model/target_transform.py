@@ -72,17 +72,17 @@ class TargetTransform:
         return asdict(self)
 
     @staticmethod
-    def of_document(told: object) -> "TargetTransform":
+    def of_document(given: object) -> "TargetTransform":
         """Raises ValueError for one that is damaged."""
-        if not isinstance(told, dict) or set(told) != {"name", "shift"}:
+        if not isinstance(given, dict) or set(given) != {"name", "shift"}:
             raise ValueError("its target transform has not name and shift")
         if (
-            told["name"] not in TRANSFORMS
-            or type(told["shift"]) is not float
-            or not np.isfinite(told["shift"])
+            given["name"] not in TRANSFORMS
+            or type(given["shift"]) is not float
+            or not np.isfinite(given["shift"])
         ):
             raise ValueError("its target transform is not known")
-        return TargetTransform(told["name"], told["shift"])
+        return TargetTransform(given["name"], given["shift"])
 
 
 NO_TRANSFORM: Final = TargetTransform()
