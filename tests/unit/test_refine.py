@@ -377,15 +377,15 @@ def test_a_leaf_near_its_machine_is_nearer_and_has_its_gamma(real_data: Path) ->
         X, y = ((data["X"] - 7.5) / 2.5).astype(np.float32), data["y"].astype(np.int64)
     kernel, n = Kernel("rbf", 0.1), 1_200
     rows = LeafRows(X[:n], y[:n], np.ones(n), np.zeros(n, bool), 26, "classification")
-    far = {}
-    for loss in ("hinge", "distance"):
+    far: dict[str, list[float]] = {"hinge": [], "distance": []}
+    for loss, path in product(far, range(4)):
         settings = Settings(loss=loss, landmarks=48, products=0)
         local = local_machine(rows, kernel, settings)
         exact = kernel(X[n : 2 * n], rows.X) @ local.dual + local.intercept
-        leaf = fit_leaf(rows.X, rows.target, rows.weight, 26, Kernels(kernel, kernel), settings, 0)
-        far[loss] = np.mean((scores(leaf, X[n : 2 * n], kernel) - exact) ** 2) / np.var(exact)
+        leaf = fit_leaf(rows.X, rows.target, rows.weight, 26, Kernels(kernel, kernel), settings, path)
+        far[loss].append(np.mean((scores(leaf, X[n : 2 * n], kernel) - exact) ** 2) / np.var(exact))
         assert (set(leaf.gamma.tolist()) == {np.float32(0.1)}) == (loss == "distance")
-    assert far["distance"] < 0.8 * far["hinge"]
+    assert np.mean(far["distance"]) < 0.8 * np.mean(far["hinge"])  # 0.69: four draws of the landmarks
 
 
 @pytest.mark.parametrize("kind", HARD)
