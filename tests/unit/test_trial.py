@@ -32,7 +32,7 @@ def moons(n: int, seed: int) -> TrialRows:
     X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(target, 1, -1)[:, None]
     X = (X + np.where(target, 0.5, 0.0)[:, None] + rng.normal(0, 0.1, (n, 2))).astype(np.float32)
     held, every = Folds(SETTINGS.seed).of(np.arange(n)) == 0, np.ones(n, bool)
-    return TrialRows(X, target, np.ones(n), np.arange(n), held, every, every)
+    return TrialRows(X, target, np.ones(n), np.arange(n), held, every, every, every)
 
 
 def survey_of(rows: TrialRows, task: str = "classification") -> Survey:

@@ -101,14 +101,15 @@ def test_of_many_rows_those_of_cells_are_looked_at_at_full_density(sample_rows: 
     assert (rows.target == y[rows.number]).all()
     in_cells = rows.number[trials.cell]
     assert 300 < len(in_cells) <= 2 * CELLS.trial_rows
-    assert (trials.cell | trials.spread).all()
+    assert (trials.cell | trials.spread | trials.broad).all()
+    assert trials.n_rows == len(read_trial(trials.job, 0)[0].number) == (trials.cell | trials.spread).sum()
     assert trials.spread.sum() == pytest.approx(min(CELLS.trial_rows, sample_rows), rel=0.2)
     nearest = NearestNeighbors(n_neighbors=2).fit(X).kneighbors(X, return_distance=False)[:, 1]
     dense = [np.isin(nearest[own], own).mean() for own in (in_cells, rows.number[trials.spread])]
     assert dense[0] > 0.75 > 0.3 > dense[1]
-    held = read_trial(trials.job, 0)[0].held
+    held, cell = (getattr(read_trial(trials.job, 0)[0], name) for name in ("held", "cell"))
     assert held.sum() == trials.n_judged
-    assert not (held & ~trials.cell).any(), "held-out rows lie in cells only"
+    assert not (held & ~cell).any(), "held-out rows lie in cells only"
     assert held.sum() == pytest.approx(len(in_cells) / 4, rel=0.3)
 
 
@@ -330,7 +331,9 @@ def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:
     assert trials.folds == [0]
     assert other.folds == other.first_folds == [FOLDS - 1]
     own = [read_trial(one.job, fold)[0] for one, fold in ((trials, 0), (other, FOLDS - 1))]
-    assert not (own[0].held & own[1].held).any()
+    assert not set(own[0].number[own[0].held]) & set(own[1].number[own[1].held])
+    assert (own[0].broad == own[0].spread).all()
+    assert own[1].broad.sum() > 2 * own[1].spread.sum(), "scalings learn from as many rows as they will"
     assert other.n_judged == own[1].held.sum()
     [one] = judged(other, USUAL)
     assert len(one.losses) == other.n_judged

@@ -31,6 +31,10 @@ class SearchPolicy:
     """Rows of a trial: all rows up to so many, else rows of cells."""
     trial_numbers: int = 12_000_000
     """Rows × features of a trial: fewer rows where features are many."""
+    broad_times: int = 8
+    """Rows that scalings and references learn from, as a multiple of the rows of a trial, for what is
+    foretold of the choice: those of a model have all sampled rows.
+    """
     sample_cells: int = 32
     """Cells that the rows of a trial come from, where rows are many."""
     few_rows: int = 2_000

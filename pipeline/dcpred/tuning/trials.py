@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dcpred.cost.predicted import PredictedCost
 from dcpred.execution.progress import Reporter, Step
@@ -153,7 +152,7 @@ class Trials:
         self.cell_rows = 0.0  # mean rows of a cell
         self.codes: dict[int, list[int]] = {}
         self.sample: Sample | None = None
-        self.cell = self.spread = np.zeros(0, bool)
+        self.cell = self.spread = self.broad = np.zeros(0, bool)
         self.weights = np.zeros(0)
         self.held: dict[int, IntArray] = {}  # by fold, the positions of held-out rows among all judged ones
         self.target = self.weight = np.zeros(0)  # those of judged rows
@@ -171,16 +170,19 @@ class Trials:
         self.sample = stored
         most = max(min(policy.trial_rows, policy.trial_numbers // stored.X.shape[1]), 1)
         self.all_rows = survey.n_used <= most and len(stored.number) >= survey.n_used
-        if self.all_rows:
-            rows, cell, spread = stored, np.ones(len(stored.number), bool), np.ones(len(stored.number), bool)
-        elif self.rule.ordered:  # The latest rows may lie in other cells than those before.
-            rows = stored.take(thinned(stored.number, most, self.asked.seed))
-            cell = spread = np.ones(len(rows.number), bool)
+        broad = stored.take(thinned(stored.number, policy.broad_times * most, self.asked.seed))
+        numbers = stored.number[thinned(stored.number, most, self.asked.seed)]
+        if self.all_rows or self.rule.ordered:  # The latest rows may lie in other cells than those before.
+            rows, cells = broad, numbers
         else:
-            rows, cell, spread = self._of_cells(stored, most)
-        self.rows, self.cell, self.spread = rows, cell, spread
+            found = self._of_cells(stored, most)
+            rows, cells = _together(found, broad), found.number
+        self.rows = rows
+        self.cell, self.spread, self.broad = (
+            np.isin(rows.number, some) for some in (cells, numbers, broad.number)
+        )
         self.weights = row_weights(rows.target, rows.weight, class_factors(survey, self.asked))
-        self.n_rows = len(rows.number)
+        self.n_rows = int(np.count_nonzero(self.cell | self.spread))
         self.skewed = self.asked.task == "regression" and is_skewed(rows.target)
         repeats = 1
         count, very_few = self.rule.count, survey.n_used <= policy.very_few_rows
@@ -196,9 +198,13 @@ class Trials:
         for at_most in policy.codes:
             self.codes[at_most] = self._code_features(at_most)
 
-    def hold_out(self, folds: Sequence[int]) -> None:
-        """Judge by the held-out rows of these folds; by none where rows are too few."""
-        rows, judged = self.rows, np.zeros(self.n_rows, bool)
+    def hold_out(self, folds: Sequence[int], *, broadly: bool = False) -> None:
+        """Judge by the held-out rows of these folds; by none where rows are too few.
+
+        broadly  whether scalings and references learn from more rows than trials do
+        """
+        rows, judged = self.rows, np.zeros(len(self.rows.number), bool)
+        tried, broad = self.cell | self.spread, self.broad if broadly else self.spread
         masks, used = {}, {}
         for fold in folds if self.survey.n_used >= self.policy.fewest_rows else ():
             repeat, own = divmod(fold, self.rule.count)
@@ -213,19 +219,19 @@ class Trials:
             if not trains.any():
                 continue
             masks[fold] = held
-            used[fold] = np.flatnonzero(held | trains)
+            used[fold] = held | trains
             judged |= held
         masks = masks or {0: judged}  # Of too few rows all train, and none judge.
         for fold, held in masks.items():
             if not is_done(trial_file(self.job, fold)):
                 targets = self.training.targets
                 X = rows.X if targets is None else targets(rows.X, rows.number, fold % self.rule.count)
-                given = X, rows.target, self.weights, rows.number, held, self.cell, self.spread
-                of_fold, survey = TrialRows(*given), self.survey
+                given = X, rows.target, self.weights, rows.number, held, self.cell, self.spread, broad
+                survey, own = self.survey, tried | broad
                 if fold in used and self.rule.by_units:
-                    rest = used[fold][~held[used[fold]]]
-                    survey = replace(survey_of_rest(survey, X[rest]), n_used=survey.n_used)
-                    of_fold = of_fold.take(used[fold])
+                    own &= used[fold]
+                    survey = replace(survey_of_rest(survey, X[own & ~held]), n_used=survey.n_used)
+                of_fold = TrialRows(*given).take(np.flatnonzero(own))
                 write_trial(self.job, fold, of_fold, survey)
         place = np.cumsum(judged) - 1
         self.folds, self.held = list(masks), {fold: place[held] for fold, held in masks.items()}
@@ -241,7 +247,7 @@ class Trials:
         if not self.folds or (last in self.folds and not self.rule.ordered):
             return self
         other = copy(self)
-        other.hold_out([last])
+        other.hold_out([last], broadly=True)
         other.first_folds = other.folds
         return other if other.n_judged else self
 
@@ -250,8 +256,8 @@ class Trials:
         named = {*numbers(self.asked.categorical), *self.survey.means}
         return code_candidates(self.sample.X, named, most)
 
-    def _of_cells(self, stored: Sample, most: int) -> tuple[Sample, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Rows of some cells, at the density of all rows, and as many from everywhere; which are which."""
+    def _of_cells(self, stored: Sample, most: int) -> Sample:
+        """Rows of some cells, at the density of all rows."""
         survey, policy = self.survey, self.policy
         sample = self.training.sample(survey)
         own = replace(self.asked, scaling="standard", categorical=NONE, missing=AUTO)
@@ -273,13 +279,7 @@ class Trials:
             found = self._gathered(
                 Cells(scaling, tree, chosen, survey.classes, class_factors(survey, self.asked))
             )
-        found = found.take(thinned(found.number, 2 * most, self.asked.seed))
-        everywhere = stored.take(thinned(stored.number, most, self.asked.seed))
-        number, at = np.unique(np.concatenate([found.number, everywhere.number]), return_index=True)
-        parts = [
-            np.concatenate([getattr(part, name) for part in (found, everywhere)])[at] for name in vars(found)
-        ]
-        return Sample(*parts), np.isin(number, found.number), np.isin(number, everywhere.number)
+        return found.take(thinned(found.number, 2 * most, self.asked.seed))
 
     def _gathered(self, cells: Cells) -> Sample:
         write_cells(self.job, cells)
@@ -510,13 +510,20 @@ class Trials:
         """Losses of the judged rows of the first look by each reference model; NaN elsewhere."""
         folds = self.first_folds if self.n_rows <= self.policy.very_few_rows else self.first_folds[:1]
         tasks = [
-            (self.job, fold, name, self.n_rows if name == BOOSTING else self.policy.reference_rows)
+            (self.job, fold, name, len(self.rows.number) if name == BOOSTING else self.policy.reference_rows)
             for name in names
             for fold in folds
             if not is_done(tried_file(self.job, fold, reference_digest(name)))
         ]
         run_all(self.workers, try_reference, tasks, self._noted)
         return {name: self._losses(reference_digest(name), folds, self.metric) for name in names}
+
+
+def _together(*samples: Sample) -> Sample:
+    """Rows of several samples, each once, in the order of their numbers."""
+    number = np.concatenate([one.number for one in samples])
+    at = np.unique(number, return_index=True)[1]
+    return Sample(*(np.concatenate([vars(one)[name] for one in samples])[at] for name in vars(samples[0])))
 
 
 def _scaling_key(settings: Settings) -> str:

