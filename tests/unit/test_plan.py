@@ -129,6 +129,20 @@ def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pyte
     assert set(read) == {7, -1}
 
 
+def test_rows_of_one_feature_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of a stream are those of rows that are filled up."""
+    seen: list[int] = []
+
+    def padded_rows(X: np.ndarray) -> np.ndarray:
+        seen.append(4 * measured.padded_features(X.shape[1]) * len(X))
+        return np.zeros((len(X), 4), np.float32)
+
+    monkeypatch.setattr(measured, "score_rows", lambda *_: None)
+    monkeypatch.setattr(measured, "padded_rows", padded_rows)
+    measured.measure_cost(random_model(0, d=1), np.ones((100, 1), np.float32), stream_bytes=2**20)
+    assert seen[0] == pytest.approx(2**20, rel=0.01)
+
+
 @pytest.mark.parametrize(("other", "told"), [(1.0, False), (2.0, True)])
 def test_a_measurement_beside_other_work_says_between_what(
     monkeypatch: pytest.MonkeyPatch, other: float, told: bool

@@ -1,11 +1,11 @@
 """What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
 
-Processor time per row of the model divided by that of a float32 `X @ w` on the same rows, in the same thread
-of the same process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the
-ratio in cache is measured too. The linear prediction reads rows that are filled up with zeros to a multiple
-of 16 bytes: BLAS takes up to three times as long where rows start elsewhere, and a unit that jumps from 7 to
-8 features is none. The model reads the rows as they are. predicted.py predicts the same cost from the arrays
-of a model.
+Processor time per row of the model divided by that of a float32 `X @ w` on the same rows, in the same
+thread of the same process, interleaved, medians. Both stream over rows that do not fit in cache, as bulk
+scoring does; the ratio in cache is measured too. The linear prediction reads rows that are filled up with
+zeros to a multiple of 16 bytes, 256 MiB of them: BLAS takes up to three times as long where rows start
+elsewhere, and a unit should not jump from 7 to 8 features. The model reads the rows as they are.
+predicted.py predicts the same cost from the arrays of a model.
 
 Other work on the machine takes turns on the processor, which processor time does not count, and shares caches
 and memory, which it does: the spread of ratios from round to round tells. Beside four processes that fill
@@ -163,5 +163,6 @@ def _seconds(call: Callable[[], object], loops: int = 1) -> float:
 
 
 def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:
-    copies = -(-n_bytes // max(rows.nbytes, 1))
+    """Rows, repeated until they take so many bytes when they are filled up."""
+    copies = -(-n_bytes // (4 * len(rows) * padded_features(rows.shape[1])))
     return rows if copies <= 1 else np.tile(rows, (copies, 1))
