@@ -191,5 +191,5 @@ def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Fo
     own, weight = held[known], rows.weights[held[known]]
     losses = metric.losses(decision[known], np.asarray(truth[known], ACC_DTYPE), weight, len(model.classes))
     mean = float(np.average(losses, weights=weight))
-    error = standard_error(losses, weight, metric, folds.clusters(own), clustered=folds.clustered)
+    error = standard_error(losses, weight, metric, folds.clusters(own))
     return FoldReport(0, len(held), metric.score(mean), error, n_unknown=int((~known).sum()))

@@ -17,7 +17,7 @@ from dcpred.tuning.budget import Budget
 from dcpred.tuning.frontier_plot import reference_words
 from dcpred.tuning.kept import checked_search
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
-from dcpred.tuning.outcome import described
+from dcpred.tuning.outcome import described, quality_of
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
@@ -338,6 +338,29 @@ def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:
     [one] = judged(other, USUAL)
     assert len(one.losses) == other.n_judged
     assert len(judged(trials, USUAL)[0].losses) == trials.n_judged, "and the search goes on with its own"
+
+
+def test_rows_of_a_cell_vary_together() -> None:
+    """Where all rows of half of the cells are noise, cells count and not rows."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6_000, 2)).astype(np.float32)
+    noise = X[:, 0] > 0
+    y = np.where(noise, rng.integers(0, 2, 6_000), 0)
+    for sample_rows in (500, 100_000):
+        settings = Settings(sample_rows=sample_rows)
+        trials = trials_of(X, y, policy=CELLS, settings=settings, block_rows=1_700).unseen()
+        assert trials.cells is not None
+        tree = read_cells(trials.job) if sample_rows == 500 else None
+        own = trials.rows.number[trials.cell]
+        assert (trials.cells[0] == own).all()
+        if tree is not None:
+            assert (trials.cells[1] == tree.tree.descend(tree.scaling(X[own]))).all()
+        [one] = judged(trials, USUAL)
+        of_cells, of_rows = (
+            quality_of(one.losses, one.weight, trials, clusters)["standard_error"]
+            for clusters in (trials.clusters, np.arange(trials.n_judged))
+        )
+        assert of_cells > 1.3 * of_rows
 
 
 def test_reference_models_are_judged_on_the_same_rows() -> None:

@@ -105,7 +105,7 @@ def quality_of(
     if not len(losses):
         return {"metric": metric.name, metric.name: None, "standard_error": None}
     found = metric.score(float(weight / weight.sum() @ losses))
-    error = standard_error(losses, weight, metric, clusters, apart, clustered=trials.rule.clustered)
+    error = standard_error(losses, weight, metric, clusters, apart)
     return {"metric": metric.name, metric.name: found, "standard_error": error}
 
 
@@ -115,20 +115,16 @@ def standard_error(
     metric: Metric,
     clusters: IntArray,
     apart: float = 0.0,
-    *,
-    clustered: bool = False,
 ) -> float:
     """The standard error of a metric.
 
-    clusters   (n,), the same number for rows that vary together, where they are `clustered`
+    clusters   (n,), the same number for rows that vary together
     apart      what is added to that of the mean loss, in squares
     """
     share = weight / weight.sum()
     mean = float(share @ losses)
-    error = float(np.sqrt(share**2 @ (losses - mean) ** 2))
-    if clustered:
-        sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
-        error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
+    sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
+    error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
     if metric.counted:
         # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
         n = len(losses)

@@ -150,6 +150,7 @@ class Trials:
         self.all_rows = True  # whether these are all rows of the data
         self.skewed = False  # whether a transform of the target may help
         self.cell_rows = 0.0  # mean rows of a cell
+        self.cells: tuple[IntArray, IntArray] | None = None  # rows of cells, ascending, and the cell of each
         self.codes: dict[int, list[int]] = {}
         self.sample: Sample | None = None
         self.cell = self.spread = self.broad = np.zeros(0, bool)
@@ -236,8 +237,14 @@ class Trials:
         place = np.cumsum(judged) - 1
         self.folds, self.held = list(masks), {fold: place[held] for fold, held in masks.items()}
         self.target, self.weight = rows.target[judged].astype(np.float64), self.weights[judged]
-        self.clusters = self.rule.clusters(rows.number[judged])
+        self.clusters = self._clusters(rows.number[judged])
         self.n_judged = int(judged.sum())
+
+    def _clusters(self, number: IntArray) -> IntArray:
+        """The same number for rows that vary together: those of a unit, or else of a cell."""
+        if self.cells is None or self.rule.clustered:
+            return self.rule.clusters(number)
+        return self.cells[1][np.searchsorted(self.cells[0], number)]
 
     def unseen(self) -> "Trials":
         """The same judge by rows that no choice was made by; this one where all were looked at. By time these
@@ -260,12 +267,12 @@ class Trials:
         """Rows of some cells, at the density of all rows."""
         survey, policy = self.survey, self.policy
         sample = self.training.sample(survey)
-        own = replace(self.asked, scaling="standard", categorical=NONE, missing=AUTO)
+        asked = replace(self.asked, scaling="standard", categorical=NONE, missing=AUTO)
         n_cells = max(leaves_of_share(policy.sample_cells, survey.n_used / most), 2)
-        own = replace(own, n_leaves=n_cells, min_leaf_rows=1, max_leaf_rows=10**6)
+        asked = replace(asked, n_leaves=n_cells, min_leaf_rows=1, max_leaf_rows=10**6)
         with one_thread():
-            scaling = learn_scaling(sample.X, sample.target, sample.weight, survey, own)
-            tree = flatten(divide(scaling, sample.X, sample.weight, survey, own).root)
+            scaling = learn_scaling(sample.X, sample.target, sample.weight, survey, asked)
+            tree = flatten(divide(scaling, sample.X, sample.weight, survey, asked).root)
             of_sample = tree.descend(scaling(sample.X))
         order = np.random.default_rng(self.asked.seed).permutation(tree.n_leaves)
         counts = np.bincount(of_sample, minlength=tree.n_leaves) * survey.n_used / len(sample.number)
@@ -274,14 +281,18 @@ class Trials:
         chosen = chosen if len(chosen) else order[:1]
         self.cell_rows = float(counts[chosen].mean())
         if len(stored.number) >= survey.n_used:
-            found = stored.take(np.flatnonzero(np.isin(of_sample, chosen)))
+            own = np.flatnonzero(np.isin(of_sample, chosen))
+            found, cell = stored.take(own), of_sample[own].astype(np.int64)
         else:
-            found = self._gathered(
+            found, cell = self._gathered(
                 Cells(scaling, tree, chosen, survey.classes, class_factors(survey, self.asked))
             )
-        return found.take(thinned(found.number, 2 * most, self.asked.seed))
+        own = thinned(found.number, 2 * most, self.asked.seed)
+        self.cells = found.number[own], cell[own]
+        return found.take(own)
 
-    def _gathered(self, cells: Cells) -> Sample:
+    def _gathered(self, cells: Cells) -> tuple[Sample, IntArray]:
+        """All rows of these cells, and the cell of each."""
         write_cells(self.job, cells)
         spans = list(self.training.plan.spans())
         outputs = [cell_rows_file(self.job, block) for block, _, _ in spans]
@@ -294,7 +305,8 @@ class Trials:
             together["weight"] = together["weight"] / factors[together["target"].astype(np.int64)]
         if self.n_classes:
             together["target"] = together["target"].astype(np.int64)
-        return Sample(**together)
+        cell = together.pop("cell")
+        return Sample(**together), cell
 
     # candidates
 

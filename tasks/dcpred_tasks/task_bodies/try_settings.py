@@ -35,8 +35,9 @@ def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     rows = block_rows(job, cells.classes, cells.class_factors, start, stop)
     with one_thread():
         cell = cells.tree.descend(columns_of(job, cells.scaling, rows))
-    own = rows.take(np.flatnonzero(np.isin(cell, cells.chosen)))
-    kept = {"X": own.X, "target": own.target, "weight": own.weight, "number": own.number}
+    at = np.flatnonzero(np.isin(cell, cells.chosen))
+    own = rows.take(at)
+    kept = {"X": own.X, "target": own.target, "weight": own.weight, "number": own.number, "cell": cell[at]}
     write_arrays(cell_rows_file(job, block), kept)
     return receipt(stop - start)
 
