@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from common import Table, data_folder
+from engine import say
 from more_sets import EVERY
 from numpy.typing import NDArray
 
@@ -105,7 +106,9 @@ def main() -> None:
                 seen[change] += any(one["large"] and one["feature"] == feature for one in told)
             cost = cost or share_of_scoring(model, X, 3 if asked.quick else 21)
         shares = [f"{100 * n / n_splits:.1f} %" for n in (alarms, *seen.values())]
-        table.add(name, f"{n_splits}", *shares, f"{100 * cost:.1f} %")
+        line = name, f"{n_splits}", *shares, f"{100 * cost:.1f} %"
+        table.add(*line)
+        say(*line)
     table.show()
 
 

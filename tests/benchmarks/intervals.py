@@ -150,6 +150,7 @@ def main() -> None:
         for name in asked:
             for one in transformed(name, args.seeds, min(most, TRANSFORM_ROWS), more, args.search):
                 by_transform.add(*one)
+                say(*one)
         by_transform.show()
         return
     table = Table(
@@ -159,8 +160,8 @@ def main() -> None:
     for name in asked:
         for seed in range(1 if args.quick else args.seeds):
             for n in leaves:
-                say(name, n)
-                table.add(*line(name, seed, n, most, more))
+                table.add(*(one := line(name, seed, n, most, more)))
+                say(*one)
     table.show()
 
 
