@@ -30,6 +30,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
     result = processes.run(
