@@ -340,6 +340,17 @@ def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:
     assert len(judged(trials, USUAL)[0].losses) == trials.n_judged, "and the search goes on with its own"
 
 
+def test_a_choice_that_costs_more_on_other_rows_is_judged_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the scaling of more rows it may have more columns, and references are on these rows, too."""
+    trials = trials_of(*quadrants(6_000), policy=CELLS)
+    [chosen] = judged(trials, USUAL)
+    costs = iter([chosen.cost.cost_ratio])
+    monkeypatch.setattr(Budget, "allows", lambda self, cost: self == Budget() or next(costs, None) is not None)
+    told = described(Found(chosen, [chosen], []), trials)
+    assert len(told["references"]) == 2
+    assert told["chosen"]["n_judged"] == trials.unseen().n_judged != trials.n_judged
+
+
 def test_rows_of_a_cell_vary_together() -> None:
     """Where all rows of half of the cells are noise, cells count and not rows."""
     rng = np.random.default_rng(0)

@@ -30,9 +30,8 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
     if trials.n_judged:
         judge = trials.unseen()
-        names = [Candidate("chosen", chosen.candidate.values), Candidate(DEFAULT, {})]
-        again, default = judge.judge(names, judge.folds)
-        chosen = again or chosen
+        [default] = judge.judge([Candidate(DEFAULT, {})], judge.folds)
+        chosen = judge.again(chosen)
         losses = judge.reference((BOOSTING, KERNEL))
         if default is not None and found.chosen.candidate.name != DEFAULT:
             losses = {DEFAULT + " settings": default.losses, **losses}

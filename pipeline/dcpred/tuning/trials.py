@@ -408,6 +408,14 @@ class Trials:
                     found[i] = None
         return [found[i] for i in range(len(candidates))]
 
+    def again(self, chosen: Judged) -> Judged:
+        """The choice on all held-out rows; with another scaling it may cost more than the budget allows."""
+        shape = {name: getattr(chosen.settings, name) for name in ("landmarks", "products")}
+        free = copy(self)
+        free.budget = Budget()
+        [found] = free.judge([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+        return found or chosen
+
     def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:
         tasks = [
             (self.job, fold, settings, key)
