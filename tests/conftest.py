@@ -11,6 +11,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from dcpred.cost import measured
 from dcpred.execution.workers import Pool, connect
 from support import stores
 from support.data import Classes, make_blobs, make_group
@@ -33,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if there and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # asked for again
+    # What a row costs is measured on little data: how much it is matters to no test.
+    measured.STREAM_BYTES, measured.BUDGET_SECONDS = 2**20, 0.05
 
 
 @pytest.fixture(scope="session")

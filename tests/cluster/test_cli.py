@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 from dcpred.cli import main
-from dcpred.cost.measured import measure_cost
 from dcpred.execution.workers import Workers, connect
 from dcpred_tasks.engine.machine_code import MachineCode, own_code
 from dcpred_tasks.engine.processors import host
@@ -67,13 +65,6 @@ def refused(message: str, *arguments: object, code: int = 3) -> None:
     line = result.stderr.strip().splitlines()[-1]
     assert line.startswith("dcpred: ")
     assert message in line
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost is measured on little data: which it is has no part here."""
-    less = partial(measure_cost, stream_bytes=2**22, repeats=3, budget_seconds=0.1)
-    monkeypatch.setattr("dcpred.evaluation.evaluate.measure_cost", less)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +120,7 @@ def small(place: Path) -> Done:
     return dcpred("train", place / "trees.zarr", place / "small", *SMALL, "--workers", 1)
 
 
-def test_the_whole_job(place: Path, scored: dict[str, Any], brief: None) -> None:
+def test_the_whole_job(place: Path, scored: dict[str, Any]) -> None:
     assert scored["status"] == {"1": 1_500}
     group = zarr.open_group(place / "out" / "scores.zarr", mode="r")
     names = group["label"].attrs["labels"]
@@ -392,7 +383,7 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [m["target"] for m in as_json("warm")["made"]] == ["x86-64-v3"] * 2
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None, one_worker: None) -> None:
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_worker: None) -> None:
     """All of its steps, with fewer rows."""
     monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
     monkeypatch.setattr("dcpred.demo.RIVAL_ROWS", 1_500)

@@ -47,7 +47,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"dcpred.comparison.shared.{grid}", (1.0,))
     monkeypatch.setattr("dcpred.comparison.kernel_errors.MOST_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
-    monkeypatch.setattr("dcpred.cost.measured.STREAM_BYTES", 2**16)
     monkeypatch.setattr("dcpred.cli.compare_command.connect", lambda *_, **__: inline())
     monkeypatch.setattr(comparing, "try_system", try_here)
 

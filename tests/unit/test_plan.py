@@ -191,6 +191,7 @@ def test_measuring_the_cost_keeps_to_its_budget(
 
     monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
     monkeypatch.setattr(measured, "score_rows", score_rows)
+    monkeypatch.setattr(measured, "BUDGET_SECONDS", 1.5)
     found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)
     assert found.us_per_row == pytest.approx(100, rel=0.02)

@@ -63,20 +63,21 @@ def measure_cost(
     model: Model,
     X: NDArray[np.generic],
     *,
-    stream_bytes: int = STREAM_BYTES,
+    stream_bytes: int = 0,
     repeats: int = REPEATS,
-    budget_seconds: float = BUDGET_SECONDS,
+    budget_seconds: float = 0.0,
 ) -> Cost:
     """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
 
+    stream_bytes    of rows that are filled up; 0: STREAM_BYTES
     repeats         timings of which the median is taken
     budget_seconds  about what the model takes in all timings together, and at most so long again for those in
-                    cache
+                    cache; 0: BUDGET_SECONDS
     """
-    rows = np.ascontiguousarray(X, np.float32)
+    rows, budget_seconds = np.ascontiguousarray(X, np.float32), budget_seconds or BUDGET_SECONDS
     with one_thread():
-        predict = partial(score_rows, model)
-        stream, least, most = _measure(predict, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        predict, many = partial(score_rows, model), _repeated(rows, stream_bytes or STREAM_BYTES)
+        stream, least, most = _measure(predict, many, repeats, budget_seconds)
         few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
         cached, _, _ = _measure(predict, few, repeats, budget_seconds)
     busy = most > SPREAD * least
@@ -86,25 +87,26 @@ def measure_cost(
 def measure_call(
     predict: Callable[[SingleArray], object],
     X: NDArray[np.generic],
-    budget_seconds: float = BUDGET_SECONDS,
+    budget_seconds: float = 0.0,
     *,
-    stream_bytes: int = STREAM_BYTES,
+    stream_bytes: int = 0,
     repeats: int = REPEATS,
 ) -> tuple[float, float]:
     """(microseconds per row of a prediction, of a linear one), streaming from memory as in measure_cost."""
     rows = np.ascontiguousarray(X, np.float32)
     with one_thread():
-        found, _, _ = _measure(predict, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        many = _repeated(rows, stream_bytes or STREAM_BYTES)
+        found, _, _ = _measure(predict, many, repeats, budget_seconds or BUDGET_SECONDS)
     return found
 
 
 @lru_cache
-def measured_linear_ns(n_features: int, *, stream_bytes: int = STREAM_BYTES, repeats: int = REPEATS) -> float:
+def measured_linear_ns(n_features: int, *, stream_bytes: int = 0, repeats: int = REPEATS) -> float:
     """The unit of costs on this machine, in nanoseconds: a float32 `X @ w` streaming from memory. It is
     measured once per process, in about a second; the least time is that without other work.
     """
     width = padded_features(n_features)
-    rows = np.ones((max(stream_bytes // (4 * width), 1), width), np.float32)
+    rows = np.ones((max((stream_bytes or STREAM_BYTES) // (4 * width), 1), width), np.float32)
     w = np.linspace(-1, 1, width, dtype=np.float32)
     with one_thread():
         loops = _loops(lambda: rows @ w)
