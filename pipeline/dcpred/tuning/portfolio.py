@@ -43,14 +43,6 @@ PORTFOLIO: Mapping[str, Values] = {
     "small leaves, few landmarks": {
         **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"},
     },
-    "tiny leaves": {
-        **{"leaf_rows": 32, "landmarks": 64, "products": 0, "overlap": 4, "scaling": "learned"},
-        **{"width": 4.0, "refine_steps": 50},
-    },
-    "tiny leaves, smooth": {
-        **{"leaf_rows": 32, "landmarks": 64, "products": 0, "overlap": 8, "scaling": "learned"},
-        **{"refine_ridge": 1.0, "refine_steps": 50},
-    },
     # By tests/benchmarks/portfolio.py, in the order in which they lower the regret on the development half.
     "small leaves, near the machines": {
         **{"leaf_rows": 250, "landmarks": 128, "products": 0, "overlap": 2, "feature_map": "clip"},
