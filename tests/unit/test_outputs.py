@@ -74,6 +74,16 @@ def asked(model: Model) -> tuple[str, ...]:
 
 
 def scored(model: Model) -> Scored:
+    """The same for every test of a model; no test changes it."""
+    if id(model) not in KNOWN:
+        KNOWN[id(model)] = model, _scored(model)
+    return KNOWN[id(model)][1]
+
+
+KNOWN: dict[int, tuple[Model, Scored]] = {}
+
+
+def _scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
     rows = decide(model, X, nearness=True, scale=True, reasons=True, score=score_rows)
@@ -81,6 +91,8 @@ def scored(model: Model) -> Scored:
     done = Scored(X, rows.decision, rows.status, rows.leaf, values, rows)
     assert len(done.good) > 50
     assert len(done.bad) >= 12
+    for array in (X, done.decision, done.status, done.leaf, *values.values()):
+        array.setflags(write=False)
     return done
 
 
