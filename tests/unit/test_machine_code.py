@@ -29,7 +29,7 @@ from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import engines, scorer
-from dcpred_tasks.training import refinement
+from dcpred_tasks.training import compiled_refinement, refinement
 from support import processes
 from support.caches import with_cache
 from support.models import random_model
@@ -540,7 +540,7 @@ def test_a_umask_does_not_open_what_is_kept(twice: bytes) -> None:
 
 
 def fails(*_: object, **__: object) -> None:
-    raise RuntimeError("LLVM knows no such thing")
+    raise RuntimeError("LLVM knows no such thing\nsecond line")
 
 
 def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
@@ -574,7 +574,10 @@ def test_whatever_fails_in_llvm_numpy_scores(
     monkeypatch.setattr(owner, name, fails)
     models = [random_model(seed, d=3) for seed in (0, 1)]
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    with pytest.warns(RuntimeWarning, match="rows are scored by NumPy, .* LLVM fails .*no such thing"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=rf"rows are scored by NumPy, .* LLVM fails .*no such thing\). Set {compiler.SWITCH}",
+    ):
         found = [scorer.score_rows(model, X)[0] for model in models[:1]]
     found.append(scorer.score_rows(models[1], X)[0])  # a second warning would be an error
     assert scorer.is_compiled()
@@ -583,16 +586,46 @@ def test_whatever_fails_in_llvm_numpy_scores(
         np.testing.assert_array_equal(decision, compact_model.score_rows(model, X)[0])
 
 
-def test_a_plan_knows_that_llvm_fails_before_anything_is_compiled(
-    fresh: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small_engines(fresh: None, packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine and refinement of a process that has just begun, with code that compiles at once."""
     monkeypatch.setattr(compiler, "_failures", {})
-    assert scorer.arithmetic() is None
-    assert not machine_code.own_code().is_there()
+    monkeypatch.setattr(machine_code, "ENGINE", packed)
+    monkeypatch.setattr(compiled_refinement, "REFINEMENT", packed)
+
+
+STEPS = [
+    (machine_code.llvm, "parse_bitcode"),
+    (machine_code, "compile_bitcode"),
+    (machine_code, "_load"),
+    (machine_code.llvm.ExecutionEngine, "get_function_address"),
+]
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+def test_llvm_that_fails_at_any_step_gives_a_plan_with_numpy(
+    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, step, fails)
+    with pytest.warns(RuntimeWarning, match="LLVM fails"):
+        assert asked.arithmetic() == "numpy"
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
+    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked.arithmetic() is None
     machine_code._own_code.cache_clear()
-    monkeypatch.setattr(machine_code.llvm, "parse_bitcode", fails)
-    with pytest.warns(RuntimeWarning, match="NumPy"):
-        assert scorer.arithmetic() == "numpy"
+    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
+    monkeypatch.setattr(owner, step, fails)
+    with (
+        pytest.warns(RuntimeWarning, match="LLVM fails"),
+        pytest.raises(ResourceError, match=r"by NumPy, but .* Give all workers the same"),
+    ):
+        asked.check_arithmetic(None)
 
 
 def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,17 +671,32 @@ def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
 
 @pytest.mark.parametrize("asked", [scorer, refinement])
 def test_a_worker_that_failed_once_follows_a_plan_with_machine_code(
-    asked: Any, fresh: None, monkeypatch: pytest.MonkeyPatch
+    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_failures", {})
     with monkeypatch.context() as failing:
-        failing.setattr(machine_code.llvm, "parse_bitcode", fails)
+        failing.setattr(machine_code, "compile_bitcode", fails)
         with pytest.warns(RuntimeWarning, match="LLVM fails"):
             assert asked.arithmetic() == "numpy"
     assert asked.arithmetic() == "numpy"
     asked.check_arithmetic("numpy")
     asked.check_arithmetic(None)
     assert asked.arithmetic() is None
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+def test_a_worker_that_follows_a_plan_with_numpy_does_not_try_again(
+    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the system may pass, but not between the check and the rows."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(machine_code, "compile_bitcode", full)
+        with pytest.warns(RuntimeWarning, match="No space left"):
+            asked.check_arithmetic("numpy")
+    assert asked.arithmetic() == "numpy"
 
 
 def test_a_model_that_is_loaded_later_is_scored_by_machine_code(

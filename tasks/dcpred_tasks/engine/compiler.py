@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from dcpred_tasks.errors import DcpredError
 
 T = TypeVar("T")
+SWITCH = "DCPRED_NO_COMPILER"
 
 
 class Failure(NamedTuple):
@@ -37,15 +38,16 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
     if known is not None and not known.passes:
         return None
     try:
-        if os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0"):
-            raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
+        if os.environ.get(SWITCH, "") not in ("", "0"):
+            raise ImportError(f"the compiler is switched off ({SWITCH})")
         found = use(import_module(module))
     except (ImportError, OSError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
+        why = _first_line(error)
         # OSError without a number: llvmlite without its library
         _failures[module] = Failure(why, isinstance(error, OSError) and error.errno is not None)
         if known is None or known.why != why:
-            warnings.warn(f"{otherwise}, because {why}", RuntimeWarning, stacklevel=6)
+            remedy = "" if SWITCH in why else f". Set {SWITCH}=1 to use NumPy from the start"
+            warnings.warn(f"{otherwise}, because {why}{remedy}", RuntimeWarning, stacklevel=6)
         return None
     _failures.pop(module, None)
     return found
@@ -57,6 +59,20 @@ def forget_failures() -> None:
     """
     for module, failure in list(_failures.items()):
         _failures[module] = failure._replace(passes=True)
+
+
+def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -> str | None:
+    """What `arithmetic` returns here, which tries again whatever failed where that differs from a plan.
+
+    What still fails is then not tried again before `forget_failures`: a block that is planned with NumPy does
+    not end in machine code.
+    """
+    if arithmetic() != planned:
+        forget_failures()
+    here = arithmetic()
+    for module, failure in list(_failures.items()):
+        _failures[module] = failure._replace(passes=False)
+    return here
 
 
 def why_without(module: str) -> str:
@@ -73,4 +89,8 @@ def errors_of_llvm() -> Iterator[None]:
     except (DcpredError, ImportError, OSError):
         raise
     except Exception as error:
-        raise CompilerError(f"LLVM fails ({type(error).__name__}: {error})") from error
+        raise CompilerError(f"LLVM fails ({type(error).__name__}: {_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -131,14 +131,6 @@ class MachineCode:
                     self._entry = _load(code, self.called)
         return self._entry
 
-    def check(self) -> None:
-        """Raise CompilerError where `entry` is sure to fail: there is no machine code, and LLVM does not read
-        the bitcode or does not know the processor. It takes 0.1 s, and compiles nothing.
-        """
-        if not self.is_there():
-            with errors_of_llvm():
-                llvm.create_mcjit_compiler(llvm.parse_bitcode(self.bitcode), _machine(self.target))
-
     def make(self) -> bytes:
         """The machine code, read or compiled and kept."""
         with self._turn():

@@ -18,7 +18,7 @@ class Engine(NamedTuple):
 
     name: str
     why_not: Callable[[Model], str | None]
-    """Why it does not score this model, in words; None where it does. It compiles nothing."""
+    """Why it does not score this model, in words; None where it does. What it scores by is then loaded."""
     make: Callable[[Model], Any]
     """An object with `score` as scorer.score_rows has it; None where the definition scores."""
 
@@ -47,7 +47,7 @@ def chosen(model: Model) -> Choice:
 
 
 def has_compiler() -> bool:
-    """Whether compiled code scores rows in this process, as far as that is known without compiling."""
+    """Whether compiled code scores rows in this process: it is then compiled and loaded."""
     return with_compiler(*COMPILED, lambda engine: engine.check() or engine) is not None
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
 from dcpred_tasks.engine import layout
-from dcpred_tasks.engine.compiler import forget_failures, with_compiler
+from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
@@ -66,9 +66,7 @@ def arithmetic() -> str | None:
 
 def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process scores otherwise than a plan states: another worker may not."""
-    if arithmetic() != planned:
-        forget_failures()
-    if (here := arithmetic()) != planned:
+    if (here := planned_or_here(arithmetic, planned)) != planned:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
         here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
         raise ResourceError(

@@ -70,8 +70,8 @@ def open_model(path: str, model_hash: str) -> Model:
 
 def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
-    model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic)
+    model = open_model(run.model, run.model_hash)
     needs = needed(run.columns)
     further = [nearness_scorer(model) if needs["nearness"] else None]
     further += [scale_scorer(model) if needs["scale"] else None]
@@ -124,8 +124,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
-    model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic)
+    model = open_model(run.model, run.model_hash)
     source = zarr_arrays.open_array(run.x, of=run.run)
     writer = _Writer(run, model)
     retrying = Retrying()

@@ -54,7 +54,7 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.compiler import forget_failures, with_compiler
+from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.process import process_name
@@ -251,7 +251,7 @@ def refine(
 
 def arithmetic() -> str | None:
     """What refines leaves in this process, since it changes the last bits of a model: None for machine code,
-    "numpy" where there is none.
+    which is then loaded, "numpy" where there is none.
     """
     return (
         "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
@@ -260,9 +260,7 @@ def arithmetic() -> str | None:
 
 def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
-    if arithmetic() != planned:
-        forget_failures()
-    if (here := arithmetic()) != planned:
+    if (here := planned_or_here(arithmetic, planned)) != planned:
         names = {None: "machine code", "numpy": "NumPy"}
         raise ResourceError(
             f"{process_name()} refines leaves by {names[here]}, but the training began with"
