@@ -7,11 +7,15 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -485,27 +489,180 @@ def test_a_full_disk_keeps_nothing_and_calls(twice: bytes, tmp_path: Path, limit
     assert not list(tmp_path.rglob("*.o*"))
 
 
+# -- a process that forks while a thread compiles ------------------------------------------------------------
+
+
+def exit_of_child(run: Callable[[], bool]) -> int:
+    """The status of a child process of this one, 0 where `run` returns True in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        status = 1
+        try:
+            status = 0 if run() else 2
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_child_has_the_turn_of_a_thread_that_waits(
+    kept: MachineCode, holder: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it does not keep the lock of its parent."""
+    waits, go_on = threading.Event(), threading.Event()
+
+    def look(_: float) -> None:
+        waits.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr("dcpred_tasks.engine.machine_code.time.sleep", look)
+    thread = threading.Thread(target=kept.entry)
+    thread.start()
+    assert waits.wait(20)
+    lock = str(kept.places()[0].with_suffix(".lock"))
+
+    def scores() -> bool:
+        monkeypatch.setattr(machine_code, "PATIENCE_SECONDS", 0.0)
+        files = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return called(kept, 21) == 42 and lock not in files
+
+    try:
+        assert exit_of_child(scores) == 0
+    finally:
+        holder.kill()
+        holder.wait()
+        go_on.set()
+        thread.join()
+
+
+def test_a_fork_waits_for_llvm(kept: MachineCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the child would have its locks, and half of what it makes."""
+    inside = threading.Event()
+    real = machine_code.compile_bitcode
+
+    def slowly(*of: Any) -> bytes:
+        inside.set()
+        time.sleep(0.2)
+        code = real(*of)
+        inside.clear()
+        return code
+
+    monkeypatch.setattr(machine_code, "compile_bitcode", slowly)
+    thread = threading.Thread(target=kept.entry)
+    thread.start()
+    assert inside.wait(20)
+    assert exit_of_child(lambda: not inside.is_set() and called(kept, 21) == 42) == 0
+    thread.join()
+
+
 # -- whose machine code is run -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_machine_code_that_others_can_write_is_not_run(
-    twice: bytes, kept: MachineCode, what: str, mode: int
-) -> None:
-    """What lies there afterwards nobody else can write to."""
+def test_machine_code_that_others_can_write_is_not_run(twice: bytes, kept: MachineCode, mode: int) -> None:
+    """One warning, and what lies there afterwards nobody else can write to."""
     called(kept, 1)
     place = kept.places()[0]
-    changed = place if what == "file" else place.parent
-    changed.chmod(changed.stat().st_mode | mode)
+    place.chmod(place.stat().st_mode | mode)
     other = MachineCode(twice, host())  # as in another process
-    with pytest.warns(RuntimeWarning, match=r"is not used: others can write to it .* DCPRED_CACHE_DIR"):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
         assert called(other, 4) == 8
-    assert other.has_compiled == (what == "file")  # a file of this user is its own in any folder
-    assert not changed.stat().st_mode & 0o022
+    (warning,) = seen
+    assert re.search(r"is not used: others can write to it .* DCPRED_CACHE_DIR", str(warning.message))
+    assert other.has_compiled
+    assert not place.stat().st_mode & 0o022
     again = MachineCode(twice, host())
     assert called(again, 5) == 10
     assert not again.has_compiled
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_a_folder_of_this_user_is_closed_before_its_code_runs(
+    twice: bytes, kept: MachineCode, mode: int
+) -> None:
+    """A file of this user is its own in any folder, so that there is nothing to warn of."""
+    called(kept, 1)
+    folder = kept.places()[0].parent
+    folder.chmod(folder.stat().st_mode | mode)
+    other = MachineCode(twice, host())
+    assert called(other, 4) == 8
+    assert not other.has_compiled
+    assert not folder.stat().st_mode & 0o022
+
+
+def test_code_below_a_folder_where_anybody_may_exchange_folders_is_not_run(
+    twice: bytes, kept: MachineCode
+) -> None:
+    called(kept, 1)
+    base = kept.folders[0].parent
+    base.chmod(0o1777)  # as /tmp, where nobody may
+    assert MachineCode(twice, host()).is_there()
+    base.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=rf"Machine code in {base} is not used: .*mode 777"):
+        assert not MachineCode(twice, host()).is_there()
+
+
+@pytest.mark.parametrize("suffix", [".o", ".lock"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
+    kept: MachineCode, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = kept.places()[0].with_suffix(suffix)
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place, 0o600)
+    signal.alarm(20)  # would end the process, as nothing else does
+    assert called(kept, 21) == 42
+    signal.alarm(0)
+
+
+def test_a_pipe_of_another_user_is_not_opened(kept: MachineCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their folder is looked at first."""
+    place = kept.places()[0]
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place, 0o600)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    if os.stat(place.parent).st_uid == 0:
+        os.chown(place.parent, 65533, -1)
+    opened: list[object] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda *a: opened.append(a[0]) or real(*a))
+    with pytest.warns(RuntimeWarning, match="belongs to user"):
+        assert not kept.is_there()
+    assert str(place) not in map(str, opened)
+
+
+OTHER = TWICE.replace("@score", "@refine").replace("shl i64 %value, 1", "mul i64 %value, 3")
+
+
+@pytest.mark.parametrize("other", ["bitcode", "entry", "target"])
+def test_code_that_was_made_from_something_else_is_not_run(
+    twice: bytes, kept: MachineCode, other: str
+) -> None:
+    """Though a whole file with its digest lies in the place."""
+    both = bytes(binding.parse_assembly(TWICE + OTHER).as_bitcode())
+    made, wanted = {
+        "bitcode": (
+            MachineCode(bytes(binding.parse_assembly(OTHER).as_bitcode()), host(), entry="refine"),
+            kept,
+        ),
+        "entry": (MachineCode(both, host(), entry="refine"), MachineCode(both, host())),
+        "target": (MachineCode(twice, host()._replace(features="")), kept),
+    }[other]
+    called(made, 1)
+    whole = made.places()[0].read_bytes()
+    place = wanted.places()[0]
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(whole)
+    assert not wanted.is_there()
+    assert called(wanted, 21) == 42
+    assert wanted.has_compiled
+
+
+def test_machine_code_without_its_function_is_an_error_of_llvm(twice: bytes) -> None:
+    with pytest.raises(CompilerError, match="no function refine"):
+        MachineCode(twice, host(), entry="refine").entry()
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -524,15 +681,19 @@ def test_machine_code_of_another_user_is_not_run(
     assert other.has_compiled
 
 
-def test_a_umask_does_not_open_what_is_kept(twice: bytes) -> None:
-    before = os.umask(0o002)
+def test_a_umask_does_not_open_what_is_kept(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0)
+    monkeypatch.setenv("DCPRED_CACHE_DIR", str(tmp_path / "above" / "cache"))
     try:
         code = MachineCode(twice, host())
         called(code, 1)
     finally:
         os.umask(before)
     place = code.places()[0]
-    assert (place.stat().st_mode & 0o777, place.parent.stat().st_mode & 0o777) == (0o644, 0o755)
+    modes = [one.stat().st_mode & 0o777 for one in (place, *place.parents[:3])]
+    assert modes == [0o644, 0o755, 0o755, 0o755]
     assert MachineCode(twice, host()).is_there()
 
 

@@ -1,11 +1,13 @@
 """What needs LLVM, and what happens where LLVM cannot be had."""
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from dcpred_tasks.errors import DcpredError
 
@@ -22,6 +24,37 @@ class Failure(NamedTuple):
 
 
 _failures: dict[str, Failure] = {}  # by module
+
+
+class Turn:
+    """One thread at a time, and any number of times. In a child process it is free, whichever thread of the
+    parent had it.
+    """
+
+    _all: ClassVar["WeakSet[Turn]"] = WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._all.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    @classmethod
+    def free_all(cls) -> None:
+        for turn in cls._all:
+            turn._lock = threading.RLock()
+
+
+# LLVM is not to be forked while it works: the child would have its locks, and half of what it makes.
+_in_llvm = threading.RLock()
+os.register_at_fork(
+    before=_in_llvm.acquire, after_in_parent=_in_llvm.release, after_in_child=_in_llvm.release
+)
+os.register_at_fork(after_in_child=Turn.free_all)
 
 
 class CompilerError(ImportError):
@@ -83,9 +116,12 @@ def why_without(module: str) -> str:
 
 @contextmanager
 def errors_of_llvm() -> Iterator[None]:
-    """Turn whatever LLVM and llvmlite raise into CompilerError: their errors have no common class."""
+    """Turn whatever LLVM and llvmlite raise into CompilerError: their errors have no common class. A fork of
+    the process waits meanwhile.
+    """
     try:
-        yield
+        with _in_llvm:
+            yield
     except (DcpredError, ImportError, OSError):
         raise
     except Exception as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
 from dcpred_tasks.engine import layout
-from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
+from dcpred_tasks.engine.compiler import Turn, planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
@@ -27,7 +27,7 @@ from dcpred_tasks.process import process_name
 from dcpred_tasks.scoring.engines import COMPILED, chosen, has_compiler, uses_tiles
 
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
-_one_thread = threading.RLock()
+_one_thread = Turn()
 STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
 
 
