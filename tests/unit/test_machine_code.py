@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import pytest
 from llvmlite import binding
 
 from dcpred import DCPredRegressor, load_model
-from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors
+from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors, tiles
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
@@ -869,11 +870,11 @@ def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
     X = np.random.default_rng(0).normal(size=(60, 2))
     fitted = DCPredRegressor(n_leaves=1, landmarks=2).fit(X, X[:, 0])
     fitted.save(tmp_path / "m")
-    assert str(engines.chosen(fitted.model_)) == "compiled"
+    assert engines.chosen(fitted.model_).engine.name.startswith("compiled")
     monkeypatch.setattr(
         compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
     )
-    assert str(engines.chosen(load_model(tmp_path / "m").model)) == "compiled"
+    assert engines.chosen(load_model(tmp_path / "m").model).engine.name.startswith("compiled")
 
 
 def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -911,18 +912,40 @@ def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
 # -- which engine scores -------------------------------------------------------------------------------------
 
 
-def test_the_best_engine_scores_and_the_others_say_why_not(
-    fresh: None, monkeypatch: pytest.MonkeyPatch
+def test_the_best_engine_scores_and_better_ones_say_why_not(
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_failures", {})
+    monkeypatch.setenv("DCPRED_TILES", "0")
     model = random_model(0)
     assert str(engines.chosen(model)) == "compiled"
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", fails)
+    monkeypatch.setattr(machine_code, "compile_bitcode", fails)
+    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
     machine_code._own_code.cache_clear()
     with pytest.warns(RuntimeWarning, match="NumPy"):
         choice = engines.chosen(model)
-    assert choice.engine.name == "numpy"
-    assert list(choice.passed_over) == ["compiled", "baselines"]
-    assert "LLVM fails" in str(choice)
-    assert "not baselines: its leaves hold no baselines" in str(choice)
+    assert str(choice) == "numpy (not compiled: LLVM fails (RuntimeError: LLVM knows no such thing))"
     assert choice.engine.make(model) is None
+
+
+def test_tiles_that_are_asked_for_say_why_not(small_engines: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCPRED_TILES", "1")
+    monkeypatch.setattr(tiles, "why_not", lambda: "this processor lacks amx-tile")
+    model = random_model(0)
+    assert str(engines.chosen(model)) == ("compiled (not compiled with tiles: this processor lacks amx-tile)")
+    assert scorer.arithmetic(model) is None
+    monkeypatch.setattr(tiles, "why_not", lambda: None)
+    assert str(engines.chosen(model)) == "compiled with tiles"
+    assert scorer.arithmetic(model) == "tiles"
+
+
+def test_baselines_are_scored_without_a_compiler_as_with_one(
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing beside them is scored."""
+    model = random_model(0)
+    baselines = SimpleNamespace(machines=object())
+    monkeypatch.setattr(machine_code, "compile_bitcode", fails)
+    scorer.check_arithmetic(None, baselines)  # type: ignore[arg-type]
+    assert engines.chosen(baselines).engine.name == "baselines"  # type: ignore[arg-type]
+    with pytest.warns(RuntimeWarning, match="NumPy"), pytest.raises(ResourceError, match="by NumPy"):
+        scorer.check_arithmetic(None, baselines, model)  # type: ignore[arg-type]

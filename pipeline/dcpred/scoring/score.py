@@ -43,7 +43,7 @@ from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, as_arguments, check_writable, is_remote
 from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.score_block import create_scores, models_that_score
 
 VERIFY_ROUNDS = 3
 STRICT = Tolerance()
@@ -104,7 +104,8 @@ def plan_run(
         cut=cut,
     )
     forget_failures()
-    x, place, scored_by = absolute(x), absolute(output), arithmetic()
+    models = models_that_score(model, columns(outputs, alpha))
+    x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
     run = ScoreRun(
         run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by, costs),
         x=x,
