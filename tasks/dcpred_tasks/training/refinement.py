@@ -74,6 +74,7 @@ COMPILED = (
     "dcpred_tasks.training.compiled_refinement",
     "leaves are refined by NumPy, which is 2 to 20 times slower",
 )
+REFINED_BY = {None: "machine code", "numpy": "NumPy"}  # by `arithmetic`
 WIDE = 40_000  # features × landmarks, from which on BLAS takes no longer than machine code
 DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
@@ -261,11 +262,10 @@ def arithmetic() -> str | None:
 def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
     if (here := planned_or_here(arithmetic, planned)) != planned:
-        names = {None: "machine code", "numpy": "NumPy"}
         raise ResourceError(
-            f"{process_name()} refines leaves by {names[here]}, but the training began with"
-            f" {names.get(planned, planned)}, which gives other last bits. Give all workers the same llvmlite"
-            " and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
+            f"{process_name()} refines leaves by {REFINED_BY[here]}, but the training began with"
+            f" {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the same"
+            " llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
         )
 
 
