@@ -31,7 +31,7 @@ from dcpred_tasks.engine import arguments, compiler, layout, machine_code, proce
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
-from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import engines, scorer
 from dcpred_tasks.training import compiled_refinement, refinement
@@ -84,7 +84,7 @@ def packed(twice: bytes, tmp_path: Path) -> Bitcode:
     package = Bitcode(tmp_path / "package", "twice", "score", ())
     package.folder.mkdir()
     (package.folder / "twice.bc").write_bytes(twice)
-    made_of = {"sources": machine_code.fingerprint_of_sources(package)}
+    made_of = {"sources": machine_code.fingerprint_of_sources(package), "arguments": ""}
     (package.folder / "twice.json").write_text(json.dumps(made_of))
     return package
 
@@ -949,3 +949,21 @@ def test_baselines_are_scored_without_a_compiler_as_with_one(
     assert engines.chosen(baselines).engine.name == "baselines"  # type: ignore[arg-type]
     with pytest.warns(RuntimeWarning, match="NumPy"), pytest.raises(ResourceError, match="by NumPy"):
         scorer.check_arithmetic(None, baselines, model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left", [None, "", '{"sources": "12', "[]"])
+def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
+    small_engines: None, packed: Bitcode, left: str | None
+) -> None:
+    machine_code._made_of.cache_clear()
+    file = packed.folder / "twice.json"
+    file.unlink() if left is None else file.write_text(left)
+    with pytest.raises(RefusedError, match=r"twice\.json is missing or damaged: install dcpred anew"):
+        scorer.arithmetic()
+    assert engines.described(random_model(0)).startswith("none: ")
+
+
+def test_a_model_is_inspected_where_sources_are_newer(small_engines: None, packed: Bitcode) -> None:
+    machine_code._made_of.cache_clear()
+    (packed.folder / "twice.json").write_text('{"sources": "of others", "arguments": ""}')
+    assert "was made of other sources" in engines.described(random_model(0))

@@ -46,8 +46,9 @@ class Otherwise(NamedTuple):
         other = next(one for one in REFINED_BY if one != here)
         raise PlanConflictError(
             f"{place} holds a training of the same data and settings that refines leaves by"
-            f" {REFINED_BY[other]}, but this process refines by {REFINED_BY[here]}, which gives other last bits."
-            f" Train with the llvmlite and the {SWITCH} of that training, remove it, or choose another path."
+            f" {REFINED_BY[other]}, but this process refines by {REFINED_BY[here]}, which gives other last"
+            f" bits. Train with the llvmlite and the {SWITCH} of that training, remove it, or choose another"
+            " path."
         )
 
 

@@ -484,7 +484,13 @@ def made_of(of: Bitcode | None = None) -> Any:
 
 @lru_cache
 def _made_of(of: Bitcode) -> Any:
-    return json.loads((of.folder / f"{of.name}.json").read_text(encoding="utf-8"))
+    file = of.folder / f"{of.name}.json"
+    found = None
+    with suppress(ValueError, FileNotFoundError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+    if not (isinstance(found, dict) and {"sources", "arguments"} <= found.keys()):
+        raise RefusedError(f"{file} is missing or damaged: install dcpred anew, or {of.remake}")
+    return found
 
 
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.

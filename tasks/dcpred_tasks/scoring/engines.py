@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from dcpred_tasks.engine.compiler import why_without, with_compiler
+from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.compact_model import Model
 
 COMPILED = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
@@ -46,6 +47,14 @@ def chosen(model: Model) -> Choice:
             return Choice(engine, passed_over)
         passed_over[engine.name] = why
     raise AssertionError("the definition scores every model")
+
+
+def described(model: Model) -> str:
+    """The choice in words, also where no row can be scored since the installation is damaged."""
+    try:
+        return str(chosen(model))
+    except RefusedError as error:
+        return f"none: {error}"
 
 
 def has_compiler() -> bool:
