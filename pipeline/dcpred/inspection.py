@@ -19,7 +19,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
-from dcpred_tasks.scoring.engines import chosen
+from dcpred_tasks.scoring.engines import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
@@ -86,7 +86,7 @@ def _model(place: Place) -> dict[str, Any]:
         ),
         "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
         "predicted_cost": cost_of(model),
-        "engine": str(chosen(model)),
+        "engine": described(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(place),
         "settings": {

@@ -20,10 +20,11 @@ from dcpred_tasks.model.kernel_families import KERNELS, KernelNumbers
 from dcpred_tasks.native.building import FOLDER, build
 
 COMPILE = (
-    *("-shared", "-fPIC", "-std=c++20", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"),
+    *("-shared", "-fPIC", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"),
     *("-DDCPRED_CHECKED", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     *(("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()),
 )
+CAREFUL, QUICK = ("-O1", "-g"), ("-O0", "-g0")  # to run all, or few, cases in the least time
 HERE = """
 import sys
 from support.native import Native
@@ -31,15 +32,28 @@ native = Native(sys.argv[1])
 """
 
 
-def sanitized(name: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """NAME.cpp compiled into a folder: what a process gets that runs code which begins with HERE, its
-    arguments and its environment. Skips the test where there is no g++ with sanitizers.
+def sanitizer() -> dict[str, str]:
+    """The compiler and what it is called with, by the names that settled.json has. Skips the test where there
+    is none.
     """
+    command = [_compiler(), "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return {"g++": version, "g++ options": " ".join((*COMPILE, *CAREFUL))}
+
+
+def _compiler() -> str:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++ (apt-get install g++) to compile with sanitizers")
-    library = folder / f"{name}.so"
-    subprocess.run([compiler, *COMPILE, f"{name}.cpp", "-o", str(library)], cwd=FOLDER, check=True)
+    return compiler
+
+
+def sanitized(name: str, folder: Path, effort: tuple[str, ...] = CAREFUL) -> tuple[list[str], dict[str, str]]:
+    """NAME.cpp compiled into a folder: what a process gets that runs code which begins with HERE, its
+    arguments and its environment. Skips the test where there is no g++ with sanitizers.
+    """
+    compiler, library = _compiler(), folder / f"{name}.so"
+    subprocess.run([compiler, *COMPILE, *effort, f"{name}.cpp", "-o", str(library)], cwd=FOLDER, check=True)
     libraries = [
         subprocess.run(
             [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
@@ -76,9 +90,6 @@ class Native:
         function = self.library[{"refinement": "refine", "engine": "score"}[name]]
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function
-
-    def check(self) -> None:
-        """There is machine code."""
 
 
 KERNELS_CPP = """

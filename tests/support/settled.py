@@ -11,7 +11,7 @@ make the check.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -22,13 +22,18 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 @contextmanager
-def settled(name: str, sources: Iterable[str | bytes], packages: Iterable[str]) -> Iterator[None]:
-    """A check by its name, and everything that it depends on. The test is skipped where it passed before."""
+def settled(
+    name: str, sources: Iterable[str | bytes], packages: Iterable[str], tools: Mapping[str, str]
+) -> Iterator[None]:
+    """A check by its name, and everything that it depends on, with versions and options of other programs by
+    their names. The test is skipped where it passed before.
+    """
     digest = hashlib.sha256()
     for one in sources:
         data = one if isinstance(one, bytes) else one.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    found = {"sources": digest.hexdigest(), "versions": {package: version(package) for package in packages}}
+    versions = {**{package: version(package) for package in packages}, **tools}
+    found = {"sources": digest.hexdigest(), "versions": versions}
     asked, known = os.environ.get("DCPRED_SETTLED"), json.loads(FILE.read_text()).get(name, {})
     if asked is None and known == found:
         pytest.skip("it passed with these very sources and versions; DCPRED_SETTLED=again makes it again")

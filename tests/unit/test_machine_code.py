@@ -7,14 +7,19 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,14 +27,14 @@ import pytest
 from llvmlite import binding
 
 from dcpred import DCPredRegressor, load_model
-from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors
+from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors, tiles
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
-from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import engines, scorer
-from dcpred_tasks.training import refinement
+from dcpred_tasks.training import compiled_refinement, refinement
 from support import processes
 from support.caches import with_cache
 from support.models import random_model
@@ -79,7 +84,7 @@ def packed(twice: bytes, tmp_path: Path) -> Bitcode:
     package = Bitcode(tmp_path / "package", "twice", "score", ())
     package.folder.mkdir()
     (package.folder / "twice.bc").write_bytes(twice)
-    made_of = {"sources": machine_code.fingerprint_of_sources(package)}
+    made_of = {"sources": machine_code.fingerprint_of_sources(package), "arguments": ""}
     (package.folder / "twice.json").write_text(json.dumps(made_of))
     return package
 
@@ -485,27 +490,180 @@ def test_a_full_disk_keeps_nothing_and_calls(twice: bytes, tmp_path: Path, limit
     assert not list(tmp_path.rglob("*.o*"))
 
 
+# -- a process that forks while a thread compiles ------------------------------------------------------------
+
+
+def exit_of_child(run: Callable[[], bool]) -> int:
+    """The status of a child process of this one, 0 where `run` returns True in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        status = 1
+        try:
+            status = 0 if run() else 2
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_child_has_the_turn_of_a_thread_that_waits(
+    kept: MachineCode, holder: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it does not keep the lock of its parent."""
+    waits, go_on = threading.Event(), threading.Event()
+
+    def look(_: float) -> None:
+        waits.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr("dcpred_tasks.engine.machine_code.time.sleep", look)
+    thread = threading.Thread(target=kept.entry)
+    thread.start()
+    assert waits.wait(20)
+    lock = str(kept.places()[0].with_suffix(".lock"))
+
+    def scores() -> bool:
+        monkeypatch.setattr(machine_code, "PATIENCE_SECONDS", 0.0)
+        files = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return called(kept, 21) == 42 and lock not in files
+
+    try:
+        assert exit_of_child(scores) == 0
+    finally:
+        holder.kill()
+        holder.wait()
+        go_on.set()
+        thread.join()
+
+
+def test_a_fork_waits_for_llvm(kept: MachineCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the child would have its locks, and half of what it makes."""
+    inside = threading.Event()
+    real = machine_code.compile_bitcode
+
+    def slowly(*of: Any) -> bytes:
+        inside.set()
+        time.sleep(0.2)
+        code = real(*of)
+        inside.clear()
+        return code
+
+    monkeypatch.setattr(machine_code, "compile_bitcode", slowly)
+    thread = threading.Thread(target=kept.entry)
+    thread.start()
+    assert inside.wait(20)
+    assert exit_of_child(lambda: not inside.is_set() and called(kept, 21) == 42) == 0
+    thread.join()
+
+
 # -- whose machine code is run -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_machine_code_that_others_can_write_is_not_run(
-    twice: bytes, kept: MachineCode, what: str, mode: int
-) -> None:
-    """What lies there afterwards nobody else can write to."""
+def test_machine_code_that_others_can_write_is_not_run(twice: bytes, kept: MachineCode, mode: int) -> None:
+    """One warning, and what lies there afterwards nobody else can write to."""
     called(kept, 1)
     place = kept.places()[0]
-    changed = place if what == "file" else place.parent
-    changed.chmod(changed.stat().st_mode | mode)
+    place.chmod(place.stat().st_mode | mode)
     other = MachineCode(twice, host())  # as in another process
-    with pytest.warns(RuntimeWarning, match=r"is not used: others can write to it .* DCPRED_CACHE_DIR"):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
         assert called(other, 4) == 8
-    assert other.has_compiled == (what == "file")  # a file of this user is its own in any folder
-    assert not changed.stat().st_mode & 0o022
+    (warning,) = seen
+    assert re.search(r"is not used: others can write to it .* DCPRED_CACHE_DIR", str(warning.message))
+    assert other.has_compiled
+    assert not place.stat().st_mode & 0o022
     again = MachineCode(twice, host())
     assert called(again, 5) == 10
     assert not again.has_compiled
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_a_folder_of_this_user_is_closed_before_its_code_runs(
+    twice: bytes, kept: MachineCode, mode: int
+) -> None:
+    """A file of this user is its own in any folder, so that there is nothing to warn of."""
+    called(kept, 1)
+    folder = kept.places()[0].parent
+    folder.chmod(folder.stat().st_mode | mode)
+    other = MachineCode(twice, host())
+    assert called(other, 4) == 8
+    assert not other.has_compiled
+    assert not folder.stat().st_mode & 0o022
+
+
+def test_code_below_a_folder_where_anybody_may_exchange_folders_is_not_run(
+    twice: bytes, kept: MachineCode
+) -> None:
+    called(kept, 1)
+    base = kept.folders[0].parent
+    base.chmod(0o1777)  # as /tmp, where nobody may
+    assert MachineCode(twice, host()).is_there()
+    base.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=rf"Machine code in {base} is not used: .*mode 777"):
+        assert not MachineCode(twice, host()).is_there()
+
+
+@pytest.mark.parametrize("suffix", [".o", ".lock"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
+    kept: MachineCode, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = kept.places()[0].with_suffix(suffix)
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place, 0o600)
+    signal.alarm(20)  # would end the process, as nothing else does
+    assert called(kept, 21) == 42
+    signal.alarm(0)
+
+
+def test_a_pipe_of_another_user_is_not_opened(kept: MachineCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their folder is looked at first."""
+    place = kept.places()[0]
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place, 0o600)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    if os.stat(place.parent).st_uid == 0:
+        os.chown(place.parent, 65533, -1)
+    opened: list[object] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda *a: opened.append(a[0]) or real(*a))
+    with pytest.warns(RuntimeWarning, match="belongs to user"):
+        assert not kept.is_there()
+    assert str(place) not in map(str, opened)
+
+
+OTHER = TWICE.replace("@score", "@refine").replace("shl i64 %value, 1", "mul i64 %value, 3")
+
+
+@pytest.mark.parametrize("other", ["bitcode", "entry", "target"])
+def test_code_that_was_made_from_something_else_is_not_run(
+    twice: bytes, kept: MachineCode, other: str
+) -> None:
+    """Though a whole file with its digest lies in the place."""
+    both = bytes(binding.parse_assembly(TWICE + OTHER).as_bitcode())
+    made, wanted = {
+        "bitcode": (
+            MachineCode(bytes(binding.parse_assembly(OTHER).as_bitcode()), host(), entry="refine"),
+            kept,
+        ),
+        "entry": (MachineCode(both, host(), entry="refine"), MachineCode(both, host())),
+        "target": (MachineCode(twice, host()._replace(features="")), kept),
+    }[other]
+    called(made, 1)
+    whole = made.places()[0].read_bytes()
+    place = wanted.places()[0]
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(whole)
+    assert not wanted.is_there()
+    assert called(wanted, 21) == 42
+    assert wanted.has_compiled
+
+
+def test_machine_code_without_its_function_is_an_error_of_llvm(twice: bytes) -> None:
+    with pytest.raises(CompilerError, match="no function refine"):
+        MachineCode(twice, host(), entry="refine").entry()
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -524,15 +682,19 @@ def test_machine_code_of_another_user_is_not_run(
     assert other.has_compiled
 
 
-def test_a_umask_does_not_open_what_is_kept(twice: bytes) -> None:
-    before = os.umask(0o002)
+def test_a_umask_does_not_open_what_is_kept(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0)
+    monkeypatch.setenv("DCPRED_CACHE_DIR", str(tmp_path / "above" / "cache"))
     try:
         code = MachineCode(twice, host())
         called(code, 1)
     finally:
         os.umask(before)
     place = code.places()[0]
-    assert (place.stat().st_mode & 0o777, place.parent.stat().st_mode & 0o777) == (0o644, 0o755)
+    modes = [one.stat().st_mode & 0o777 for one in (place, *place.parents[:3])]
+    assert modes == [0o644, 0o755, 0o755, 0o755]
     assert MachineCode(twice, host()).is_there()
 
 
@@ -540,7 +702,7 @@ def test_a_umask_does_not_open_what_is_kept(twice: bytes) -> None:
 
 
 def fails(*_: object, **__: object) -> None:
-    raise RuntimeError("LLVM knows no such thing")
+    raise RuntimeError("LLVM knows no such thing\nsecond line")
 
 
 def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
@@ -574,7 +736,10 @@ def test_whatever_fails_in_llvm_numpy_scores(
     monkeypatch.setattr(owner, name, fails)
     models = [random_model(seed, d=3) for seed in (0, 1)]
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    with pytest.warns(RuntimeWarning, match="rows are scored by NumPy, .* LLVM fails .*no such thing"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=rf"rows are scored by NumPy, .* LLVM fails .*no such thing\). Set {compiler.SWITCH}",
+    ):
         found = [scorer.score_rows(model, X)[0] for model in models[:1]]
     found.append(scorer.score_rows(models[1], X)[0])  # a second warning would be an error
     assert scorer.is_compiled()
@@ -583,16 +748,46 @@ def test_whatever_fails_in_llvm_numpy_scores(
         np.testing.assert_array_equal(decision, compact_model.score_rows(model, X)[0])
 
 
-def test_a_plan_knows_that_llvm_fails_before_anything_is_compiled(
-    fresh: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small_engines(fresh: None, packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine and refinement of a process that has just begun, with code that compiles at once."""
     monkeypatch.setattr(compiler, "_failures", {})
-    assert scorer.arithmetic() is None
-    assert not machine_code.own_code().is_there()
+    monkeypatch.setattr(machine_code, "ENGINE", packed)
+    monkeypatch.setattr(compiled_refinement, "REFINEMENT", packed)
+
+
+STEPS = [
+    (machine_code.llvm, "parse_bitcode"),
+    (machine_code, "compile_bitcode"),
+    (machine_code, "_load"),
+    (machine_code.llvm.ExecutionEngine, "get_function_address"),
+]
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+def test_llvm_that_fails_at_any_step_gives_a_plan_with_numpy(
+    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, step, fails)
+    with pytest.warns(RuntimeWarning, match="LLVM fails"):
+        assert asked.arithmetic() == "numpy"
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
+    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked.arithmetic() is None
     machine_code._own_code.cache_clear()
-    monkeypatch.setattr(machine_code.llvm, "parse_bitcode", fails)
-    with pytest.warns(RuntimeWarning, match="NumPy"):
-        assert scorer.arithmetic() == "numpy"
+    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
+    monkeypatch.setattr(owner, step, fails)
+    with (
+        pytest.warns(RuntimeWarning, match="LLVM fails"),
+        pytest.raises(ResourceError, match=r"by NumPy, but .* Give all workers the same"),
+    ):
+        asked.check_arithmetic(None)
 
 
 def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,17 +833,32 @@ def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
 
 @pytest.mark.parametrize("asked", [scorer, refinement])
 def test_a_worker_that_failed_once_follows_a_plan_with_machine_code(
-    asked: Any, fresh: None, monkeypatch: pytest.MonkeyPatch
+    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_failures", {})
     with monkeypatch.context() as failing:
-        failing.setattr(machine_code.llvm, "parse_bitcode", fails)
+        failing.setattr(machine_code, "compile_bitcode", fails)
         with pytest.warns(RuntimeWarning, match="LLVM fails"):
             assert asked.arithmetic() == "numpy"
     assert asked.arithmetic() == "numpy"
     asked.check_arithmetic("numpy")
     asked.check_arithmetic(None)
     assert asked.arithmetic() is None
+
+
+@pytest.mark.parametrize("asked", [scorer, refinement])
+def test_a_worker_that_follows_a_plan_with_numpy_does_not_try_again(
+    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the system may pass, but not between the check and the rows."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(machine_code, "compile_bitcode", full)
+        with pytest.warns(RuntimeWarning, match="No space left"):
+            asked.check_arithmetic("numpy")
+    assert asked.arithmetic() == "numpy"
 
 
 def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
@@ -660,11 +870,11 @@ def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
     X = np.random.default_rng(0).normal(size=(60, 2))
     fitted = DCPredRegressor(n_leaves=1, landmarks=2).fit(X, X[:, 0])
     fitted.save(tmp_path / "m")
-    assert str(engines.chosen(fitted.model_)) == "compiled"
+    assert engines.chosen(fitted.model_).engine.name.startswith("compiled")
     monkeypatch.setattr(
         compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
     )
-    assert str(engines.chosen(load_model(tmp_path / "m").model)) == "compiled"
+    assert engines.chosen(load_model(tmp_path / "m").model).engine.name.startswith("compiled")
 
 
 def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -702,18 +912,58 @@ def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
 # -- which engine scores -------------------------------------------------------------------------------------
 
 
-def test_the_best_engine_scores_and_the_others_say_why_not(
-    fresh: None, monkeypatch: pytest.MonkeyPatch
+def test_the_best_engine_scores_and_better_ones_say_why_not(
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_failures", {})
+    monkeypatch.setenv("DCPRED_TILES", "0")
     model = random_model(0)
     assert str(engines.chosen(model)) == "compiled"
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", fails)
+    monkeypatch.setattr(machine_code, "compile_bitcode", fails)
+    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
     machine_code._own_code.cache_clear()
     with pytest.warns(RuntimeWarning, match="NumPy"):
         choice = engines.chosen(model)
-    assert choice.engine.name == "numpy"
-    assert list(choice.passed_over) == ["compiled", "baselines"]
-    assert "LLVM fails" in str(choice)
-    assert "not baselines: its leaves hold no baselines" in str(choice)
+    assert str(choice) == "numpy (not compiled: LLVM fails (RuntimeError: LLVM knows no such thing))"
     assert choice.engine.make(model) is None
+
+
+def test_tiles_that_are_asked_for_say_why_not(small_engines: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCPRED_TILES", "1")
+    monkeypatch.setattr(tiles, "why_not", lambda: "this processor lacks amx-tile")
+    model = random_model(0)
+    assert str(engines.chosen(model)) == ("compiled (not compiled with tiles: this processor lacks amx-tile)")
+    assert scorer.arithmetic(model) is None
+    monkeypatch.setattr(tiles, "why_not", lambda: None)
+    assert str(engines.chosen(model)) == "compiled with tiles"
+    assert scorer.arithmetic(model) == "tiles"
+
+
+def test_baselines_are_scored_without_a_compiler_as_with_one(
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing beside them is scored."""
+    model = random_model(0)
+    baselines = SimpleNamespace(machines=object())
+    monkeypatch.setattr(machine_code, "compile_bitcode", fails)
+    scorer.check_arithmetic(None, baselines)  # type: ignore[arg-type]
+    assert engines.chosen(baselines).engine.name == "baselines"  # type: ignore[arg-type]
+    with pytest.warns(RuntimeWarning, match="NumPy"), pytest.raises(ResourceError, match="by NumPy"):
+        scorer.check_arithmetic(None, baselines, model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left", [None, "", '{"sources": "12', "[]"])
+def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
+    small_engines: None, packed: Bitcode, left: str | None
+) -> None:
+    machine_code._made_of.cache_clear()
+    file = packed.folder / "twice.json"
+    file.unlink() if left is None else file.write_text(left)
+    with pytest.raises(RefusedError, match=r"twice\.json is missing or damaged: install dcpred anew"):
+        scorer.arithmetic()
+    assert engines.described(random_model(0)).startswith("none: ")
+
+
+def test_a_model_is_inspected_where_sources_are_newer(small_engines: None, packed: Bitcode) -> None:
+    machine_code._made_of.cache_clear()
+    (packed.folder / "twice.json").write_text('{"sources": "of others", "arguments": ""}')
+    assert "was made of other sources" in engines.described(random_model(0))

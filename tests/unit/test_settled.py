@@ -1,11 +1,12 @@
 """Checks that are made where their sources changed."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from support import settled
+from support import native, settled
 
 KNOWN = "a check"
 
@@ -21,9 +22,9 @@ def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return settled.FILE
 
 
-def made(sources: str) -> bool:
+def made(sources: str, compiler: str = "g++ 12") -> bool:
     """Whether the check is made; an exception of pytest otherwise."""
-    with settled.settled(KNOWN, sources, ("pytest",)):
+    with settled.settled(KNOWN, sources, ("pytest",), {"compiler": compiler}):
         return True
 
 
@@ -46,6 +47,24 @@ def test_other_versions_make_the_check(passed: Path) -> None:
     assert json.loads(passed.read_text()) == known
 
 
+def test_another_compiler_makes_the_check(passed: Path) -> None:
+    assert made("ab", "g++ 13")
+
+
+def test_what_compiles_with_sanitizers_is_known_by_version_and_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\necho g++ 99\necho Copyright\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    before = native.sanitizer()
+    assert before["g++"] == "g++ 99"
+    monkeypatch.setattr(native, "COMPILE", (*native.COMPILE, "-fwrapv"))
+    after = native.sanitizer()
+    assert {name for name in before if after[name] != before[name]} == {"g++ options"}
+
+
 def test_it_is_made_where_that_is_asked_for(passed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_SETTLED", "again")
     assert made("ab")
@@ -55,6 +74,6 @@ def test_it_is_made_where_that_is_asked_for(passed: Path, monkeypatch: pytest.Mo
 def test_a_check_that_fails_is_not_written_down(passed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = passed.read_text()
     monkeypatch.setenv("DCPRED_SETTLED", "write")
-    with pytest.raises(AssertionError), settled.settled(KNOWN, "ac", ("pytest",)):
+    with pytest.raises(AssertionError), settled.settled(KNOWN, "ac", ("pytest",), {}):
         raise AssertionError
     assert passed.read_text() == before

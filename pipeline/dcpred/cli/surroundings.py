@@ -5,6 +5,7 @@ import tempfile
 from contextlib import suppress
 from importlib import import_module
 
+from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
 
 GIB = 2**30
@@ -19,7 +20,9 @@ def surroundings() -> list[str]:
         f"{process_name()}: {_cores()} of {cpu_name()}, {_memory()}",
         f"temporary files lie in {tempfile.gettempdir()}",
     ]
-    with suppress(ImportError):  # Without LLVM there is no machine code.
+    with suppress(
+        ImportError, RefusedError
+    ):  # There is no machine code without LLVM or a whole installation.
         machine_code = import_module("dcpred_tasks.engine.machine_code")
         if places := machine_code.own_code(machine_code.ENGINE).places():
             said.append(f"machine code of the engine lies in {places[0]}")

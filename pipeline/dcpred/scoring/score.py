@@ -7,7 +7,6 @@ same plan again does only what is missing; a finished run writes nothing.
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,12 +37,12 @@ from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, label_rule
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
 from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
-from dcpred_tasks.scoring.scorer import arithmetic, compiled_ahead
+from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, as_arguments, check_writable, is_remote
 from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.score_block import create_scores, models_that_score
 
 VERIFY_ROUNDS = 3
 STRICT = Tolerance()
@@ -104,7 +103,8 @@ def plan_run(
         cut=cut,
     )
     forget_failures()
-    x, place, scored_by = absolute(x), absolute(output), arithmetic()
+    models = models_that_score(model, columns(outputs, alpha))
+    x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
     run = ScoreRun(
         run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by, costs),
         x=x,
@@ -183,7 +183,7 @@ def score(
         check_place(place, output_bytes(run, model, plan.n_blocks))
     if pool is None:
         pool = default_pool(x, output, plan.n_blocks, tolerance)
-    with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
+    with pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )

@@ -17,7 +17,7 @@ manifest. What is promised, whoever dies at any instant, is late, or runs twice:
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +43,6 @@ from dcpred.scoring.score import (
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import peak_memory_bytes
-from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import create_scores
@@ -116,7 +115,7 @@ def score_shard(
     if n_pending == 0:
         pool = this_process
     pool = pool or default_pool(x, output, n_pending, tolerance)
-    with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
+    with pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )

@@ -4,13 +4,16 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from dcpred.execution.lease import hold
 from dcpred.execution.progress import SILENT, Reporter
+from dcpred_tasks.engine.compiler import SWITCH
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
 from dcpred_tasks.scratch.training_job import scratch_code
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.plain_files import is_system_file
+from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 
 def search_folder(model: Path) -> Path:
@@ -30,13 +33,38 @@ def make_scratch(scratch: Path, model: Path) -> None:
             ) from None
 
 
-def check_scratch(scratch: Path, runs: Collection[str], model: Path) -> None:
+class Otherwise(NamedTuple):
+    """Trainings of the same data and settings that refine leaves by what this process does not."""
+
+    runs: Collection[str] = ()
+
+    def check(self, place: Path, run: Any) -> None:
+        """Raise PlanConflictError where `place` holds one of them."""
+        if run not in self.runs:
+            return
+        here = arithmetic()
+        other = next(one for one in REFINED_BY if one != here)
+        raise PlanConflictError(
+            f"{place} holds a training of the same data and settings that refines leaves by"
+            f" {REFINED_BY[other]}, but this process refines by {REFINED_BY[here]}, which gives other last"
+            f" bits. Train with the llvmlite and the {SWITCH} of that training, remove it, or choose another"
+            " path."
+        )
+
+
+NO_OTHERS = Otherwise()
+
+
+def check_scratch(
+    scratch: Path, runs: Collection[str], model: Path, otherwise: Otherwise = NO_OTHERS
+) -> None:
     """Raise PlanConflictError unless the scratch directory is free, or was left by one of these runs."""
     path = scratch / "job.json"
     if not scratch.exists():
         return
     if path.exists():
-        if read_own_json(path).get("run") not in runs:
+        if (run := read_own_json(path).get("run")) not in runs:
+            otherwise.check(scratch, run)
             raise PlanConflictError(
                 f"{scratch} holds an unfinished training of {model} with other data or settings; finish that"
                 " one, or remove the directory"

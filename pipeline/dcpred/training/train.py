@@ -25,7 +25,14 @@ from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboa
 from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.leaf_plan import driver_bytes, leaf_bytes
-from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch, search_folder
+from dcpred.training.scratch import (
+    Otherwise,
+    check_scratch,
+    claimed,
+    drop_leftovers,
+    drop_scratch,
+    search_folder,
+)
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -84,16 +91,18 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = None
-    run, *earlier = training_hashes(contents, settings, plan, coded, folds)
+    identity = (contents, settings, plan, coded, folds)
+    run, *earlier = training_hashes(*identity)
+    otherwise = Otherwise(training_hashes(*identity, by_other=True))
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
-    done = _finished(model, (run, *earlier))
+    done = _finished(model, (run, *earlier), otherwise)
     if done is not None:
         drop_leftovers(scratch, (run, *earlier))
         _tell_trained(done)
         return done
     check_new_name(model, PARTIAL)
-    check_scratch(scratch, (run, *earlier), model)
+    check_scratch(scratch, (run, *earlier), model, otherwise)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)
     check_driver(plan, x, settings)
@@ -254,15 +263,19 @@ def training_hashes(
     plan: BlockPlan,
     coded: CodedFeatures = NOT_CODED,
     folds: Folds | None = None,
+    by_other: bool = False,
 ) -> tuple[str, ...]:
     """What identifies a training: the fingerprints of its data, its settings, how it is cut, features whose
     codes means of the target replace, how rows are held out where that is not by their numbers, and what
     refines leaves. The first is the hash of today, the others are those that earlier versions gave the same
     training.
+
+    by_other  whether the training is meant that refines leaves by what this process does not
     """
     given: dict[str, Any] = {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
-    given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
+    if (arithmetic() is None) == by_other:
+        given["arithmetic"] = "numpy"
     # Earlier versions refined all but these by NumPy, to other last bits.
     by_numpy = settings.kernel != "rbf" or settings.loss == DISTANCE
     given |= {"refinement": 2} if settings.refine and by_numpy else {}
@@ -276,7 +289,7 @@ def training_hashes(
     return digest_json(identity), *(digest_json(identity | {"version": one}) for one in HASHED_VERSIONS)
 
 
-def _finished(model: Path, runs: Collection[str]) -> TrainReport | None:
+def _finished(model: Path, runs: Collection[str], otherwise: Otherwise) -> TrainReport | None:
     if is_free(model):
         return None
     if not (model / "model.json").exists():
@@ -285,6 +298,7 @@ def _finished(model: Path, runs: Collection[str]) -> TrainReport | None:
         )
     trained = open_artifact(model)
     if trained.provenance.get("run") not in runs:
+        otherwise.check(model, trained.provenance.get("run"))
         raise PlanConflictError(
             f"Cannot write a model to {model}: a model of other data or settings is there. Data count as"
             " other when their files have other times or sizes. Remove the model or choose another path."

@@ -1,15 +1,18 @@
 """What needs LLVM, and what happens where LLVM cannot be had."""
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from dcpred_tasks.errors import DcpredError
 
 T = TypeVar("T")
+SWITCH = "DCPRED_NO_COMPILER"
 
 
 class Failure(NamedTuple):
@@ -21,6 +24,37 @@ class Failure(NamedTuple):
 
 
 _failures: dict[str, Failure] = {}  # by module
+
+
+class Turn:
+    """One thread at a time, and any number of times. In a child process it is free, whichever thread of the
+    parent had it.
+    """
+
+    _all: ClassVar["WeakSet[Turn]"] = WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._all.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    @classmethod
+    def free_all(cls) -> None:
+        for turn in cls._all:
+            turn._lock = threading.RLock()
+
+
+# LLVM is not to be forked while it works: the child would have its locks, and half of what it makes.
+_in_llvm = threading.RLock()
+os.register_at_fork(
+    before=_in_llvm.acquire, after_in_parent=_in_llvm.release, after_in_child=_in_llvm.release
+)
+os.register_at_fork(after_in_child=Turn.free_all)
 
 
 class CompilerError(ImportError):
@@ -37,15 +71,16 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
     if known is not None and not known.passes:
         return None
     try:
-        if os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0"):
-            raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
+        if os.environ.get(SWITCH, "") not in ("", "0"):
+            raise ImportError(f"the compiler is switched off ({SWITCH})")
         found = use(import_module(module))
     except (ImportError, OSError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
+        why = _first_line(error)
         # OSError without a number: llvmlite without its library
         _failures[module] = Failure(why, isinstance(error, OSError) and error.errno is not None)
         if known is None or known.why != why:
-            warnings.warn(f"{otherwise}, because {why}", RuntimeWarning, stacklevel=6)
+            remedy = "" if SWITCH in why else f". Set {SWITCH}=1 to use NumPy from the start"
+            warnings.warn(f"{otherwise}, because {why}{remedy}", RuntimeWarning, stacklevel=6)
         return None
     _failures.pop(module, None)
     return found
@@ -59,6 +94,20 @@ def forget_failures() -> None:
         _failures[module] = failure._replace(passes=True)
 
 
+def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -> str | None:
+    """What `arithmetic` returns here, which tries again whatever failed where that differs from a plan.
+
+    What still fails is then not tried again before `forget_failures`: a block that is planned with NumPy does
+    not end in machine code.
+    """
+    if arithmetic() != planned:
+        forget_failures()
+    here = arithmetic()
+    for module, failure in list(_failures.items()):
+        _failures[module] = failure._replace(passes=False)
+    return here
+
+
 def why_without(module: str) -> str:
     """Why `with_compiler` does without the machine code of a module."""
     known = _failures.get(module)
@@ -67,10 +116,17 @@ def why_without(module: str) -> str:
 
 @contextmanager
 def errors_of_llvm() -> Iterator[None]:
-    """Turn whatever LLVM and llvmlite raise into CompilerError: their errors have no common class."""
+    """Turn whatever LLVM and llvmlite raise into CompilerError: their errors have no common class. A fork of
+    the process waits meanwhile.
+    """
     try:
-        yield
+        with _in_llvm:
+            yield
     except (DcpredError, ImportError, OSError):
         raise
     except Exception as error:
-        raise CompilerError(f"LLVM fails ({type(error).__name__}: {error})") from error
+        raise CompilerError(f"LLVM fails ({type(error).__name__}: {_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -168,8 +168,9 @@ def is_compiled() -> bool:
 
 
 def check() -> None:
-    """Raise CompilerError where no row can be scored, as far as that is known without compiling."""
-    own_code().check()
+    """Compile what scores rows, unless that is done, and load it. Raises CompilerError."""
+    own_code().entry()
+    made_of()
 
 
 class Arguments(NamedTuple):

@@ -13,19 +13,18 @@ import os
 import re
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import llvmlite.binding as llvm
 
-from dcpred_tasks.engine.compiler import errors_of_llvm
+from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
 from dcpred_tasks.engine.instructions import use_own
 from dcpred_tasks.engine.processors import (
     LEVELS,
@@ -116,7 +115,7 @@ class MachineCode:
         self.folders = [base / _name_of(bitcode) for base in _bases()]
         self.has_compiled = False
         self._entry: Entry | None = None
-        self._one_thread = threading.Lock()
+        self._one_thread = Turn()
 
     def is_there(self) -> bool:
         """Whether `entry` will find machine code, in this process or on disk, and compile nothing."""
@@ -131,14 +130,6 @@ class MachineCode:
                     self._entry = _load(code, self.called)
         return self._entry
 
-    def check(self) -> None:
-        """Raise CompilerError where `entry` is sure to fail: there is no machine code, and LLVM does not read
-        the bitcode or does not know the processor. It takes 0.1 s, and compiles nothing.
-        """
-        if not self.is_there():
-            with errors_of_llvm():
-                llvm.create_mcjit_compiler(llvm.parse_bitcode(self.bitcode), _machine(self.target))
-
     def make(self) -> bytes:
         """The machine code, read or compiled and kept."""
         with self._turn():
@@ -152,23 +143,32 @@ class MachineCode:
 
     def places(self) -> list[Path]:
         """Where it may lie, the best place first."""
+        return [place for place, _ in self._places()]
+
+    def _places(self) -> list[tuple[Path, Target]]:
         targets = (self.target, *self.others)
-        return [folder / f"{target.name}.o" for target in targets for folder in self.folders]
+        return [(folder / f"{target.name}.o", target) for target in targets for folder in self.folders]
 
     def kept(self) -> bytes | None:
         """The machine code that is on disk, or None."""
-        for place in self.places():
+        for place, target in self._places():
             with suppress(OSError):
                 kept = _read_trusted(place)
                 digest, code = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
-                if digest == hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest():
+                if digest == self._digest(code, target):
                     _note_use(place)
                     return code
         return None
 
+    def _digest(self, code: bytes, target: Target) -> bytes:
+        """A digest of machine code and of what it is made from: other code may lie under its name."""
+        key = repr((self.called, self.quick, target, llvm.llvm_version_info)).encode() + self.bitcode
+        made_from = hashlib.blake2b(key).digest()
+        return hashlib.blake2b(code, digest_size=DIGEST_BYTES, key=made_from).digest()
+
     def _keep(self, code: bytes) -> None:
         """Write it into the first folder that takes it."""
-        digest = hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest()
+        digest = self._digest(code, self.target)
         for place in self.places()[: len(self.folders)]:
             partial = place.with_name(f"{place.name}.{uuid4().hex}.partial")
             try:
@@ -192,11 +192,26 @@ class MachineCode:
                 lock = next(filter(None, map(_opened, self.places())), None)
                 if lock is not None:
                     held.enter_context(lock)
+                    _locks.add(lock)
+                    held.callback(_locks.discard, lock)
                     deadline = time.monotonic() + PATIENCE_SECONDS
                     with suppress(OSError):
                         while not _locked(lock) and not self.is_there() and time.monotonic() < deadline:
                             time.sleep(LOOK_SECONDS)
             yield
+
+
+_locks: set[Any] = set()  # files that this process has opened to lock them
+
+
+def _close_locks() -> None:
+    """In a child process: a lock of the parent would last as long as the child has its file open."""
+    for lock in _locks:
+        lock.close()
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def _note_use(place: Path) -> None:
@@ -238,41 +253,65 @@ def _opened(place: Path) -> Any:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that nobody else can write to, whatever the umask. Raises OSError."""
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid == os.getuid() and found.st_mode & WRITTEN_BY_OTHERS:
-        # The files in it are checked one by one.
-        folder.chmod(stat.S_IMODE(found.st_mode) & ~WRITTEN_BY_OTHERS)
-        found = folder.stat()
-    _check_trusted(folder, found)
+    """Make a folder, and those above it, for this user to write to, whatever the umask. Raises OSError."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o755, exist_ok=True)
+    _check_folder(folder)
 
 
 def _only_mine(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o644)
+    return os.open(path, flags | os.O_NONBLOCK, 0o644)
 
 
 def _read_trusted(place: Path) -> bytes:
     """The content of a file that only this user, or root, can have written: it will run. Raises OSError."""
-    with place.open("rb") as file:
-        _check_trusted(place, os.fstat(file.fileno()))
-        _check_trusted(place.parent, place.parent.stat())
+    _check_folder(place.parent)
+    with open(place, "rb", opener=_only_mine) as file:  # A pipe does not keep it waiting.
+        found = os.fstat(file.fileno())
+        _check_trusted(place, found)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(place))
         return file.read()
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise OSError unless nobody but this user, or root, can put files into a folder, or another folder into
+    its place. A folder of this user is closed to others first: its files are checked one by one.
+    """
+    above, found = folder.parent.stat(), folder.stat()
+    if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+        _distrust(folder.parent, _writable(above))
+    if found.st_uid == os.getuid() and found.st_mode & WRITTEN_BY_OTHERS:
+        with suppress(OSError):
+            folder.chmod(stat.S_IMODE(found.st_mode) & ~WRITTEN_BY_OTHERS)
+            found = folder.stat()
+    _check_trusted(folder, found)
 
 
 def _check_trusted(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.getuid()):
-        why = f"it belongs to user {found.st_uid}"
-    elif found.st_mode & WRITTEN_BY_OTHERS:
-        why = f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
-    else:
-        return
+        _distrust(path, f"it belongs to user {found.st_uid}")
+    if found.st_mode & WRITTEN_BY_OTHERS:
+        _distrust(path, _writable(found))
+
+
+def _writable(found: os.stat_result) -> str:
+    return f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+
+
+def _distrust(path: Path, why: str) -> NoReturn:
+    """Raise PermissionError, and warn of each path once."""
     sentence = (
         f"Machine code in {path} is not used: {why}. Remove it, or set DCPRED_CACHE_DIR to a folder that only"
         " you can write to."
     )
-    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+    if sentence not in _distrusted:
+        _distrusted.add(sentence)
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
     raise PermissionError(errno.EACCES, sentence, str(path))
+
+
+_distrusted: set[str] = set()  # what this process has warned of
 
 
 def _locked(file: Any) -> bool:
@@ -356,9 +395,12 @@ def _load(code: bytes, entry: str) -> Entry:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(host()))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
+    address = engine.get_function_address(entry)
+    if not address:
+        raise CompilerError(f"LLVM finds no function {entry} in the machine code")
     _loaded.append(engine)
     # A function of ctypes gives Python's lock away while it runs.
-    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address(entry))
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
 
 
 # -- what comes with the package -----------------------------------------------------------------------------
@@ -377,7 +419,7 @@ def own_code(of: Bitcode | None = None) -> MachineCode:
         return _own_code(of or ENGINE)
 
 
-_ONE_THREAD = threading.Lock()
+_ONE_THREAD = Turn()
 
 
 @lru_cache
@@ -442,7 +484,13 @@ def made_of(of: Bitcode | None = None) -> Any:
 
 @lru_cache
 def _made_of(of: Bitcode) -> Any:
-    return json.loads((of.folder / f"{of.name}.json").read_text(encoding="utf-8"))
+    file = of.folder / f"{of.name}.json"
+    found = None
+    with suppress(ValueError, FileNotFoundError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+    if not (isinstance(found, dict) and {"sources", "arguments"} <= found.keys()):
+        raise RefusedError(f"{file} is missing or damaged: install dcpred anew, or {of.remake}")
+    return found
 
 
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.

@@ -19,21 +19,29 @@ TILE = 1024  # bytes
 _SHAPE = bytes([1, *15 * [0], *8 * [64, 0], *16 * [0], *8 * [16], *8 * [0]])
 
 
-@lru_cache
+def is_asked_for() -> bool:
+    return os.environ.get("DCPRED_TILES", "") not in ("", "0")
+
+
 def allowed() -> bool:
     """Whether this process may use tiles, and was asked to: other processors give scores other last bits, and
-    two attempts at a block must write the same bytes. It keeps the leave that it is given, as do its
-    children.
+    two attempts at a block must write the same bytes.
     """
-    if os.environ.get("DCPRED_TILES", "") in ("", "0"):
-        return False
+    return is_asked_for() and why_not() is None
+
+
+@lru_cache
+def why_not() -> str | None:
+    """Why this process cannot use tiles, or None: it keeps the leave that it is given, as do its children."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
-        return False
+        return "DCPRED_TILES=1 needs Linux on x86-64"
     has = llvm.get_host_cpu_features()
-    if not all(has.get(name, False) for name in NEEDED):
-        return False
+    if lacking := [name for name in NEEDED if not has.get(name, False)]:
+        return f"DCPRED_TILES=1, but this processor lacks {' and '.join(lacking)}"
     arguments = map(ctypes.c_long, (ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA))
-    return bool(ctypes.CDLL(None).syscall(*arguments) == 0)
+    if ctypes.CDLL(None).syscall(*arguments) != 0:
+        return "DCPRED_TILES=1, but Linux lends this process no tiles"
+    return None
 
 
 # The code of digit_sums: 192 bytes are the digits of a row for one step, 3,072 those of a group, and 4,096

@@ -44,6 +44,15 @@ INLINE Floats exp2_below_0(Floats t) {
     return small ? Floats{} : power;
 }
 
+// log2 x for x ≥ 1; NaN where x is NaN. By log2(1.5 + r) = Σ c_i r^i on [−1/2, 1/2], to an error of 1e-8.
+INLINE Floats log2_above_1(Floats x) {
+    Ints bits = bits_as<Ints>(x), exponent = (bits >> 23) - 127;
+    Floats rest = bits_as<Floats>((bits & 0x7FFFFF) | 0x3F800000) - 1.5f;
+    Floats series = polynomial(rest, {0.005413892f, -0.008874697f, 0.011733406f, -0.020685855f, 0.038033932f, -0.07128301f,
+                                      0.14248672f, -0.32059768f, 0.9617967f, 0.5849625f});
+    return x != x ? x : series + __builtin_convertvector(exponent, Floats);
+}
+
 // The numbers of a kernel beside γ: KernelNumbers.shape.
 struct Shape {
     int64_t degree;

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from dcpred_tasks.engine.compiler import why_without, with_compiler
+from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.compact_model import Model
 
 COMPILED = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
@@ -17,8 +18,10 @@ class Engine(NamedTuple):
     """A way to score the rows of a model."""
 
     name: str
+    is_for: Callable[[Model], bool]
+    """Whether models of this kind, in this process, could have it as their best."""
     why_not: Callable[[Model], str | None]
-    """Why it does not score this model, in words; None where it does. It compiles nothing."""
+    """Why it does not score this model, in words; None where it does. What it scores by is then loaded."""
     make: Callable[[Model], Any]
     """An object with `score` as scorer.score_rows has it; None where the definition scores."""
 
@@ -38,7 +41,7 @@ class Choice(NamedTuple):
 def chosen(model: Model) -> Choice:
     """The best engine for a model in this process."""
     passed_over: dict[str, str] = {}
-    for engine in ENGINES:
+    for engine in filter(lambda engine: engine.is_for(model), ENGINES):
         why = engine.why_not(model)
         if why is None:
             return Choice(engine, passed_over)
@@ -46,8 +49,16 @@ def chosen(model: Model) -> Choice:
     raise AssertionError("the definition scores every model")
 
 
+def described(model: Model) -> str:
+    """The choice in words, also where no row can be scored since the installation is damaged."""
+    try:
+        return str(chosen(model))
+    except RefusedError as error:
+        return f"none: {error}"
+
+
 def has_compiler() -> bool:
-    """Whether compiled code scores rows in this process, as far as that is known without compiling."""
+    """Whether compiled code scores rows in this process: it is then compiled and loaded."""
     return with_compiler(*COMPILED, lambda engine: engine.check() or engine) is not None
 
 
@@ -62,8 +73,18 @@ def _why_not_compiled(model: Model) -> str | None:
     return None if has_compiler() else why_without(COMPILED[0])
 
 
-def _why_no_baselines(model: Model) -> str | None:
-    return None if model.machines is not None else "its leaves hold no baselines"
+def _holds_baselines(model: Model) -> bool:
+    return model.machines is not None
+
+
+def _asks_for_tiles(model: Model) -> bool:
+    tiles = "dcpred_tasks.engine.tiles"
+    return not _holds_baselines(model) and has_compiler() and bool(import_module(tiles).is_asked_for())
+
+
+def _why_no_tiles(_: Model) -> str | None:
+    why: str | None = import_module("dcpred_tasks.engine.tiles").why_not()
+    return why
 
 
 def _compiled(model: Model) -> Any:
@@ -79,7 +100,8 @@ def _definition(_: Model) -> None:
 
 
 ENGINES = (
-    Engine("compiled", _why_not_compiled, _compiled),
-    Engine("baselines", _why_no_baselines, _baselines),
-    Engine("numpy", lambda _: None, _definition),
+    Engine("compiled with tiles", _asks_for_tiles, _why_no_tiles, _compiled),
+    Engine("compiled", lambda _: True, _why_not_compiled, _compiled),
+    Engine("baselines", _holds_baselines, lambda _: None, _baselines),
+    Engine("numpy", lambda _: True, lambda _: None, _definition),
 )

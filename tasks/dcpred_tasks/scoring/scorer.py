@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
 from dcpred_tasks.engine import layout
-from dcpred_tasks.engine.compiler import forget_failures, with_compiler
+from dcpred_tasks.engine.compiler import Turn, planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
@@ -27,7 +27,7 @@ from dcpred_tasks.process import process_name
 from dcpred_tasks.scoring.engines import COMPILED, chosen, has_compiler, uses_tiles
 
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
-_one_thread = threading.RLock()
+_one_thread = Turn()
 STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
 
 
@@ -53,22 +53,22 @@ def is_compiled() -> bool:
     return with_compiler(*COMPILED, lambda engine: bool(engine.is_compiled())) is not False
 
 
-def arithmetic() -> str | None:
-    """What scores rows in this process, as it is part of a plan, since it changes the last bits of scores:
-    None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for products of tiles,
-    "numpy" for the definition.
+def arithmetic(*models: Model) -> str | None:
+    """What scores rows with models, or with any, in this process, as it is part of a plan, since it changes
+    the last bits of scores: None for the engine of version 1, "engine 2" and so on for later ones, with
+    "tiles" for products of tiles, "numpy" for the definition. Baselines need no engine: None.
     """
+    if models and all(model.machines is not None for model in models):
+        return None
     if not has_compiler():
         return "numpy"
     parts = [f"engine {layout.VERSION}"] if layout.VERSION > 1 else []
     return ", ".join([*parts, *(["tiles"] if uses_tiles() else [])]) or None
 
 
-def check_arithmetic(planned: str | None) -> None:
+def check_arithmetic(planned: str | None, *models: Model) -> None:
     """Raise ResourceError where this process scores otherwise than a plan states: another worker may not."""
-    if arithmetic() != planned:
-        forget_failures()
-    if (here := arithmetic()) != planned:
+    if (here := planned_or_here(lambda: arithmetic(*models), planned)) != planned:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
         here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
         raise ResourceError(

@@ -12,7 +12,7 @@ Written so that any instant may be the last one:
 import math
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -71,12 +71,18 @@ def open_model(path: str, model_hash: str) -> Model:
 def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
     model = open_model(run.model, run.model_hash)
-    check_arithmetic(run.arithmetic)
-    needs = needed(run.columns)
+    models = models_that_score(model, run.columns)
+    check_arithmetic(run.arithmetic, *models)
+    for one in models[1:]:
+        warm_up(one)
+
+
+def models_that_score(model: Model, columns: Iterable[OutputColumn]) -> list[Model]:
+    """The model, and those that columns of an output need beside it."""
+    needs = needed(columns)
     further = [nearness_scorer(model) if needs["nearness"] else None]
     further += [scale_scorer(model) if needs["scale"] else None]
-    for one in filter(None, further):
-        warm_up(one)
+    return [model, *filter(None, further)]
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
@@ -125,7 +131,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
     model = open_model(run.model, run.model_hash)
-    check_arithmetic(run.arithmetic)
+    check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
     source = zarr_arrays.open_array(run.x, of=run.run)
     writer = _Writer(run, model)
     retrying = Retrying()

@@ -184,8 +184,9 @@ class Arguments(NamedTuple):
 
 
 def check() -> None:
-    """Raise CompilerError where no leaf can be refined, as far as that is known without compiling."""
-    own_code(REFINEMENT).check()
+    """Compile what refines leaves, unless that is done, and load it. Raises CompilerError."""
+    own_code(REFINEMENT).entry()
+    made_of(REFINEMENT)
 
 
 def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:

@@ -54,7 +54,7 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.compiler import forget_failures, with_compiler
+from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.process import process_name
@@ -74,6 +74,7 @@ COMPILED = (
     "dcpred_tasks.training.compiled_refinement",
     "leaves are refined by NumPy, which is 2 to 20 times slower",
 )
+REFINED_BY = {None: "machine code", "numpy": "NumPy"}  # by `arithmetic`
 WIDE = 40_000  # features × landmarks, from which on BLAS takes no longer than machine code
 DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
@@ -251,7 +252,7 @@ def refine(
 
 def arithmetic() -> str | None:
     """What refines leaves in this process, since it changes the last bits of a model: None for machine code,
-    "numpy" where there is none.
+    which is then loaded, "numpy" where there is none.
     """
     return (
         "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
@@ -260,14 +261,11 @@ def arithmetic() -> str | None:
 
 def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
-    if arithmetic() != planned:
-        forget_failures()
-    if (here := arithmetic()) != planned:
-        names = {None: "machine code", "numpy": "NumPy"}
+    if (here := planned_or_here(arithmetic, planned)) != planned:
         raise ResourceError(
-            f"{process_name()} refines leaves by {names[here]}, but the training began with"
-            f" {names.get(planned, planned)}, which gives other last bits. Give all workers the same llvmlite"
-            " and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
+            f"{process_name()} refines leaves by {REFINED_BY[here]}, but the training began with"
+            f" {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the same"
+            " llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
         )
 
 
