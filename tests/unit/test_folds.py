@@ -3,6 +3,7 @@ held-out rows, and in cross-validations. Nothing that is fitted has seen them.
 """
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -364,6 +365,17 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
     assert lines[1].split()[-1] == "foretold"
     assert [line.split()[0] for line in lines[2:]] == ["1", "2", "mean"]
     assert all(line.count("%") >= 3 for line in lines[2:])
+
+
+def test_validate_refuses_a_fold_of_one_class_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.validation.train", None)
+    data = data_set(tmp_path / "d.zarr", (np.arange(N) == 5).astype(np.int64))
+    done = run("validate", data, "--folds", "3", *SET, "--metric", "roc_auc")
+    assert re.search(rf"^.*Cannot compute roc_auc: .*[(]of {N} rows 1 have the rarest", done.stderr), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "validate"])

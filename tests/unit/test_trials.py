@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
+from dcpred.datasets.row_folds import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.tuning import outcome
 from dcpred.tuning.budget import Budget
@@ -23,6 +24,7 @@ from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred.tuning.tune import parse_budget
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
 from dcpred_tasks.task_bodies.try_settings import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS, Folds
@@ -174,6 +176,20 @@ def test_of_numbers_squared_errors_are_judged() -> None:
     X, _ = quadrants(200)
     trials = trials_of(X, X[:, 0].astype(float), settings=Settings(task="regression"))
     assert (trials.metric, trials.ties) == (SQUARED, SQUARED)
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_folds_of_one_class_are_refused_before_anything_is_trained(by_group: bool) -> None:
+    """Also the last fold, by which only the choice is judged; an accuracy has a value there."""
+    X, _ = quadrants(400)
+    y = (np.arange(400) < (12 if by_group else 2)).astype(int)
+    keys = (np.arange(400) // 20).astype(np.uint64)
+    folds = by_groups(lambda: iter([keys]), None, 0, "groups") if by_group else None
+    with pytest.raises(
+        SettingsError, match=r"^Cannot compute roc_auc: .* fold \d of 4 have one class \(of 400"
+    ):
+        trials_of(X, y, policy=replace(SMALL, metric="roc_auc"), folds=folds)
+    assert trials_of(X, y, policy=replace(SMALL, metric="accuracy"), folds=folds).n_judged > 300
 
 
 def test_a_metric_can_be_given() -> None:
