@@ -71,6 +71,7 @@ def test_every_door_gives_the_same_labels(doors: Doors, tmp_path: Path) -> None:
     assert r["accuracy"] == pytest.approx((right == y).mean())
     matrix = np.array(r["costs"]).reshape(len(p[0]), -1)
     assert r["cost_per_row"] == pytest.approx(matrix[y, np.searchsorted(model.classes_, right)].mean())
+    assert r.get("threshold") == (pytest.approx(0.2) if two else None)
     if not two:
         np.testing.assert_array_equal(matrix, COSTS)
 

@@ -67,6 +67,27 @@ def label_rule(model: Model, costs: Costs | None) -> Rule:
     return LabelRule(calibration, np.array(costs, ACC_DTYPE).reshape(n, n))
 
 
+def threshold_of(model: Model, costs: Costs | None = None) -> float | None:
+    """The probability from which on rows get the label of the second class: that of the model, or of costs.
+    None where there are not two classes, or no probabilities, or costs that no probability divides.
+    """
+    found = None if model.sureness is None else model.sureness.calibration
+    if found is None or len(model.classes) != 2:
+        return None
+    if costs is None:
+        return float(found.weight[0] / found.weight.sum()) if len(found.weight) else 0.5
+    wrong, missed = costs[1] - costs[0], costs[2] - costs[3]
+    return wrong / (wrong + missed) if min(wrong, missed) >= 0 < wrong + missed else None
+
+
+def threshold_of_two(model: Model) -> float:
+    """The same of an attribute that other models do not have: it raises AttributeError."""
+    found = threshold_of(model)
+    if found is None:
+        raise AttributeError("Only models of two classes with calibrate=true have a threshold.")
+    return found
+
+
 def threshold_costs(threshold: float | str) -> Costs:
     """The costs that a threshold stands for: a probability, or as cost=50. Raises SettingsError."""
     text = str(threshold).replace(" ", "")
