@@ -67,7 +67,7 @@ def test_targets_that_differ_too_little_are_refused(transform: str, power: int) 
         check_survey(surveyed(size * y), "regression")
     check_survey(surveyed(np.zeros(3)), "regression")
     for size in (1e-36**power, 5e-324):
-        with pytest.raises(DataError, match="^Cannot train on targets that differ by .* in a smaller unit"):
+        with pytest.raises(DataError, match=r"^Cannot train on targets that differ by .* in a smaller unit"):
             check_survey(surveyed(size * y), "regression")
     weight = np.array([0.0, 1.0, 0.0])
     check_survey(survey_rows(X34, 1e-40 * y, weight, 0, "regression"), "regression")

@@ -96,17 +96,15 @@ def survey_rows(
         classes=classes,
         class_weights=class_weights,
         rows=fold_rows(first_row + np.flatnonzero(used)),
-        target_range=_range(TargetTransform(transform).forward(y[used]))
-        if task == "regression"
-        else NO_RANGE,
+        target_range=_range(y[used], transform) if task == "regression" else NO_RANGE,
     )
 
 
-def _range(target: NDArray[np.generic]) -> FloatArray:
-    """The least and the largest target."""
+def _range(target: NDArray[np.generic], transform: str) -> FloatArray:
+    """The least and the largest target, transformed."""
     if not len(target) or target.dtype.kind not in "iuf":
         return NO_RANGE
-    return np.array([target.min(), target.max()], ACC_DTYPE)
+    return np.asarray(TargetTransform(transform).forward(np.array([target.min(), target.max()], ACC_DTYPE)))
 
 
 def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> None:
@@ -197,8 +195,8 @@ def check_survey(survey: Survey, task: str, names: Sequence[object] | None = Non
     least, largest = survey.target_range
     if 0 < largest - least < LEAST_RANGE:
         raise DataError(
-            f"Cannot train on targets that differ by {largest - least:.3g} at most: output weights are kept in"
-            f" single precision, which needs {LEAST_RANGE:g}. Train on targets in a smaller unit."
+            f"Cannot train on targets that differ by {largest - least:.3g} at most: output weights are kept"
+            f" in single precision, which needs {LEAST_RANGE:g}. Train on targets in a smaller unit."
         )
     if task == "classification":
         _check_number_of_classes(len(survey.classes))
