@@ -6,8 +6,9 @@ of them. By the definition, in double precision.
 import html
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +233,21 @@ def explain(
     Raises DataError for rows that there are not, and as `predict` does.
     """
     own, found, names, schema = _rows_to_explain(model, X)
-    numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
+    numbers = list(range(len(found))) if rows is None else _numbers(rows)
     check_numbers(numbers, len(found), "X")
     return explain_rows(own, found[numbers], numbers, names, schema, landmarks=landmarks)
+
+
+def _numbers(rows: Sequence[int]) -> list[int]:
+    """Numbers of rows. Raises DataError for anything else."""
+    found = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
+    wrong = [row for row in found if not isinstance(row, Integral) or isinstance(row, bool)]
+    if wrong:
+        given = rows if wrong == [None] else wrong[0]
+        raise DataError(
+            f"Cannot explain row {given!r}: rows are given as a list of whole numbers, such as [0, 7]."
+        )
+    return [int(row) for row in found]
 
 
 def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
@@ -556,6 +569,11 @@ class Contributions:
     def __class__(self) -> type:
         """Plots of shap ask for this class. The package is not imported here; whoever plots has done it."""
         return getattr(sys.modules.get("shap"), "Explanation", Contributions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle compares `__class__` with the type."""
+        own = self.values, self.base_values, self.data, self.display_data, self.feature_names, self.method
+        return Contributions, own
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "shap" not in sys.modules or "values" not in self.__dict__:

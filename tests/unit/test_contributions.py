@@ -2,8 +2,10 @@
 path of integrated gradients; what a model keeps for them, and what each door shows.
 """
 
+import copy
 import itertools
 import math
+import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -345,6 +347,9 @@ def test_shap_takes_them(
     assert one.given[1] is one.base_values
     with pytest.raises(AttributeError):
         one.nothing  # noqa: B018
+    for again in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        np.testing.assert_array_equal(again.values, one.values)
+        assert (type(again), again.feature_names, again.method) == (type(one), one.feature_names, one.method)
 
 
 def test_of_several_classes_one_may_be_named() -> None:

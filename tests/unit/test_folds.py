@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from click.testing import CliRunner
@@ -23,6 +24,7 @@ from sklearn.model_selection import (
     ShuffleSplit,
     TimeSeriesSplit,
 )
+from zarr.dtype import VariableLengthUTF8
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
@@ -144,11 +146,41 @@ def test_a_splitter_holds_out_what_it_does_in_scikit_learn(cv: Any) -> None:
         ("time", None, "cv was set to 'time'"),
         (None, CUSTOMER[:9], "groups has shape"),
         (None, np.zeros(N), "all rows are of one group"),
+        (GroupKFold(3), None, r"should not be None\. Pass groups to fit\.$"),
+        ([([0, 1], [N])], None, rf"cv holds \[{N}\], but rows have numbers from 0 to {N - 1}"),
+        ([([-1, 1], [2])], None, "cv holds"),
+        ([([0.5, 1], [2])], None, "cv holds"),
+        ([[0, 1, 2]], None, "Pass pairs"),
+        (None, [None, "a"] * (N // 2), rf"groups has no value for row 0 \({N // 2} of {N} rows have none"),
+        (None, ["a", np.nan] * (N // 2), "groups has no value for row 1"),
+        (GroupKFold(3), np.where(DAY[7] == DAY, np.nan, CUSTOMER), "groups has no value for row"),
+        (3, np.ma.masked_equal(CUSTOMER, CUSTOMER[0]), "groups has no value for row 0"),
+        (3, pd.Series(CUSTOMER).astype("Int64").where(CUSTOMER[0] != CUSTOMER), "no value for row 0"),
     ],
 )
 def test_what_cannot_be_held_out_is_refused(cv: Any, groups: Any, words: str) -> None:
     with pytest.raises((SettingsError, DataError), match=words):
         DCPredClassifier(cv=cv).fit(X, CHANCE, groups=groups)
+
+
+def test_pairs_of_masks_and_of_numbers_are_the_same_folds() -> None:
+    pairs = list(KFold(3).split(X))
+    masks = [tuple(np.isin(np.arange(N), rows) for rows in pair) for pair in pairs]
+    found = [folds_of_estimator(cv, None, CHANCE, N, 7) for cv in (pairs, masks)]
+    np.testing.assert_array_equal(found[0].unit, found[1].unit)
+
+
+@pytest.mark.parametrize("name", ["when", "who"])
+def test_the_command_line_refuses_rows_without_a_group(name: str, tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    group = zarr.open_group(data)
+    values = np.where(np.arange(N) == 150, np.nan, CUSTOMER) if name == "when" else CUSTOMER.astype(str)
+    values[150] = np.nan if name == "when" else ""
+    dtype = np.float64 if name == "when" else VariableLengthUTF8()
+    group.create_array(name, shape=(N,), dtype=dtype, chunks=(100,))[:] = values
+    for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
+        done = run(*command, "--by-group", name)
+        assert f"by {name!r}, but row 150 has none; fill it in" in done.stderr
 
 
 def test_command_line_and_estimator_hold_out_the_same_rows(tmp_path: Path) -> None:

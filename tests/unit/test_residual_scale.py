@@ -78,6 +78,9 @@ def test_each_quarter_of_the_predictions_has_its_share_inside(leaves: int) -> No
     np.testing.assert_allclose((y[:, None] <= q).mean(axis=0), [0.05, 0.5, 0.95], atol=0.06)
     assert (np.diff(q, axis=1) > 0).all()
     np.testing.assert_array_equal(model.predict_quantile(X, 0.95), q[:, 2])
+    for q_given in ([], [[0.05, 0.95]]):
+        with pytest.raises(SettingsError, match=r"^q was set to .* Pass a share from 0\.01 to 0\.99"):
+            model.predict_quantile(X, q_given)
 
 
 def test_the_size_of_residuals_is_found_on_the_functions_of_a_leaf() -> None:

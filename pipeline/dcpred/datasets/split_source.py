@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups
+from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups, without_group
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
@@ -88,7 +88,11 @@ class SplitSource:
     def keys(self, name: str) -> Iterator[NDArray[np.uint64]]:
         """The key of the group of each row."""
         self._check_single(name)
-        yield from map(group_keys, self.column(name))
+        row = 0
+        for values in self.column(name):
+            _check_known(without_group(values), row, name)
+            row += len(values)
+            yield group_keys(values)
 
     def _check_single(self, name: str) -> None:
         if name in self.arrays and self.arrays[name].ndim != 1:
@@ -119,14 +123,18 @@ class SplitSource:
         row = 0
         for values in self.column(name):
             instants = _as_instants(values, name)
-            missing = np.flatnonzero(np.isnan(instants))
-            if len(missing):
-                raise DataError(
-                    f"rows were to be divided by {name!r}, but row {row + int(missing[0]):,} has none; fill"
-                    " it in or remove such rows"
-                )
+            _check_known(np.flatnonzero(np.isnan(instants)), row, name)
             row += len(values)
             yield instants
+
+
+def _check_known(missing: NDArray[np.intp], first_row: int, name: str) -> None:
+    """Raise DataError where rows of a block have no value to be divided by."""
+    if len(missing):
+        raise DataError(
+            f"rows were to be divided by {name!r}, but row {first_row + int(missing[0]):,} has none; fill"
+            " it in or remove such rows"
+        )
 
 
 def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers, SingleArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import outlined
@@ -138,6 +138,8 @@ def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ..
     """The shares that are requested, one or several. Raises SettingsError, DataError where the model does not
     give one of them.
     """
+    if np.ndim(q) > 1 or not np.size(q):
+        raise SettingsError(f"q was set to {q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
     shares = tuple(np.atleast_1d(np.asarray(q)).tolist())
     for share in shares:
         intervals_of(model).signed_at(share)
