@@ -42,6 +42,7 @@ MOST_ROWS = 1_000
 ROUNDING = 1e-9  # A leaf that adds less, relative to decision values, adds nothing.
 HALF = 0.5  # A landmark has a code if the column of that is more.
 WITHOUT = "the model was trained without calibrate=true, and does not know how sure it is"
+TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # which contributions compare a row with
 LANDMARK_BACKGROUND = (
     "the model keeps no training rows, so the parts compare the row with the landmarks of its leaf; train it"
     " again with calibrate=true to compare with training rows"
@@ -162,7 +163,11 @@ class Explanation:
         said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
         said += [f"average {self.average:.3g}"] if self.average is not None else []
         found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
-        why = f" (decision value{self.toward} {self.decision:.3g}: {'; '.join(said)})" if said else ""
+        why = (
+            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(said)})"
+            if said
+            else ""
+        )
         return f"row {self.row:,}: {found}{why}"
 
     @property
@@ -171,6 +176,11 @@ class Explanation:
         if self.scale is not None:
             return f" on the {self.scale} scale"
         return "" if self.direction is None else f" for {self.direction}"
+
+    @property
+    def compared(self) -> str:
+        """What the row is compared with, where that is no training row."""
+        return f", compared with {LANDMARK_ROWS}" if LANDMARK_BACKGROUND in self.remarks else ""
 
     def largest(self) -> tuple[list[Contribution], float]:
         """The contributions that are named, and the sum of all others."""
@@ -205,7 +215,11 @@ def _table(one: Explanation) -> str:
         for name, value, part in lines
     )
     head = html.escape(str(one).partition(" (decision value")[0])
-    total = "" if one.decision is None else f", decision value{html.escape(one.toward)} {one.decision:.6g}"
+    total = (
+        ""
+        if one.decision is None
+        else f", decision value{html.escape(one.toward)} {one.decision:.6g}{one.compared}"
+    )
     return f"<table><caption>{head}{total}</caption>{''.join(cells)}</table>"
 
 
@@ -535,6 +549,8 @@ class Contributions:
     display_data   object (n, n_columns + 1), the same in the words of the table
     feature_names  names of the columns, and "leaf"
     method         "Shapley values" or "integrated gradients"
+    background     what each row is compared with: "training rows", or "landmarks" where the model was trained
+                   with calibrate=False and keeps no rows
 
     An index of rows gives those rows, a number one row.
     """
@@ -547,10 +563,11 @@ class Contributions:
         display_data: NDArray[np.object_],
         feature_names: list[str],
         method: str,
+        background: str,
     ) -> None:
         self.values, self.base_values = values, base_values
         self.data, self.display_data = data, display_data
-        self.feature_names, self.method = feature_names, method
+        self.feature_names, self.method, self.background = feature_names, method, background
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -563,7 +580,7 @@ class Contributions:
         if not isinstance(index, int | slice | np.integer | np.ndarray | list):
             return self._of_shap()[index]
         own = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
-        return Contributions(*own, self.feature_names, self.method)
+        return Contributions(*own, self.feature_names, self.method, self.background)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -572,8 +589,8 @@ class Contributions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle compares `__class__` with the type."""
-        own = self.values, self.base_values, self.data, self.display_data, self.feature_names, self.method
-        return Contributions, own
+        own = self.values, self.base_values, self.data, self.display_data
+        return Contributions, (*own, self.feature_names, self.method, self.background)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "shap" not in sys.modules or "values" not in self.__dict__:
@@ -597,8 +614,8 @@ class Contributions:
         top = np.argsort(-size, kind="stable")[:CONTRIBUTIONS]
         named = ", ".join(f"{self.feature_names[j]} {size[j]:.3g}" for j in top)
         return (
-            f"Contributions of {many.shape[1] - 1} columns to {len(many):,} rows ({self.method}; mean size:"
-            f" {named})"
+            f"Contributions of {many.shape[1] - 1} columns to {len(many):,} rows ({self.method}, compared"
+            f" with {self.background}; mean size: {named})"
         )
 
 
@@ -632,4 +649,6 @@ def contributions(
     for i, x in enumerate(found):
         values = table_values(x, parts, schema)
         words[i] = [*("missing" if value is None else value for value in values), str(rows.leaf[i])]
-    return Contributions(added[:, :-1], added[:, -1], data, words, [*parts.names, LEAF], method(own))
+    background = LANDMARK_ROWS if own.background is None else TRAINING_ROWS
+    found_of_rows = added[:, :-1], added[:, -1], data, words
+    return Contributions(*found_of_rows, [*parts.names, LEAF], method(own), background)

@@ -379,6 +379,11 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
     plain.fit(X, X[:, 0])
     assert plain.feature_importances_[0] > 3 * plain.feature_importances_[1]
     assert "landmarks of its leaf" in " ".join(explain(plain, X, [0])[0].remarks)
+    assert ", compared with landmarks: " in str(explain(plain, X, [0]))
+    assert ", compared with landmarks</caption>" in explain(plain, X, [0])._repr_html_()
+    assert "(Shapley values, compared with landmarks; mean" in repr(contributions(plain, X))
+    assert "compared with training rows" in repr(contributions(fitted, table[:3]))
+    assert "compared with" not in str(explain(fitted, table, [0]))
     other = DCPredRegressor(n_leaves=1, basis="fourier", size=16, random_state=0).fit(X, X[:, 0])
     with pytest.raises(DataError, match="hold fourier models"):
         contributions(other, X)

@@ -5,14 +5,17 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
+from dcpred.cli import tuned_rendering
 from dcpred.datasets.row_folds import by_groups
 from dcpred.execution.workers import InlineWorkers
+from dcpred.reports.search_page import search_sections
 from dcpred.tuning import outcome
 from dcpred.tuning.budget import Budget
 from dcpred.tuning.frontier_plot import reference_words
@@ -354,6 +357,22 @@ def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:
     [one] = judged(other, USUAL)
     assert len(one.losses) == other.n_judged
     assert len(judged(trials, USUAL)[0].losses) == trials.n_judged, "and the search goes on with its own"
+
+
+@pytest.mark.parametrize("n_rows", [300, 700])
+def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -> None:
+    """On a terminal and on the page; where all rows are judged there is no difference."""
+    trials = trials_of(*quadrants(n_rows), policy=replace(SMALL, few_rows=400))
+    with few_candidates():
+        found = described(found_by(trials), trials)
+    told = found | {"seconds": {}, "made": {"n_leaves": 1, "least_landmarks": 4, "most_landmarks": 4}}
+    told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
+    with patch.object(tuned_rendering, "trained", lambda _: ""):
+        lines = tuned_rendering.tuned(told | {"trained": {}}).splitlines()
+    remark = f"The chosen model is judged on {found['chosen']['n_judged']:,} rows that no choice used."
+    assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
+    drawn = search_sections(found | {"seconds": {}})[0].parts[0]
+    assert (remark in drawn.text) == (n_rows == 700)
 
 
 def test_rows_of_a_cell_vary_together() -> None:
