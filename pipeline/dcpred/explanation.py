@@ -31,6 +31,7 @@ from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.schema.column import NEVER_SEEN
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import Decided, decide
 from dcpred_tasks.scoring.labels import Label
@@ -227,7 +228,9 @@ def shown(value: float | str | None) -> str:
     """A value of a table, in a sentence."""
     if value is None:
         return "missing"
-    return repr(value) if isinstance(value, str) else f"{value:,.6g}"
+    if isinstance(value, str):
+        return value if value == NEVER_SEEN else repr(value)
+    return f"{value:,.6g}"
 
 
 def explain(

@@ -211,6 +211,11 @@ def test_remarks_name_what_is_odd_and_nothing_that_is_sound() -> None:
     assert len(said) == 4
     assert "2 (4)" in said[3]
     assert "predicts" in remarked(X, np.exp(X[:, 2]), "regression")[0]
+    rare = rng.random(1_000) < 0.3
+    alike = np.column_stack([X[:, 0], rare ^ (np.arange(1_000) % 100 == 3)])
+    assert "feature 1 predicts" in remarked(alike, rare.astype(int))[0], "99 % of rows agree"
+    alike[:, 1] = rare ^ (np.arange(1_000) % 20 == 3)
+    assert remarked(alike, rare.astype(int)) == []
     missing = X.copy()
     missing[y == 1, 1] = np.nan
     assert "feature 1 predicts" in remarked(missing, y)[0]

@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -350,6 +351,17 @@ def test_shap_takes_them(
     for again in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
         np.testing.assert_array_equal(again.values, one.values)
         assert (type(again), again.feature_names, again.method) == (type(one), one.feature_names, one.method)
+
+
+def test_a_category_that_training_did_not_know_is_no_category(
+    fitted: DCPredClassifier, table: pd.DataFrame
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # All of these are new.
+        [one] = explain(fitted, table[:1].assign(merchant="others"))
+        found = contributions(fitted, table[:1].assign(merchant="others"))
+    assert "merchant never seen in training → " in str(one)
+    assert found.display_data[0, found.feature_names.index("merchant")] == "never seen in training"
 
 
 def test_of_several_classes_one_may_be_named() -> None:

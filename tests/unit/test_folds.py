@@ -386,6 +386,13 @@ def test_validate_foretells_by_group_and_by_time(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr"], "nothing is kept"
 
 
+def test_validate_counts_the_rows_that_train(tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    lines = CliRunner().invoke(main, ["validate", data, "--folds", "2", *SET]).stderr.splitlines()
+    said = [re.search(r"training on (\d+) rows|(\d+) rows train", line) for line in lines]
+    assert sum(int(words[1] or words[2]) for words in said if words) == N, "each row trains once"
+
+
 def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.tuning.policy.STANDARD", SMALL)
     data = data_set(tmp_path / "d.zarr", (X[:, 0] > 0).astype(np.int64))

@@ -129,6 +129,21 @@ def test_what_is_no_cost_matrix_is_refused(lines: str, doors: Doors, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([[0, 0], [0, 0]], "but no label costs more"),
+        ([[1, 1], [2, 2]], "but no label costs more"),
+        ([[0, 1], [1, 5]], "but line 2 of 2 has a wrong label that costs less"),
+        ([[0, 1, 2], [1, 3, 2], [1, 1, 0]], "but line 2 of 3 has a wrong label that costs less"),
+    ],
+)
+def test_costs_that_reward_mistakes_are_refused(lines: list[list[float]], words: str) -> None:
+    with pytest.raises(SettingsError, match=f"must charge more for mistakes .*, {words}; correct it"):
+        given_costs(None, lines)
+    assert given_costs(None, [[0, 1], [0, 0]]) == (0, 1, 0, 0), "one class may count for nothing"
+
+
 def test_they_are_for_calibrated_probabilities_of_as_many_classes(doors: Doors, tmp_path: Path) -> None:
     folder, model, X, y = doors
     with pytest.raises(SettingsError, match="both given"):

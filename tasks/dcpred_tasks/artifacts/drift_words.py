@@ -8,13 +8,13 @@ from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.model.bins import TINY, TOLERANCE
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
-from dcpred_tasks.schema.column import OTHERS, Boolean, Category, Column
+from dcpred_tasks.schema.column import NEVER_SEEN, OTHERS, Boolean, Category, Column
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.statistics import Statistics
 
 LISTED_BINS = 24  # most bins of a feature: those with most rows
-NEVER_SEEN, MISSING, RARE = "never seen in training", "missing", "other categories"
+MISSING, RARE = "missing", "other categories"
 ALIKE = 2.0**-17  # width of a bin that holds one value, relative to it
 
 

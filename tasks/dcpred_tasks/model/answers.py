@@ -123,7 +123,7 @@ def intervals(
     log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
     own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
-    return model.target.back(intervals_of(model).bounds(own, sizes, alpha))
+    return model.target.bound(intervals_of(model).bounds(own, sizes, alpha))
 
 
 def quantile(
@@ -131,7 +131,7 @@ def quantile(
 ) -> FloatArray:
     """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
     own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
-    return model.target.back(intervals_of(model).below(own, sizes, share))
+    return model.target.bound(intervals_of(model).below(own, sizes, share))
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:

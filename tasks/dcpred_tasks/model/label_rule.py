@@ -121,6 +121,17 @@ def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
             f"{name} must have a line for each class of rows, with a number of 0 or more for each label, but"
             f" {found}; correct it"
         )
+    cheap = [i for i, line in enumerate(lines) if min(line) < line[i]]
+    if cheap or all(min(line) == max(line) for line in lines):
+        what = (
+            f"line {cheap[0] + 1} of {n} has a wrong label that costs less"
+            if cheap
+            else "no label costs more"
+        )
+        raise SettingsError(
+            f"{name} must charge more for mistakes than for the right labels on the diagonal, but {what};"
+            " correct it"
+        )
     return tuple(float(one) for line in lines for one in line)
 
 
