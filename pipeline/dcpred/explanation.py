@@ -257,7 +257,7 @@ def explain(
 
 def _numbers(rows: Sequence[int]) -> list[int]:
     """Numbers of rows. Raises DataError for anything else."""
-    found = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
+    found: list[Any] = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
     wrong = [row for row in found if not isinstance(row, Integral) or isinstance(row, bool)]
     if wrong:
         given = rows if wrong == [None] else wrong[0]

@@ -39,7 +39,7 @@ from dcpred.tuning.trials import Trials
 from dcpred.tuning.tune import choose_settings, memory_training
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.schema.column import Number, TargetCodes
+from dcpred_tasks.schema.column import Boolean, Codes, Number, TargetCodes
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema
 from dcpred_tasks.scratch.trial_files import read_trial
 from dcpred_tasks.training.folds import FOLDS, Folds
@@ -90,6 +90,36 @@ def test_later_rows_are_held_out_from_earlier_ones(days: list[int], count: int) 
         assert len(held)
         assert len(trains)
         assert trains.max() < held.min(), "rows of one day are on one side"
+
+
+def test_folds_say_where_there_are_fewer_than_wanted() -> None:
+    values = np.arange(60) % 2
+    spans = by_spans(lambda: iter([values.astype(float)]), None, "later rows")
+    assert spans.words == "later rows (in 1 span and not 3, since there are only 2 values)"
+    groups = by_groups(lambda: iter([group_keys(values)]), None, 0, "groups")
+    assert groups.words == "groups (in 2 folds and not 4, since there are only 2 groups)"
+    assert by_spans(lambda: iter([np.arange(4.0)]), 3, "later rows").words == "later rows"
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (Codes("shop", tuple(f"s{i}" for i in range(SHOPS))), "categories"),
+        (Boolean("shop"), "true and false"),
+    ],
+)
+def test_what_is_in_no_order_of_time_is_no_time(column: Any, words: str, tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE, Schema((Number("a"), column)))
+    for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
+        done = run(*command, "--by-time", "shop")
+        assert f"by the time 'shop', but it holds {words}, which are in no order of time" in done.stderr
+
+
+def test_train_prints_what_is_held_out(tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    zarr.open_group(data).create_array("half", data=np.arange(N) // (N // 2), chunks=(250,))
+    done = CliRunner().invoke(main, ["train", data, str(tmp_path / "m"), "--by-time", "half", *SET])
+    assert "held out: the latest rows by 'half' (in 1 span and not 3" in done.stderr
 
 
 def test_half_of_the_rows_train_before_any_is_held_out() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import MOST_GROUPS, BoolArray, Values, group_keys, without_group
 from dcpred.datasets.split_source import SplitSource
+from dcpred.execution.progress import counted
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import unmasked
@@ -109,6 +110,9 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     distinct, rows = np.unique(np.concatenate(kept), return_counts=True)
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
+    if len(distinct) <= count:  # The first value only trains.
+        spans = counted(len(distinct) - 1, "span", "spans")
+        words += f" (in {spans} and not {count}, since there are only {len(distinct)} values)"
     before = np.cumsum(rows) - rows
     first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))
     fold = np.zeros(len(distinct), INDEX_DTYPE)
@@ -149,7 +153,10 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
                 counts[one] = counts.get(one, 0) + more
     if len(counts) < 2:
         raise ValueError("all rows are of one group")
-    count = min(FOLDS if count is None else count, len(counts))
+    count = FOLDS if count is None else count
+    if len(counts) < count:
+        words += f" (in {len(counts)} folds and not {count}, since there are only {len(counts)} groups)"
+        count = len(counts)
     known = np.array(sorted(counts), np.uint64)
     fold_of = np.zeros(len(known), INDEX_DTYPE)
     if len(counts) > MOST_GROUPS:  # Of so many, each goes to its fold by chance.

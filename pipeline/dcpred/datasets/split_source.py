@@ -9,9 +9,11 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups, without_group
+from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.schema.column import Boolean, Category
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.survey import MAX_CLASSES
 
@@ -117,9 +119,24 @@ class SplitSource:
                 f"rows were to be divided by {name!r}, but {error}; name another array or feature"
             ) from None
 
+    def _check_in_order(self, name: str) -> None:
+        """Raise DataError for a feature of categories: their codes are in no order of time."""
+        schema = None if name in self.arrays else schema_of_given(self.X)
+        if schema is None:
+            return
+        feature = self._feature(name)
+        column = next(column for column, span in schema.spans if span.start <= feature < span.stop)
+        if isinstance(column, Category | Boolean):
+            what = "categories" if isinstance(column, Category) else "true and false"
+            raise DataError(
+                f"rows were to be divided by the time {name!r}, but it holds {what}, which are in no"
+                " order of time; name dates or numbers"
+            )
+
     def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
         """Numbers that are in order where the values of an array or feature are."""
         self._check_single(name)
+        self._check_in_order(name)
         row = 0
         for values in self.column(name):
             instants = _as_instants(values, name)
