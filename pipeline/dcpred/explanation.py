@@ -6,8 +6,9 @@ of them. By the definition, in double precision.
 import html
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.parts import Parts
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.schema.column import NEVER_SEEN
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import Decided, decide
 from dcpred_tasks.scoring.labels import Label
@@ -41,6 +43,7 @@ MOST_ROWS = 1_000
 ROUNDING = 1e-9  # A leaf that adds less, relative to decision values, adds nothing.
 HALF = 0.5  # A landmark has a code if the column of that is more.
 WITHOUT = "the model was trained without calibrate=true, and does not know how sure it is"
+TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # which contributions compare a row with
 LANDMARK_BACKGROUND = (
     "the model keeps no training rows, so the parts compare the row with the landmarks of its leaf; train it"
     " again with calibrate=true to compare with training rows"
@@ -161,7 +164,11 @@ class Explanation:
         said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
         said += [f"average {self.average:.3g}"] if self.average is not None else []
         found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
-        why = f" (decision value{self.toward} {self.decision:.3g}: {'; '.join(said)})" if said else ""
+        why = (
+            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(said)})"
+            if said
+            else ""
+        )
         return f"row {self.row:,}: {found}{why}"
 
     @property
@@ -170,6 +177,11 @@ class Explanation:
         if self.scale is not None:
             return f" on the {self.scale} scale"
         return "" if self.direction is None else f" for {self.direction}"
+
+    @property
+    def compared(self) -> str:
+        """What the row is compared with, where that is no training row."""
+        return f", compared with {LANDMARK_ROWS}" if LANDMARK_BACKGROUND in self.remarks else ""
 
     def largest(self) -> tuple[list[Contribution], float]:
         """The contributions that are named, and the sum of all others."""
@@ -204,7 +216,11 @@ def _table(one: Explanation) -> str:
         for name, value, part in lines
     )
     head = html.escape(str(one).partition(" (decision value")[0])
-    total = "" if one.decision is None else f", decision value{html.escape(one.toward)} {one.decision:.6g}"
+    total = (
+        ""
+        if one.decision is None
+        else f", decision value{html.escape(one.toward)} {one.decision:.6g}{one.compared}"
+    )
     return f"<table><caption>{head}{total}</caption>{''.join(cells)}</table>"
 
 
@@ -212,7 +228,9 @@ def shown(value: float | str | None) -> str:
     """A value of a table, in a sentence."""
     if value is None:
         return "missing"
-    return repr(value) if isinstance(value, str) else f"{value:,.6g}"
+    if isinstance(value, str):
+        return value if value == NEVER_SEEN else repr(value)
+    return f"{value:,.6g}"
 
 
 def explain(
@@ -232,9 +250,21 @@ def explain(
     Raises DataError for rows that there are not, and as `predict` does.
     """
     own, found, names, schema = _rows_to_explain(model, X)
-    numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
+    numbers = list(range(len(found))) if rows is None else _numbers(rows)
     check_numbers(numbers, len(found), "X")
     return explain_rows(own, found[numbers], numbers, names, schema, landmarks=landmarks)
+
+
+def _numbers(rows: Sequence[int]) -> list[int]:
+    """Numbers of rows. Raises DataError for anything else."""
+    found: list[Any] = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
+    wrong = [row for row in found if not isinstance(row, Integral) or isinstance(row, bool)]
+    if wrong:
+        given = rows if wrong == [None] else wrong[0]
+        raise DataError(
+            f"Cannot explain row {given!r}: rows are given as a list of whole numbers, such as [0, 7]."
+        )
+    return [int(row) for row in found]
 
 
 def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
@@ -522,6 +552,8 @@ class Contributions:
     display_data   object (n, n_columns + 1), the same in the words of the table
     feature_names  names of the columns, and "leaf"
     method         "Shapley values" or "integrated gradients"
+    background     what each row is compared with: "training rows", or "landmarks" where the model was trained
+                   with calibrate=False and keeps no rows
 
     An index of rows gives those rows, a number one row.
     """
@@ -534,10 +566,11 @@ class Contributions:
         display_data: NDArray[np.object_],
         feature_names: list[str],
         method: str,
+        background: str,
     ) -> None:
         self.values, self.base_values = values, base_values
         self.data, self.display_data = data, display_data
-        self.feature_names, self.method = feature_names, method
+        self.feature_names, self.method, self.background = feature_names, method, background
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -550,12 +583,17 @@ class Contributions:
         if not isinstance(index, int | slice | np.integer | np.ndarray | list):
             return self._of_shap()[index]
         own = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
-        return Contributions(*own, self.feature_names, self.method)
+        return Contributions(*own, self.feature_names, self.method, self.background)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """Plots of shap ask for this class. The package is not imported here; whoever plots has done it."""
         return getattr(sys.modules.get("shap"), "Explanation", Contributions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle compares `__class__` with the type."""
+        own = self.values, self.base_values, self.data, self.display_data
+        return Contributions, (*own, self.feature_names, self.method, self.background)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "shap" not in sys.modules or "values" not in self.__dict__:
@@ -579,8 +617,8 @@ class Contributions:
         top = np.argsort(-size, kind="stable")[:CONTRIBUTIONS]
         named = ", ".join(f"{self.feature_names[j]} {size[j]:.3g}" for j in top)
         return (
-            f"Contributions of {many.shape[1] - 1} columns to {len(many):,} rows ({self.method}; mean size:"
-            f" {named})"
+            f"Contributions of {many.shape[1] - 1} columns to {len(many):,} rows ({self.method}, compared"
+            f" with {self.background}; mean size: {named})"
         )
 
 
@@ -614,4 +652,6 @@ def contributions(
     for i, x in enumerate(found):
         values = table_values(x, parts, schema)
         words[i] = [*("missing" if value is None else value for value in values), str(rows.leaf[i])]
-    return Contributions(added[:, :-1], added[:, -1], data, words, [*parts.names, LEAF], method(own))
+    background = LANDMARK_ROWS if own.background is None else TRAINING_ROWS
+    found_of_rows = added[:, :-1], added[:, -1], data, words
+    return Contributions(*found_of_rows, [*parts.names, LEAF], method(own), background)

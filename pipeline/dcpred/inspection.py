@@ -17,6 +17,7 @@ from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_schema import KEY
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
 from dcpred_tasks.scoring.engines import described
@@ -60,6 +61,7 @@ def _model(place: Place) -> dict[str, Any]:
         "hash": artifact.hash,
         "task": model.task,
         "classes": list(model.classes),
+        **({"threshold": threshold} if (threshold := threshold_of(model)) is not None else {}),
         "n_features": model.n_features,
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),

@@ -19,7 +19,7 @@ from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, i
 from dcpred_tasks.model.answers import calibration_of, intervals_of, quantile_shares
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
-from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule
+from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule, threshold_of_two
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
@@ -91,6 +91,11 @@ class ServedModel:
     def classes_(self) -> NDArray[Any]:
         """The classes, in the order of the columns of several decision values; empty for regression."""
         return class_array(self.model.classes)
+
+    @property
+    def threshold_(self) -> float:
+        """The probability from which on rows get the label of the second of two classes."""
+        return threshold_of_two(self.model)
 
     @property
     def n_features_in_(self) -> int:

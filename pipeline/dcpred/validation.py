@@ -15,7 +15,7 @@ from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.training.train import train
-from dcpred.tuning.metrics import Metric
+from dcpred.tuning.metrics import Metric, check_held_classes
 from dcpred.tuning.outcome import standard_error
 from dcpred.tuning.policy import SearchPolicy
 from dcpred.tuning.trials import metric_asked
@@ -99,6 +99,12 @@ def validate(
     rows = _Rows(x, _targets(y, n_rows), weights)
     fold_of, parts = folds.of(number), folds.parts(number)
     judge = metric_asked(metric, settings.task, rows.class_weights(settings.task), policy)
+    if settings.task == "classification":
+        codes = np.unique(rows.target, return_inverse=True)[1]
+        for fold in range(folds.count):
+            out = (fold_of == fold) & (weights > 0)
+            fold_words = f"{fold + 1} of {folds.count}"
+            check_held_classes(judge, codes, out, weights, int(codes.max()) + 1, fold_words)
     found = []
     with started_once(pool) as same, tempfile.TemporaryDirectory(prefix="dcpred-", dir=scratch) as place:
         for fold in range(folds.count):

@@ -19,7 +19,7 @@ from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
 from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.model.bins import Bins, fit_bins
 from dcpred_tasks.model.compact_model import Reference, score_rows
-from dcpred_tasks.schema.column import Codes, Date, Number
+from dcpred_tasks.schema.column import Boolean, Codes, Date, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import binned, drift
@@ -158,6 +158,35 @@ def test_bins_are_told_in_the_words_of_the_table() -> None:
     assert _labels([1.0, 1.000001, 2.5], SCHEMA, 2)[1] == "1"
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([0.0, 21.0, 200.0], ["0", "21", "200"]),
+        ([1.0, 2.5, 1_240.56], ["1", "2.5", "1240.56"]),
+        ([-7.0, -1e-12, 365.0], ["-7", "-1e-12", "365"]),
+        ([123_456.0, 1_234_567.0], ["123456", "1.23457e+06"]),
+    ],
+)
+def test_bins_show_the_values_that_edges_lie_beside(values: list[float], wanted: list[str]) -> None:
+    """A few values have a bin each. Of many the limits are those of training."""
+    few = np.repeat(values, 3)[:, None]
+    edges = bins_of(few).edges[0][:-1].tolist()
+    assert _labels(edges, None, 0)[1:-2:2] == wanted
+    many = np.append(np.linspace(values[0], values[-1], 4_000), values[-1])[:, None]
+    edges = bins_of(many).edges[0][:-1].tolist()
+    labels = _labels(edges, None, 0)
+    assert labels[0] == f"below {wanted[0]}"
+    assert labels[1].startswith(f"{wanted[0]} to ")
+    assert labels[-2] == f"above {wanted[-1]}"
+
+
+def test_bins_of_true_and_false_have_these_words() -> None:
+    schema = Schema((Boolean("express"), Number("age")))
+    edges = bins_of(np.array([[0.0], [1.0]] * 5)).edges[0][:-1].tolist()
+    assert _labels(edges, schema, 0)[1::2] == ["false", "true", MISSING]
+    assert _labels(edges, schema, 1)[1::2] == ["0", "1", MISSING]
+
+
 def remarked(X: Any, y: Any, task: str = "classification", names: Any = None) -> list[str]:
     survey = survey_rows(X, y, None, 0, task)
     return remarks(X, y, np.arange(len(X)), survey, names, None, tuple(survey.classes.tolist()))
@@ -182,6 +211,11 @@ def test_remarks_name_what_is_odd_and_nothing_that_is_sound() -> None:
     assert len(said) == 4
     assert "2 (4)" in said[3]
     assert "predicts" in remarked(X, np.exp(X[:, 2]), "regression")[0]
+    rare = rng.random(1_000) < 0.3
+    alike = np.column_stack([X[:, 0], rare ^ (np.arange(1_000) % 100 == 3)])
+    assert "feature 1 predicts" in remarked(alike, rare.astype(int))[0], "99 % of rows agree"
+    alike[:, 1] = rare ^ (np.arange(1_000) % 20 == 3)
+    assert remarked(alike, rare.astype(int)) == []
     missing = X.copy()
     missing[y == 1, 1] = np.nan
     assert "feature 1 predicts" in remarked(missing, y)[0]

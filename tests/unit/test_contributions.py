@@ -2,9 +2,12 @@
 path of integrated gradients; what a model keeps for them, and what each door shows.
 """
 
+import copy
 import itertools
 import math
+import pickle
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -345,6 +348,20 @@ def test_shap_takes_them(
     assert one.given[1] is one.base_values
     with pytest.raises(AttributeError):
         one.nothing  # noqa: B018
+    for again in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        np.testing.assert_array_equal(again.values, one.values)
+        assert (type(again), again.feature_names, again.method) == (type(one), one.feature_names, one.method)
+
+
+def test_a_category_that_training_did_not_know_is_no_category(
+    fitted: DCPredClassifier, table: pd.DataFrame
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # All of these are new.
+        [one] = explain(fitted, table[:1].assign(merchant="others"))
+        found = contributions(fitted, table[:1].assign(merchant="others"))
+    assert "merchant never seen in training → " in str(one)
+    assert found.display_data[0, found.feature_names.index("merchant")] == "never seen in training"
 
 
 def test_of_several_classes_one_may_be_named() -> None:
@@ -374,6 +391,11 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
     plain.fit(X, X[:, 0])
     assert plain.feature_importances_[0] > 3 * plain.feature_importances_[1]
     assert "landmarks of its leaf" in " ".join(explain(plain, X, [0])[0].remarks)
+    assert ", compared with landmarks: " in str(explain(plain, X, [0]))
+    assert ", compared with landmarks</caption>" in explain(plain, X, [0])._repr_html_()
+    assert "(Shapley values, compared with landmarks; mean" in repr(contributions(plain, X))
+    assert "compared with training rows" in repr(contributions(fitted, table[:3]))
+    assert "compared with" not in str(explain(fitted, table, [0]))
     other = DCPredRegressor(n_leaves=1, basis="fourier", size=16, random_state=0).fit(X, X[:, 0])
     with pytest.raises(DataError, match="hold fourier models"):
         contributions(other, X)

@@ -257,6 +257,10 @@ def test_rows_that_there_are_not_and_rows_that_are_not_there_yet(
         explain(classifier, np.tile(X, (17, 1)))
     with pytest.raises(DataError, match=r"X is a Array that is not in memory"):
         explain(classifier, da.from_array(X))
+    for rows in (3, [1.5], [True, False], np.array([True] * len(X)), "01", np.array(3)):
+        with pytest.raises(DataError, match=r"^Cannot explain row .*: rows are given as a list of whole"):
+            explain(classifier, X, rows)
+    assert [one.row for one in explain(classifier, X, np.array([2, 0]))] == [2, 0]
     assert MOST_ROWS == 1_000
     assert dcpred.explain is explain
 

@@ -3,12 +3,14 @@ held-out rows, and in cross-validations. Nothing that is fitted has seen them.
 """
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from click.testing import CliRunner
@@ -22,6 +24,7 @@ from sklearn.model_selection import (
     ShuffleSplit,
     TimeSeriesSplit,
 )
+from zarr.dtype import VariableLengthUTF8
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
@@ -36,7 +39,7 @@ from dcpred.tuning.trials import Trials
 from dcpred.tuning.tune import choose_settings, memory_training
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.schema.column import Number, TargetCodes
+from dcpred_tasks.schema.column import Boolean, Codes, Number, TargetCodes
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema
 from dcpred_tasks.scratch.trial_files import read_trial
 from dcpred_tasks.training.folds import FOLDS, Folds
@@ -87,6 +90,36 @@ def test_later_rows_are_held_out_from_earlier_ones(days: list[int], count: int) 
         assert len(held)
         assert len(trains)
         assert trains.max() < held.min(), "rows of one day are on one side"
+
+
+def test_folds_say_where_there_are_fewer_than_wanted() -> None:
+    values = np.arange(60) % 2
+    spans = by_spans(lambda: iter([values.astype(float)]), None, "later rows")
+    assert spans.words == "later rows (in 1 span and not 3, since there are only 2 values)"
+    groups = by_groups(lambda: iter([group_keys(values)]), None, 0, "groups")
+    assert groups.words == "groups (in 2 folds and not 4, since there are only 2 groups)"
+    assert by_spans(lambda: iter([np.arange(4.0)]), 3, "later rows").words == "later rows"
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (Codes("shop", tuple(f"s{i}" for i in range(SHOPS))), "categories"),
+        (Boolean("shop"), "true and false"),
+    ],
+)
+def test_what_is_in_no_order_of_time_is_no_time(column: Any, words: str, tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE, Schema((Number("a"), column)))
+    for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
+        done = run(*command, "--by-time", "shop")
+        assert f"by the time 'shop', but it holds {words}, which are in no order of time" in done.stderr
+
+
+def test_train_prints_what_is_held_out(tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    zarr.open_group(data).create_array("half", data=np.arange(N) // (N // 2), chunks=(250,))
+    done = CliRunner().invoke(main, ["train", data, str(tmp_path / "m"), "--by-time", "half", *SET])
+    assert "held out: the latest rows by 'half' (in 1 span and not 3" in done.stderr
 
 
 def test_half_of_the_rows_train_before_any_is_held_out() -> None:
@@ -143,11 +176,41 @@ def test_a_splitter_holds_out_what_it_does_in_scikit_learn(cv: Any) -> None:
         ("time", None, "cv was set to 'time'"),
         (None, CUSTOMER[:9], "groups has shape"),
         (None, np.zeros(N), "all rows are of one group"),
+        (GroupKFold(3), None, r"should not be None\. Pass groups to fit\.$"),
+        ([([0, 1], [N])], None, rf"cv holds \[{N}\], but rows have numbers from 0 to {N - 1}"),
+        ([([-1, 1], [2])], None, "cv holds"),
+        ([([0.5, 1], [2])], None, "cv holds"),
+        ([[0, 1, 2]], None, "Pass pairs"),
+        (None, [None, "a"] * (N // 2), rf"groups has no value for row 0 \({N // 2} of {N} rows have none"),
+        (None, ["a", np.nan] * (N // 2), "groups has no value for row 1"),
+        (GroupKFold(3), np.where(DAY[7] == DAY, np.nan, CUSTOMER), "groups has no value for row"),
+        (3, np.ma.masked_equal(CUSTOMER, CUSTOMER[0]), "groups has no value for row 0"),
+        (3, pd.Series(CUSTOMER).astype("Int64").where(CUSTOMER[0] != CUSTOMER), "no value for row 0"),
     ],
 )
 def test_what_cannot_be_held_out_is_refused(cv: Any, groups: Any, words: str) -> None:
     with pytest.raises((SettingsError, DataError), match=words):
         DCPredClassifier(cv=cv).fit(X, CHANCE, groups=groups)
+
+
+def test_pairs_of_masks_and_of_numbers_are_the_same_folds() -> None:
+    pairs = list(KFold(3).split(X))
+    masks = [tuple(np.isin(np.arange(N), rows) for rows in pair) for pair in pairs]
+    found = [folds_of_estimator(cv, None, CHANCE, N, 7) for cv in (pairs, masks)]
+    np.testing.assert_array_equal(found[0].unit, found[1].unit)
+
+
+@pytest.mark.parametrize("name", ["when", "who"])
+def test_the_command_line_refuses_rows_without_a_group(name: str, tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    group = zarr.open_group(data)
+    values = np.where(np.arange(N) == 150, np.nan, CUSTOMER) if name == "when" else CUSTOMER.astype(str)
+    values[150] = np.nan if name == "when" else ""
+    dtype = np.float64 if name == "when" else VariableLengthUTF8()
+    group.create_array(name, shape=(N,), dtype=dtype, chunks=(100,))[:] = values
+    for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
+        done = run(*command, "--by-group", name)
+        assert f"by {name!r}, but row 150 has none; fill it in" in done.stderr
 
 
 def test_command_line_and_estimator_hold_out_the_same_rows(tmp_path: Path) -> None:
@@ -353,6 +416,13 @@ def test_validate_foretells_by_group_and_by_time(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr"], "nothing is kept"
 
 
+def test_validate_counts_the_rows_that_train(tmp_path: Path) -> None:
+    data = data_set(tmp_path / "d.zarr", CHANCE)
+    lines = CliRunner().invoke(main, ["validate", data, "--folds", "2", *SET]).stderr.splitlines()
+    said = [re.search(r"training on (\d+) rows|(\d+) rows train", line) for line in lines]
+    assert sum(int(words[1] or words[2]) for words in said if words) == N, "each row trains once"
+
+
 def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.tuning.policy.STANDARD", SMALL)
     data = data_set(tmp_path / "d.zarr", (X[:, 0] > 0).astype(np.int64))
@@ -364,6 +434,17 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
     assert lines[1].split()[-1] == "foretold"
     assert [line.split()[0] for line in lines[2:]] == ["1", "2", "mean"]
     assert all(line.count("%") >= 3 for line in lines[2:])
+
+
+def test_validate_refuses_a_fold_of_one_class_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.validation.train", None)
+    data = data_set(tmp_path / "d.zarr", (np.arange(N) == 5).astype(np.int64))
+    done = run("validate", data, "--folds", "3", *SET, "--metric", "roc_auc")
+    assert re.search(rf"^.*Cannot compute roc_auc: .*[(]of {N} rows 1 have the rarest", done.stderr), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "validate"])

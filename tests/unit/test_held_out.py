@@ -11,10 +11,10 @@ from dcpred_tasks.model import answers
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.importances import importances, known_importances
 from dcpred_tasks.model.leaf_arrays import model_arrays
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA, LEVELS
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA, FEWEST_ROWS, LEVELS
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.training import held_out
-from dcpred_tasks.training.held_out import FEWEST_ROWS, FOLDS, at_rates, folds_of_leaves
+from dcpred_tasks.training.held_out import FOLDS, at_rates, folds_of_leaves
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.nearness import PRIOR_ROWS, nearness_of, own_place
 from dcpred_tasks.training.settings import Settings, make_settings

@@ -18,7 +18,7 @@ from dcpred import DCPredClassifier, load_model
 from dcpred.cli import main
 from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.model.label_rule import LabelRule, matrix_costs, threshold_costs
+from dcpred_tasks.model.label_rule import LabelRule, given_costs, matrix_costs, threshold_costs
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -71,6 +71,7 @@ def test_every_door_gives_the_same_labels(doors: Doors, tmp_path: Path) -> None:
     assert r["accuracy"] == pytest.approx((right == y).mean())
     matrix = np.array(r["costs"]).reshape(len(p[0]), -1)
     assert r["cost_per_row"] == pytest.approx(matrix[y, np.searchsorted(model.classes_, right)].mean())
+    assert r.get("threshold") == (pytest.approx(0.2) if two else None)
     if not two:
         np.testing.assert_array_equal(matrix, COSTS)
 
@@ -126,6 +127,21 @@ def test_what_is_no_cost_matrix_is_refused(lines: str, doors: Doors, tmp_path: P
     assert result.exit_code == 2
     assert "must have a line for each class" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([[0, 0], [0, 0]], "but no label costs more"),
+        ([[1, 1], [2, 2]], "but no label costs more"),
+        ([[0, 1], [1, 5]], "but line 2 of 2 has a wrong label that costs less"),
+        ([[0, 1, 2], [1, 3, 2], [1, 1, 0]], "but line 2 of 3 has a wrong label that costs less"),
+    ],
+)
+def test_costs_that_reward_mistakes_are_refused(lines: list[list[float]], words: str) -> None:
+    with pytest.raises(SettingsError, match=f"must charge more for mistakes .*, {words}; correct it"):
+        given_costs(None, lines)
+    assert given_costs(None, [[0, 1], [0, 0]]) == (0, 1, 0, 0), "one class may count for nothing"
 
 
 def test_they_are_for_calibrated_probabilities_of_as_many_classes(doors: Doors, tmp_path: Path) -> None:

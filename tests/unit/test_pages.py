@@ -9,13 +9,17 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 from dcpred.cli import main
+from dcpred.scoring.score import check_outputs
+from dcpred_tasks.errors import SettingsError
 from support.data import make_blobs
 from support.pools import inline
 from support.tables import table, write_csv
@@ -29,7 +33,9 @@ BLOCK = re.compile(
 EXCUSE = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
 PATH = re.compile(r"`((?:tests|tasks|pipeline|deploy|\.ci|\.github)/[\w./-]+)")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+SPAN = re.compile(r"`dcpred (?P<words>[a-z][^`\n]*)`")  # a command within a sentence or a table
 RUN = ("sh", "python")
+TASKS = ("classification", "regression")
 POOLS = ("train", "score", "refresh", "verify")  # commands that start workers
 
 
@@ -129,6 +135,28 @@ def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.Capt
             if arguments[0] == "import":
                 shutil.rmtree(arguments[2], ignore_errors=True)
             assert run(*arguments)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_within_text_have_the_options_and_outputs_that_there_are(page: Path) -> None:
+    for found in SPAN.finditer(page.read_text()):
+        name, *words = shlex.split(found["words"])
+        command = main.get_command(Context(main), name)
+        assert command is not None, f"{page}: {found[0]}"
+        options = {option for parameter in command.params for option in parameter.opts} | {"-h", "--help"}
+        assert {word for word in words if re.match("-+[a-z]", word)} <= options, f"{page}: {found[0]}"
+        for option, value in pairwise(words):
+            if option == "--outputs":
+                assert any(gives(value.split(","), task) for task in TASKS), f"{page}: {found[0]}"
+
+
+def gives(outputs: list[str], task: str) -> bool:
+    """Whether a model for the task gives these outputs."""
+    try:
+        check_outputs(tuple(outputs), task)
+    except SettingsError:
+        return False
+    return True
 
 
 def test_blocks_are_told_apart() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -337,6 +338,8 @@ def test_a_run_with_contributions_and_drift(tmp_path: Path) -> None:
     assert "Contributions" in titles(found)
     assert {"Which columns matter", "Contributions by row"} <= set(found.texts["h3"])
     assert "still now and in training" in found.texts["h3"]
+    for table in ("Drift by feature", "Beyond the range of training"):
+        assert re.search(rf'<div class="whole">\s*<h3>{table}', page), "its last columns are to be seen"
     assert page.count("<svg") > 4
 
 

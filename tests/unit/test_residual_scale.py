@@ -78,6 +78,23 @@ def test_each_quarter_of_the_predictions_has_its_share_inside(leaves: int) -> No
     np.testing.assert_allclose((y[:, None] <= q).mean(axis=0), [0.05, 0.5, 0.95], atol=0.06)
     assert (np.diff(q, axis=1) > 0).all()
     np.testing.assert_array_equal(model.predict_quantile(X, 0.95), q[:, 2])
+    for q_given in ([], [[0.05, 0.95]]):
+        with pytest.raises(SettingsError, match=r"^q was set to .* Pass a share from 0\.01 to 0\.99"):
+            model.predict_quantile(X, q_given)
+
+
+def test_too_few_rows_for_intervals_and_quantiles_say_how_many_it_takes() -> None:
+    X, y = amounts(100, 0)
+
+    def fitted(n: int) -> DCPredRegressor:
+        return DCPredRegressor(n_leaves=1, random_state=0, **SETTINGS).fit(X[:n], y[:n])
+
+    with pytest.raises(SettingsError, match="train it on 40 rows or more"):
+        fitted(39).predict_interval(X)
+    assert fitted(40).predict_interval(X).shape == (100, 2)
+    with pytest.raises(SettingsError, match=r"q01 .* train it on 100 rows or more"):
+        fitted(60).predict_quantile(X, 0.01)
+    assert fitted(100).predict_quantile(X, 0.01).shape == (100,)
 
 
 def test_the_size_of_residuals_is_found_on_the_functions_of_a_leaf() -> None:

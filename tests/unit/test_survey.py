@@ -54,6 +54,25 @@ def test_what_it_holds() -> None:
     assert survey.minimum.dtype == survey.maximum.dtype == np.float64
 
 
+@pytest.mark.parametrize(("transform", "power"), [("none", 1), ("log1p", 1), ("sqrt", 2)])
+def test_targets_that_differ_too_little_are_refused(transform: str, power: int) -> None:
+    """On the scale of the model, and over all blocks; equal ones are fine."""
+
+    def surveyed(y: np.ndarray) -> Survey:
+        given = None, 0, "regression", "auto", transform
+        return merge_surveys([survey_rows(X34, y, *given), survey_rows(X34, 2 * y, *given)])
+
+    y = np.array([1.0, 2.0, 3.0])
+    for size in (0.0, 1e-33**power, 1.0):
+        check_survey(surveyed(size * y), "regression")
+    check_survey(surveyed(np.zeros(3)), "regression")
+    for size in (1e-36**power, 5e-324):
+        with pytest.raises(DataError, match=r"^Cannot train on targets that differ by .* in a smaller unit"):
+            check_survey(surveyed(size * y), "regression")
+    weight = np.array([0.0, 1.0, 0.0])
+    check_survey(survey_rows(X34, 1e-40 * y, weight, 0, "regression"), "regression")
+
+
 def test_regression_has_no_classes() -> None:
     survey = survey_rows(X34, np.arange(3.0), None, 0, "regression")
     assert len(survey.classes) == len(survey.class_weights) == 0

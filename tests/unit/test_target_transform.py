@@ -250,6 +250,16 @@ def test_a_transform_lowers_the_winkler_score_of_amounts(folder: Path) -> None:
     assert winkler(dcpred.load_model(folder / "model")) < 0.97 * winkler(plain)
 
 
+@pytest.mark.parametrize("name", [LOG, ROOT])
+def test_no_interval_of_targets_of_0_or_more_reaches_below_0(name: str) -> None:
+    X, y = amounts(600, 0)
+    y = np.maximum(y - np.quantile(y, 0.3), 0.0)
+    model = DCPredRegressor(random_state=0, target_transform=name, **SETTINGS).fit(X, y)
+    bounds = [model.predict_interval(X, 0.1), model.predict_quantile(X, [0.05, 0.95])]
+    assert min(one.min() for one in bounds) == 0.0
+    assert all((one[:, 0] <= one[:, 1]).all() for one in bounds)
+
+
 def test_rows_held_out_by_time_are_measured_on_the_users_scale() -> None:
     X, y = amounts(600, 0)
     groups = np.arange(600) // 60

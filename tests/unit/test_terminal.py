@@ -134,6 +134,10 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
             "--workes was given, but `dcpred train` has no such option; did you mean `--workers`?",
         ),
         (
+            "score m d out --max-drift 0.2",
+            "--max-drift was given, but `dcpred score` has no such option; `dcpred refresh` has it",
+        ),
+        (
             "split",
             "`dcpred split` needs DATA, but DATA is missing; write for example `dcpred split known.zarr",
         ),

@@ -1,15 +1,22 @@
 """The probability from which on a row gets the label of the second class."""
 
+import re
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.metrics import balanced_accuracy_score, f1_score, precision_score, recall_score
 
 from dcpred import DCPredClassifier, load_model
+from dcpred.cli import main
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.thresholds import chosen_threshold
+from support.data import make_group
+from support.pools import inline
 from support.searches import few_candidates
 
 ONE_LEAF = {"n_leaves": 1, "landmarks": 16, "loss": "logistic", "random_state": 0}
@@ -20,6 +27,12 @@ def rare(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     return X, (rng.random(n) < 1 / (1 + np.exp(3.5 - 2 * X[:, 0] - X[:, 1]))).astype(int)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def stated(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -100,6 +113,38 @@ def test_labels_follow_the_threshold_and_probabilities_stay(given: float | str, 
     served = load_model(tmp_path / "m")
     assert (served.predict(new) == labels).all()
     assert (served.predict_proba(new)[:, 1] == p).all()
+    assert model.threshold_ == served.threshold_ == t
+    assert plain.threshold_ == 0.5
+    assert re.search(rf"^threshold +{t}$", run("inspect", str(tmp_path / "m")), re.MULTILINE)
+
+
+def test_train_and_evaluate_print_the_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the model, or of costs; of other models there is none."""
+    import_module("dcpred.cli.train_command")
+    monkeypatch.setattr("dcpred.cli.train_command.connect", lambda *_: inline())
+    X, y = rare(300)
+    data = str(make_group(tmp_path / "d.zarr", X, y))
+    given = ["--set", "n_leaves=1", "--set", "landmarks=4", "--set", "threshold=f1"]
+    words = run("train", data, str(tmp_path / "m"), *given)
+    t = load_model(tmp_path / "m").threshold_
+    assert re.search(rf"^threshold +{t:.4g}$", words, re.MULTILINE)
+    for option, found in (([], t), (["--threshold", "0.25"], 0.25), (["--threshold", "cost=3"], 0.25)):
+        words = run("evaluate", str(tmp_path / "m"), data, "--no-cost", *option)
+        assert re.search(rf"^threshold +{found:.6g}  \(rows from .* of class 1 on", words, re.MULTILINE)
+
+
+def test_models_without_a_threshold_have_no_such_attribute() -> None:
+    X, y = rare(300)
+    three = DCPredClassifier(**ONE_LEAF).fit(X, np.arange(300) % 3)
+    for model in (DCPredClassifier(), three, DCPredClassifier(calibrate=False, **ONE_LEAF).fit(X, y)):
+        assert not hasattr(model, "threshold_")
+
+
+def test_costs_that_no_probability_divides_have_no_threshold() -> None:
+    model = DCPredClassifier(**ONE_LEAF).fit(*rare(300)).model_
+    assert threshold_of(model, (0.0, 1.0, 3.0, 0.0)) == 0.25
+    assert threshold_of(model, (1.0, 2.0, 5.0, 2.0)) == 0.25, "of what each mistake costs beside the label"
+    assert threshold_of(model, (2.0, 1.0, 1.0, 0.0)) is None
 
 
 def test_a_search_leaves_it_alone() -> None:

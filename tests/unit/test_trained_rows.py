@@ -22,6 +22,8 @@ from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import FIELD, KEPT, TrainedRows, hashes_of_rows, sketch
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs, make_group
 from support.reporters import Recorder
@@ -186,8 +188,17 @@ def test_an_estimator_comes_back_as_it_was(tmp_path: Path) -> None:
     assert back.feature_names_in_.tolist() == ["a", "b", "c"]
     assert back.get_params()["ridge"] == 0.5
     colours = frame.assign(colour=np.array(["red", "green"])[BLOBS.y])
+    colours["day"] = pd.date_range("2020-01-01", periods=len(frame))
     coded = DCPredClassifier(**QUICK, random_state=0).fit(colours, BLOBS.y > 0)
     coded.save(tmp_path / "coded")
     back = load_model(tmp_path / "coded", estimator=True)
     np.testing.assert_array_equal(back.predict(colours), coded.predict(colours))
     assert back.schema_ == coded.schema_
+    assert back.n_features_in_ == coded.n_features_in_ == 5, "a date is one column"
+    assert back.feature_names_in_.tolist() == coded.feature_names_in_.tolist()
+    np.testing.assert_array_equal(back.feature_importances_, coded.feature_importances_)
+    np.testing.assert_array_equal(back.distance_shares_, coded.distance_shares_)
+    encoded = encode_frame(back.schema_, colours)
+    np.testing.assert_array_equal(back.predict(encoded), coded.predict(colours))
+    with pytest.raises(DataError, match=f"X has 5 features, but .* with {encoded.shape[1]} features"):
+        back.predict(encoded[:, :5])

@@ -5,13 +5,17 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
+from dcpred.cli import tuned_rendering
+from dcpred.datasets.row_folds import by_groups
 from dcpred.execution.workers import InlineWorkers
+from dcpred.reports.search_page import search_sections
 from dcpred.tuning import outcome
 from dcpred.tuning.budget import Budget
 from dcpred.tuning.frontier_plot import reference_words
@@ -23,6 +27,7 @@ from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, Judged, Trials
 from dcpred.tuning.tune import parse_budget
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
 from dcpred_tasks.task_bodies.try_settings import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS, Folds
@@ -174,6 +179,20 @@ def test_of_numbers_squared_errors_are_judged() -> None:
     X, _ = quadrants(200)
     trials = trials_of(X, X[:, 0].astype(float), settings=Settings(task="regression"))
     assert (trials.metric, trials.ties) == (SQUARED, SQUARED)
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_folds_of_one_class_are_refused_before_anything_is_trained(by_group: bool) -> None:
+    """Also the last fold, by which only the choice is judged; an accuracy has a value there."""
+    X, _ = quadrants(400)
+    y = (np.arange(400) < (12 if by_group else 2)).astype(int)
+    keys = (np.arange(400) // 20).astype(np.uint64)
+    folds = by_groups(lambda: iter([keys]), None, 0, "groups") if by_group else None
+    with pytest.raises(
+        SettingsError, match=r"^Cannot compute roc_auc: .* fold \d of 4 have one class \(of 400"
+    ):
+        trials_of(X, y, policy=replace(SMALL, metric="roc_auc"), folds=folds)
+    assert trials_of(X, y, policy=replace(SMALL, metric="accuracy"), folds=folds).n_judged > 300
 
 
 def test_a_metric_can_be_given() -> None:
@@ -349,6 +368,22 @@ def test_a_choice_that_costs_more_on_other_rows_is_judged_there(monkeypatch: pyt
     told = described(Found(chosen, [chosen], []), trials)
     assert len(told["references"]) == 2
     assert told["chosen"]["n_judged"] == trials.unseen().n_judged != trials.n_judged
+
+
+@pytest.mark.parametrize("n_rows", [300, 700])
+def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -> None:
+    """On a terminal and on the page; where all rows are judged there is no difference."""
+    trials = trials_of(*quadrants(n_rows), policy=replace(SMALL, few_rows=400))
+    with few_candidates():
+        found = described(found_by(trials), trials)
+    told = found | {"seconds": {}, "made": {"n_leaves": 1, "least_landmarks": 4, "most_landmarks": 4}}
+    told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
+    with patch.object(tuned_rendering, "trained", lambda _: ""):
+        lines = tuned_rendering.tuned(told | {"trained": {}}).splitlines()
+    remark = f"The chosen model is judged on {found['chosen']['n_judged']:,} rows that no choice used."
+    assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
+    drawn = search_sections(found | {"seconds": {}})[0].parts[0]
+    assert (remark in drawn.text) == (n_rows == 700)
 
 
 def test_rows_of_a_cell_vary_together() -> None:

@@ -18,6 +18,7 @@ QUALITIES = (
         "f1_macro",
         "auc",
         "average_precision",
+        "threshold",
         "cost_per_row",
     ),
     *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
@@ -53,6 +54,8 @@ def _means(r: dict[str, Any], name: str) -> str:
         return f"  (share of rows inside intervals of alpha {r['interval_alpha']:g})"
     if name == "accuracy" and "most_frequent_share" in r:
         return f"  (class {short(r['most_frequent_class'])} alone {100 * r['most_frequent_share']:.2f} %)"
+    if name == "threshold":
+        return f"  (rows from this probability of class {short(r['classes'][1]['class'])} on get its label)"
     if name == "interval_winkler":
         return "  (width, and more for rows outside; less is better)"
     if name not in ("auc", "average_precision"):

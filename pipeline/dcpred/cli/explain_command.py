@@ -51,6 +51,9 @@ def explain_command(
 ) -> None:
     """Explain predictions: what each column of the table adds to the decision value, what the leaf adds, and
     how new the row is.
+
+    Of several classes the decision value of the row's label is explained; contributions(…, label=) in Python
+    explains that of another class.
     """
     found = explain_stored(model, find_rows(data, x, model), rows, landmarks=landmarks)
     emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

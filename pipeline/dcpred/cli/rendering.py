@@ -79,6 +79,7 @@ def trained(r: dict[str, Any]) -> str:
                 if (cost := r.get("predicted_cost"))
                 else []
             ),
+            *([("threshold", f"{r['threshold']:.4g}")] if r.get("threshold") is not None else []),
             *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
             *([("map", told)] if (told := map_in_words(r["feature_map"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),

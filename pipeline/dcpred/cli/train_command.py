@@ -116,6 +116,8 @@ def train_command(
     held_out = folds_of_data(addresses[0], by_time, by_group, folds, settings.seed)
     pool = partial(connect, workers, scheduler)
     say = reporter()
+    if held_out is not None:
+        say.say(f"held out: {held_out.words}")
     if searches:
         with trained_beside(model, scratch) as here:
             policy = replace(STANDARD, metric=metric)

@@ -109,6 +109,9 @@ def tune_command(
     weight = find_array(data, sample_weight) if sample_weight else None
     held_out = folds_of_data(addresses[0], by_time, by_group, folds, start.seed)
     pool = partial(connect, workers, scheduler)
+    say = reporter()
+    if held_out is not None:
+        say.say(f"held out: {held_out.words}")
     with trained_beside(model, scratch) as here:
         tuned = tune(
             *addresses,
@@ -118,7 +121,7 @@ def tune_command(
             weight=weight,
             budget=limit,
             policy=replace(STANDARD if short else THOROUGH, metric=metric),
-            say=reporter(),
+            say=say,
             folds=held_out,
         )
     report = asdict(tuned)

@@ -10,6 +10,7 @@ from dcpred.tuning.frontier_plot import (
     less_is_better,
     reference_words,
     shown,
+    unseen_words,
     with_cost,
     words_of,
 )
@@ -38,6 +39,7 @@ def tuned(r: dict[str, Any]) -> str:
             *sentences([judged]),
             *lines,
             f"{CHOSEN} chosen",
+            *sentences([remark] if (remark := unseen_words(chosen)) else []),
             *sentences(_references(r["references"], chosen)),
             "",
             *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),

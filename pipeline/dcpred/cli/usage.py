@@ -60,8 +60,11 @@ def sentence(error: click.UsageError, group: click.Group) -> str:
     command = "dcpred" if ctx is None else ctx.command_path
     see = f"see `{command} -h`"
     if isinstance(error, click.NoSuchOption):
+        others = _commands_with(error.option_name, group)
+        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it" if len(others) > 1 else ""
+        elsewhere = f"`dcpred {others[0]}` has it" if len(others) == 1 else elsewhere
         return f"{error.option_name} was given, but `{command}` has no such option; " + _meant(
-            error.option_name, _options(ctx), "", see
+            error.option_name, _options(ctx), "", elsewhere or see
         )
     if (unknown := UNKNOWN.match(said)) is not None:
         return f"`{command} {unknown[1]}` was asked for, but there is no such command; " + _meant(
@@ -85,6 +88,14 @@ def sentence(error: click.UsageError, group: click.Group) -> str:
 def _meant(given: str, known: list[str], before: str, see: str) -> str:
     near = difflib.get_close_matches(given, known, 2, NEAR)
     return f"did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
+
+
+def _commands_with(option: str, group: click.Group) -> list[str]:
+    """The names of up to three commands that have an option; none where more have it."""
+    ctx = click.Context(group)
+    each = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
+    found = [name for name, one in each if one and any(option in p.opts for p in one.params)]
+    return found if len(found) <= 3 else []
 
 
 def _options(ctx: click.Context | None) -> list[str]:

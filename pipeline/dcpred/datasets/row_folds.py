@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import MOST_GROUPS, BoolArray, Values, group_keys
+from dcpred.datasets.split_rules import MOST_GROUPS, BoolArray, Values, group_keys, without_group
 from dcpred.datasets.split_source import SplitSource
+from dcpred.execution.progress import counted
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.input_kinds import unmasked
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count, grouped_units
 from dcpred_tasks.training.sampling import row_hash
@@ -108,6 +110,9 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     distinct, rows = np.unique(np.concatenate(kept), return_counts=True)
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
+    if len(distinct) <= count:  # The first value only trains.
+        spans = counted(len(distinct) - 1, "span", "spans")
+        words += f" (in {spans} and not {count}, since there are only {len(distinct)} values)"
     before = np.cumsum(rows) - rows
     first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))
     fold = np.zeros(len(distinct), INDEX_DTYPE)
@@ -148,7 +153,10 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
                 counts[one] = counts.get(one, 0) + more
     if len(counts) < 2:
         raise ValueError("all rows are of one group")
-    count = min(FOLDS if count is None else count, len(counts))
+    count = FOLDS if count is None else count
+    if len(counts) < count:
+        words += f" (in {len(counts)} folds and not {count}, since there are only {len(counts)} groups)"
+        count = len(counts)
     known = np.array(sorted(counts), np.uint64)
     fold_of = np.zeros(len(known), INDEX_DTYPE)
     if len(counts) > MOST_GROUPS:  # Of so many, each goes to its fold by chance.
@@ -180,11 +188,7 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
     Raises SettingsError for a splitter that holds a row out twice, or trains on other rows than all others or
     all earlier ones; DataError for groups that cannot be used.
     """
-    keys = None if groups is None else group_keys(np.asarray(groups))
-    if keys is not None and keys.shape != (n_rows,):
-        raise DataError(
-            f"groups has shape {keys.shape}, but X has {n_rows:,} rows. Pass one group for each row."
-        )
+    keys = None if groups is None else _keys_of(groups, n_rows)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
         count = None if cv is None else check_count(int(cv))
         if keys is None:
@@ -202,11 +206,51 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
     try:
         pairs = list(cv if split is None else split(np.zeros((n_rows, 1)), y, groups))
     except ValueError as error:
-        raise SettingsError(f"cv cannot split these rows: {error}. Pass another splitter.") from None
-    return _of_pairs(pairs, n_rows, keys, seed)
+        words = str(error).rstrip(".")
+        remedy = "Pass groups to fit" if groups is None and "groups" in words else "Pass another splitter"
+        raise SettingsError(f"cv cannot split these rows: {words}. {remedy}.") from None
+    return _of_pairs([_checked_pair(pair, n_rows) for pair in pairs], n_rows, keys, seed)
 
 
-def _of_pairs(pairs: list[Any], n_rows: int, keys: NDArray[np.uint64] | None, seed: int) -> Folds:
+def _keys_of(groups: Any, n_rows: int) -> NDArray[np.uint64]:
+    """The key of the group of each row. Raises DataError for rows without a group."""
+    groups = unmasked(groups)
+    # NumPy makes text of NaN in a list of texts.
+    values = np.asarray(groups, object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise DataError(
+            f"groups has shape {values.shape}, but X has {n_rows:,} rows. Pass one group for each row."
+        )
+    missing = without_group(values)
+    if len(missing):
+        raise DataError(
+            f"groups has no value for row {missing[0]:,} ({len(missing):,} of {n_rows:,} rows have none)."
+            " Fill it in, or leave such rows out."
+        )
+    return group_keys(np.asarray(groups))
+
+
+def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
+    """The numbers of the rows that train and of those that are held out. Raises SettingsError for others."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise SettingsError(f"cv holds {pair!r}. Pass pairs (train, test) of row numbers.")
+    found = []
+    for rows in map(np.asarray, pair):
+        if rows.shape == (n_rows,) and rows.dtype.kind == "b":
+            rows = np.flatnonzero(rows)
+        wrong = rows.ndim != 1 or (len(rows) > 0 and rows.dtype.kind not in "iu")
+        if wrong or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
+            raise SettingsError(
+                f"cv holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0 to"
+                f" {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
+            )
+        found.append(rows.astype(INDEX_DTYPE))
+    return found[0], found[1]
+
+
+def _of_pairs(
+    pairs: list[tuple[IntArray, IntArray]], n_rows: int, keys: NDArray[np.uint64] | None, seed: int
+) -> Folds:
     fold = np.full(n_rows, -1, INDEX_DTYPE)
     masks = []
     for number, (train, test) in enumerate(pairs):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.input_kinds import is_missing
 from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.training.sampling import row_hash
 
@@ -179,6 +180,16 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above:
     order = sorted(counts)
     held = np.cumsum([counts[one] for one in order])[:-1]
     return Above(chances, np.uint64(order[int(np.abs(held - share * n_rows).argmin())]), below=True)
+
+
+def without_group(values: NDArray[Any]) -> NDArray[np.intp]:
+    """The rows that have no group: a missing value or an empty text."""
+    if values.dtype.kind in "fmM":
+        return np.flatnonzero(np.isnan(values) if values.dtype.kind == "f" else np.isnat(values))
+    if values.dtype.kind in "biu":
+        return np.empty(0, np.intp)
+    texts = values.astype(object).tolist()
+    return np.flatnonzero([is_missing(one) or one in ("", b"") for one in texts])
 
 
 def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:

@@ -8,10 +8,12 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups
+from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups, without_group
+from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.schema.column import Boolean, Category
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.survey import MAX_CLASSES
 
@@ -88,7 +90,11 @@ class SplitSource:
     def keys(self, name: str) -> Iterator[NDArray[np.uint64]]:
         """The key of the group of each row."""
         self._check_single(name)
-        yield from map(group_keys, self.column(name))
+        row = 0
+        for values in self.column(name):
+            _check_known(without_group(values), row, name)
+            row += len(values)
+            yield group_keys(values)
 
     def _check_single(self, name: str) -> None:
         if name in self.arrays and self.arrays[name].ndim != 1:
@@ -113,20 +119,39 @@ class SplitSource:
                 f"rows were to be divided by {name!r}, but {error}; name another array or feature"
             ) from None
 
+    def _check_in_order(self, name: str) -> None:
+        """Raise DataError for a feature of categories: their codes are in no order of time."""
+        schema = None if name in self.arrays else schema_of_given(self.X)
+        if schema is None:
+            return
+        feature = self._feature(name)
+        column = next(column for column, span in schema.spans if span.start <= feature < span.stop)
+        if isinstance(column, Category | Boolean):
+            what = "categories" if isinstance(column, Category) else "true and false"
+            raise DataError(
+                f"rows were to be divided by the time {name!r}, but it holds {what}, which are in no"
+                " order of time; name dates or numbers"
+            )
+
     def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
         """Numbers that are in order where the values of an array or feature are."""
         self._check_single(name)
+        self._check_in_order(name)
         row = 0
         for values in self.column(name):
             instants = _as_instants(values, name)
-            missing = np.flatnonzero(np.isnan(instants))
-            if len(missing):
-                raise DataError(
-                    f"rows were to be divided by {name!r}, but row {row + int(missing[0]):,} has none; fill"
-                    " it in or remove such rows"
-                )
+            _check_known(np.flatnonzero(np.isnan(instants)), row, name)
             row += len(values)
             yield instants
+
+
+def _check_known(missing: NDArray[np.intp], first_row: int, name: str) -> None:
+    """Raise DataError where rows of a block have no value to be divided by."""
+    if len(missing):
+        raise DataError(
+            f"rows were to be divided by {name!r}, but row {first_row + int(missing[0]):,} has none; fill"
+            " it in or remove such rows"
+        )
 
 
 def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:

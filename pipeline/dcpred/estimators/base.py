@@ -37,6 +37,7 @@ from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import (
+    as_matrix,
     check_dense,
     check_one_table,
     dense_strips,
@@ -110,6 +111,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     model_: Model
     _trained_rows: Any = None  # what tells rows that were trained on
     _of_frame = False  # whether X was a frame whose columns were encoded
+    _takes_encoded = False  # whether arrays may hold such rows: a model on disk does not know its X
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
@@ -192,7 +194,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
         what a Zarr array of a data set was encoded by.
         """
-        self._of_frame = False
+        self._of_frame = self._takes_encoded = False
         if hasattr(self, "schema_"):
             del self.schema_
         check_one_table(X, "X")
@@ -380,20 +382,22 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
         an array in memory.
         """
-        schema = self._encoding()
+        schema, only_frames = self._encoding(), self._of_frame and not self._takes_encoded
         check_one_table(X, "X")
         check_given_encoding(X, getattr(self, "schema_", None))
         if (
-            is_a(X, "pyarrow.RecordBatch") or is_frame(X) or not self._of_frame
+            is_a(X, "pyarrow.RecordBatch") or is_frame(X) or not only_frames
         ):  # an array is no frame, whatever it holds
             X = plain_numbers(X)
-        if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
+        if schema is not None and (only_frames or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
         if is_frame(X) and not is_numeric(X) and hasattr(self, "schema_"):
             return encode_frame(self.schema_, X)  # it refuses what is no number, and names the column
-        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        rows = out_of_core.rows_to_score(X, self._feature_names())
         if out_of_core.is_out_of_core(rows):
             return rows
+        if self._takes_encoded:  # n_features_in_ counts columns of the frame.
+            return as_matrix(rows)
         return validate_data(
             self, rows, reset=False, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0
         )

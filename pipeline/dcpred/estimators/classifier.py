@@ -26,7 +26,7 @@ from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.class_codes import class_positions, class_values
 from dcpred_tasks.model.compact_model import class_array, class_numbers
-from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule
+from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule, threshold_of_two
 from dcpred_tasks.task_bodies.predict_block import (
     check_numbered,
     decision_block,
@@ -205,6 +205,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
     schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
+    threshold_ : float, the probability from which on rows get the label of the second of two classes; only
+        where there are two, and with calibrate=True
     settings_ : dict, the settings that the model was trained with
     tuned_ : dict, what the search for settings found (quality, references, trace), None where there was none
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
@@ -394,6 +396,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         """
         rule = label_rule(self._fitted(), given_costs(threshold, costs))
         return self._predicted(X, False, rule)
+
+    @property
+    def threshold_(self) -> float:
+        """The probability from which on rows get the label of the second of two classes."""
+        return threshold_of_two(self._fitted())
 
     @if_calibrated
     def predict_proba(self, X: Any) -> Any:

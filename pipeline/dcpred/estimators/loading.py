@@ -3,8 +3,6 @@
 from dataclasses import asdict, fields
 from typing import Any
 
-import numpy as np
-
 from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred_tasks.artifacts.model_artifact import Artifact
@@ -36,8 +34,8 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     estimator._trained_rows = artifact.provenance.get(TRAINED_ROWS)
     if artifact.schema is not None:
         estimator.schema_ = artifact.schema
-    if artifact.feature_names is not None:
-        estimator.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
+        estimator._of_frame = estimator._takes_encoded = not artifact.schema.plain
+    estimator._keep_names(artifact.feature_names)
     if isinstance(estimator, DCPredClassifier):
         estimator.classes_ = class_array(model.classes)
     return estimator

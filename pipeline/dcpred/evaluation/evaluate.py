@@ -25,7 +25,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
-from dcpred_tasks.model.label_rule import Costs
+from dcpred_tasks.model.label_rule import Costs, threshold_of
 from dcpred_tasks.scoring.engines import chosen
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride
@@ -68,7 +68,8 @@ def evaluate(
 
     Returns n_samples, n_bad (rows without a score, left out), n_unlabelled (rows without a target, left
     out), the fields of `Measures` (accuracy or rmse, r2 and so on), with `early` the same quality of the
-    local models as early_accuracy (or early_rmse, early_r2), trained_share (about which share of the rows the
+    local models as early_accuracy (or early_rmse, early_r2), of two classes threshold (the probability from
+    which on rows got the label of the second one), trained_share (about which share of the rows the
     model was trained on; None where that is unknown), predicted_cost_ratio (None for baselines), engine (what
     scores rows in this process, and why nothing better), drift (as in the manifest of a run), and with `cost`
     the fields of `Cost`, whose measurement takes two or three seconds. Raises RefusedErrors, IncompleteError
@@ -115,6 +116,8 @@ def evaluate(
         sampled = Statistics(model)
         found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers, say)
     result = _described(path, artifact.hash, x, model, found)
+    if (threshold := threshold_of(model, costs)) is not None:
+        result["threshold"] = threshold
     result["engine"] = str(chosen(model))
     result["drift"] = describe_drift(artifact, model, sampled)
     if job.trained is not None:

@@ -258,6 +258,8 @@ def _thresholds(r: dict[str, Any]) -> Picture:
         f"Rows are flagged as {charts.short(r['classes'][1]['class'])} where its probability is at least a"
         " threshold. Gain is precision as a multiple of the share that the class has of all rows."
     )
+    if r.get("threshold") is not None:
+        text += f" Here labels follow a threshold of {number(r['threshold'], 4)}."
     table = Table(
         ["threshold", "rows", "precision", "recall", "gain"],
         [

@@ -121,6 +121,7 @@ _OF_CLASSES = _object_of(
     maybe_f1_macro=_is_amount,
     maybe_costs=_list_of(_is_amount),
     maybe_cost_per_row=_is_amount,
+    maybe_threshold=_is_amount,
     maybe_brier_score=_is_amount,
     balanced_accuracy=_is_amount,
     auc=_maybe(_is_amount),

@@ -185,7 +185,7 @@ def compared(told: dict[str, Any]) -> list[Picture | Table]:
     heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
     drawn = [one for one in (*told["features"]["top"], *told.get("scores", ())) if one["differs"]]
     parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
-    parts += [Table(heads, lines, "Drift by feature", text, texts=3)]
+    parts += [Table(heads, lines, "Drift by feature", text, texts=3, wide=True)]
     if beyond := told.get("beyond"):
         rows = [
             [
@@ -198,7 +198,7 @@ def compared(told: dict[str, Any]) -> list[Picture | Table]:
             for one in beyond
         ]
         heads = ["feature", "training rows", "rows below", "rows above", "of rows counted"]
-        parts.append(Table(heads, rows, "Beyond the range of training", texts=2))
+        parts.append(Table(heads, rows, "Beyond the range of training", texts=2, wide=True))
     return parts
 
 

@@ -12,6 +12,7 @@ from dcpred.tuning.frontier_plot import (
     judged,
     less_is_better,
     paint_frontier,
+    unseen_words,
     words_of,
 )
 from dcpred.tuning.kept import quality_name
@@ -115,6 +116,7 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
         f"The best {name} that was found at every cost, with its standard error; {better} is better, to the"
         f" left is cheaper. Chosen: {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."
     )
+    text = " ".join(filter(None, [text, unseen_words(chosen)]))
     lines = [
         [
             f"{number(p['cost_ratio'], 3)}{' (chosen)' if p == chosen else ''}",

@@ -25,6 +25,7 @@ from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import class_codes
+from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Tree
@@ -95,6 +96,8 @@ class TrainReport:
     """What became of gaps (column_report.describe_gaps)."""
     feature_map: dict[str, Any] | None = None
     """The map of amounts (column_report.describe_map)."""
+    threshold: float | None = None
+    """Of two classes, the probability from which on rows get the label of the second one."""
     already_trained: bool = False
     """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -190,6 +193,7 @@ class Training:
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
             gaps=describe_gaps(model.scaling, survey, self.names()),
             feature_map=describe_map(model.scaling),
+            threshold=threshold_of(model),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),

@@ -114,7 +114,7 @@ def train(
         )
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model, say, earlier):
-            say.say(f"training on {plan}{workers.where}")
+            say.say(f"reading {plan}{workers.where}")
             if settings.task == "classification" and (
                 remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
             ):

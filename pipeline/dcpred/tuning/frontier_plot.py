@@ -95,6 +95,16 @@ def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
     return f"{shown(one)} (on {one['n_judged']:,} of these rows, where this model has {own})"
 
 
+def unseen_words(chosen: dict[str, Any]) -> str:
+    """What distinguishes the figure of the choice from others of the frontier; empty where nothing does."""
+    if not chosen.get("unseen"):
+        return ""
+    return (
+        f"The chosen model is judged on {chosen['n_judged']:,} rows that no choice used. All other figures"
+        " are of rows that choices used, and flatter."
+    )
+
+
 def interval_words(point: dict[str, Any]) -> str:
     """The range that two standard errors make about the quality of a point, within what it can be."""
     name, two = quality_name(point), 2.0 * (point["standard_error"] or 0.0)

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import get_scorer
@@ -156,6 +157,29 @@ def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
         )
     name = f"{given}_ovr" if given == "roc_auc" and n_classes > 2 else given
     return _of_scorer(given.removeprefix("neg_"), get_scorer(name), task, given.startswith("neg_"))
+
+
+def check_held_classes(
+    metric: Metric,
+    target: FloatArray | IntArray,
+    held: NDArray[np.bool_],
+    weight: FloatArray,
+    n_classes: int,
+    fold: str,
+) -> None:
+    """Raise SettingsError for a metric that has no value where all held-out rows of a fold have one class."""
+    own = target[held].astype(np.float64)
+    if n_classes < 2 or not len(own) or (own != own[0]).any():
+        return
+    try:
+        metric.losses(np.zeros((len(own), n_classes if n_classes > 2 else 1)), own, weight[held], n_classes)
+    except SettingsError as error:
+        n_rare = int(np.unique(target, return_counts=True)[1].min())
+        raise SettingsError(
+            f"Cannot compute {metric.name}: the {len(own):,} held-out rows of fold {fold} have one class (of"
+            f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, such as accuracy"
+            " or neg_log_loss."
+        ) from error
 
 
 def check_label_score(given: str, task: str) -> None:

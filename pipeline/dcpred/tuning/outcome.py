@@ -37,6 +37,8 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
             losses = {DEFAULT + " settings": default.losses, **losses}
         references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
         line = _row(found.chosen, chosen, judge, _apart(found.chosen, trials, chosen, judge))
+        if judge is not trials:
+            line["unseen"] = True  # No choice was made by these rows.
     else:
         line = _row(chosen, chosen, trials)
     return {

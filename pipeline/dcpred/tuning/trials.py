@@ -15,7 +15,7 @@ from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.budget import Budget, cost_of, rounded_up
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, metric_of
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, metric_of
 from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
@@ -196,6 +196,8 @@ class Trials:
             each = range(count - 1, -1, -1) if self.all_rows else range(max(count - 2, 0), count - 1 or 1)
         self.hold_out([count * r + f for r in range(repeats) for f in each])
         self.first_folds = self.folds[: count if very_few else 1]
+        if self.n_judged:
+            self._check_classes()
         for at_most in policy.codes:
             self.codes[at_most] = self._code_features(at_most)
 
@@ -208,15 +210,11 @@ class Trials:
         tried, broad = self.cell | self.spread, self.broad if broadly else self.spread
         masks, used = {}, {}
         for fold in folds if self.survey.n_used >= self.policy.fewest_rows else ():
-            repeat, own = divmod(fold, self.rule.count)
-            rule, rare = replace(self.rule, seed=self.asked.seed + REPEAT_SEED * repeat), None
-            if self.asked.task == "classification" and not rule.by_units:
-                rare = rare_folds(rows.number, rows.target, rule.seed, rule.count)
-            of = rule.of(rows.number, rare)
+            of, own = self._fold_of_rows(fold)
             held = self.cell & (of == own)
             if not held.any() or held.all():
                 continue
-            trains = of < own if rule.ordered else of != own
+            trains = of < own if self.rule.ordered else of != own
             if not trains.any():
                 continue
             masks[fold] = held
@@ -239,6 +237,25 @@ class Trials:
         self.target, self.weight = rows.target[judged].astype(np.float64), self.weights[judged]
         self.clusters = self._clusters(rows.number[judged])
         self.n_judged = int(judged.sum())
+
+    def _fold_of_rows(self, fold: int) -> tuple[IntArray, int]:
+        """The fold of each row, and which of these this one is: a fold of one of several repeats."""
+        rows = self.rows
+        repeat, own = divmod(fold, self.rule.count)
+        rule, rare = replace(self.rule, seed=self.asked.seed + REPEAT_SEED * repeat), None
+        if self.asked.task == "classification" and not rule.by_units:
+            rare = rare_folds(rows.number, rows.target, rule.seed, rule.count)
+        return rule.of(rows.number, rare), own
+
+    def _check_classes(self) -> None:
+        """Refuse a metric that needs several classes where a fold, `unseen` among them, holds out one, before
+        anything is trained.
+        """
+        for fold in sorted({*self.folds, self.rule.count - 1}):
+            of, own = self._fold_of_rows(fold)
+            held = self.cell & (of == own)
+            given = self.rows.target, held, self.weights, self.n_classes
+            check_held_classes(self.metric, *given, f"{own + 1} of {self.rule.count}")
 
     def _clusters(self, number: IntArray) -> IntArray:
         """The same number for rows that vary together: those of a unit, or else of a cell."""

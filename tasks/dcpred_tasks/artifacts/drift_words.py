@@ -5,15 +5,16 @@ from itertools import pairwise
 from typing import Any
 
 from dcpred_tasks.artifacts.model_artifact import Artifact
+from dcpred_tasks.model.bins import TINY, TOLERANCE
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
-from dcpred_tasks.schema.column import OTHERS, Category
+from dcpred_tasks.schema.column import NEVER_SEEN, OTHERS, Boolean, Category, Column
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.statistics import Statistics
 
 LISTED_BINS = 24  # most bins of a feature: those with most rows
-NEVER_SEEN, MISSING, RARE = "never seen in training", "missing", "other categories"
+MISSING, RARE = "missing", "other categories"
 ALIKE = 2.0**-17  # width of a bin that holds one value, relative to it
 
 
@@ -62,7 +63,7 @@ def _labels(edges: Sequence[float], schema: Schema | None, feature: int) -> list
     """What each bin holds."""
     if not edges:
         return ["values", MISSING]
-    column = None if schema is None else next(c for c, s in schema.spans if s.start <= feature < s.stop)
+    column = None if schema is None else _column(schema, feature)
     if isinstance(column, Category) and column.says(0, 0) is not None:
         inner = [_category(a, b, column) for a, b in pairwise(edges)]
         return [NEVER_SEEN, *inner, NEVER_SEEN, MISSING]
@@ -85,6 +86,19 @@ def _category(low: float, high: float, column: Category) -> str:
 
 
 def _value(value: float, schema: Schema | None, feature: int) -> str:
-    """A value as it stands in the table: edges lie a little beside it."""
+    """A value as it stands in the table: edges lie a little beside it (dcpred_tasks.model.bins)."""
+    value = _without_margin(value)
+    if schema is not None and isinstance(_column(schema, feature), Boolean) and value in (0, 1):
+        return "true" if value else "false"
     said = None if schema is None else schema.says(feature, round(value))
     return f"{value:.6g}" if said is None or said == OTHERS else said
+
+
+def _without_margin(edge: float) -> float:
+    """The short number that an edge lies beside, or the edge itself."""
+    short = 0.0 if abs(edge) <= 2 * TINY else float(f"{edge:.5g}")
+    return short if abs(edge - short) <= 1.5 * TOLERANCE * abs(short) + 2 * TINY else edge
+
+
+def _column(schema: Schema, feature: int) -> Column:
+    return next(c for c, s in schema.spans if s.start <= feature < s.stop)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers, SingleArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import outlined
@@ -123,7 +123,7 @@ def intervals(
     log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
     own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
-    return model.target.back(intervals_of(model).bounds(own, sizes, alpha))
+    return model.target.bound(intervals_of(model).bounds(own, sizes, alpha))
 
 
 def quantile(
@@ -131,13 +131,15 @@ def quantile(
 ) -> FloatArray:
     """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
     own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
-    return model.target.back(intervals_of(model).below(own, sizes, share))
+    return model.target.bound(intervals_of(model).below(own, sizes, share))
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
     """The shares that are requested, one or several. Raises SettingsError, DataError where the model does not
     give one of them.
     """
+    if np.ndim(q) > 1 or not np.size(q):
+        raise SettingsError(f"q was set to {q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
     shares = tuple(np.atleast_1d(np.asarray(q)).tolist())
     for share in shares:
         intervals_of(model).signed_at(share)

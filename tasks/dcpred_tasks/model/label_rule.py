@@ -67,6 +67,27 @@ def label_rule(model: Model, costs: Costs | None) -> Rule:
     return LabelRule(calibration, np.array(costs, ACC_DTYPE).reshape(n, n))
 
 
+def threshold_of(model: Model, costs: Costs | None = None) -> float | None:
+    """The probability from which on rows get the label of the second class: that of the model, or of costs.
+    None where there are not two classes, or no probabilities, or costs that no probability divides.
+    """
+    found = None if model.sureness is None else model.sureness.calibration
+    if found is None or len(model.classes) != 2:
+        return None
+    if costs is None:
+        return float(found.weight[0] / found.weight.sum()) if len(found.weight) else 0.5
+    wrong, missed = costs[1] - costs[0], costs[2] - costs[3]
+    return wrong / (wrong + missed) if min(wrong, missed) >= 0 < wrong + missed else None
+
+
+def threshold_of_two(model: Model) -> float:
+    """The same of an attribute that other models do not have: it raises AttributeError."""
+    found = threshold_of(model)
+    if found is None:
+        raise AttributeError("Only models of two classes with calibrate=true have a threshold.")
+    return found
+
+
 def threshold_costs(threshold: float | str) -> Costs:
     """The costs that a threshold stands for: a probability, or as cost=50. Raises SettingsError."""
     text = str(threshold).replace(" ", "")
@@ -99,6 +120,17 @@ def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
         raise SettingsError(
             f"{name} must have a line for each class of rows, with a number of 0 or more for each label, but"
             f" {found}; correct it"
+        )
+    cheap = [i for i, line in enumerate(lines) if min(line) < line[i]]
+    if cheap or all(min(line) == max(line) for line in lines):
+        what = (
+            f"line {cheap[0] + 1} of {n} has a wrong label that costs less"
+            if cheap
+            else "no label costs more"
+        )
+        raise SettingsError(
+            f"{name} must charge more for mistakes than for the right labels on the diagonal, but {what};"
+            " correct it"
         )
     return tuple(float(one) for line in lines for one in line)
 

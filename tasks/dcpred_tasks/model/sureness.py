@@ -16,6 +16,7 @@ from dcpred_tasks.model.leaf_arrays import LEAF, Line
 
 LEAST_ALPHA, LARGEST_ALPHA = 0.01, 0.5  # what may be asked of intervals
 DEFAULT_ALPHA = 0.1
+FEWEST_ROWS = 40  # training rows below which none is held out
 SHARES: FloatArray = np.arange(1, 100) / 100  # one-sided quantiles: shares of rows below them
 TIE = 2.0**-20  # By so much the class of a row leads, also in single precision.
 STRIP_NUMBERS = 2**14  # numbers that are worked on at once, so that they stay in cache
@@ -150,8 +151,10 @@ class Intervals:
         which = np.flatnonzero(np.abs(self.share - share) < 1e-9)
         if not len(which):
             few = "rows to hold any out" if not len(self.share) else f"rows for {name}"
+            needed = max(FEWEST_ROWS, round(1 / min(share, 1 - share)))
             raise SettingsError(
-                f"{name} was requested, but the model was trained on too few {few}; train it on more rows"
+                f"{name} was requested, but the model was trained on too few {few}; train it on {needed} rows"
+                " or more"
             )
         return float(self.signed[which[0]])
 
@@ -164,7 +167,7 @@ class Intervals:
         if not len(which) and not len(self.alpha):
             raise SettingsError(
                 "intervals were asked for, but the model was trained on too few rows to hold any out; train"
-                " it on more rows"
+                f" it on {FEWEST_ROWS} rows or more"
             )
         if not len(which):
             raise SettingsError(

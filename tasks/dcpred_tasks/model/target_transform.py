@@ -55,6 +55,10 @@ class TargetTransform:
         with np.errstate(over="ignore"):
             return _BACK[self.name](np.ascontiguousarray(value, ACC_DTYPE)) if self else value
 
+    def bound(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Bounds of intervals as targets, of which none is negative where they are transformed."""
+        return np.maximum(self.back(value), 0.0) if self else value
+
     def predicted(self, value: NDArray[Any]) -> NDArray[Any]:
         """Decision values of leaves as predictions."""
         if self.name == LOG:

@@ -42,6 +42,7 @@ from dcpred_tasks.schema.cells import (
 
 Level = str | int | float
 DAY, WEEKDAY, DAY_OF_YEAR, SECOND = "day", "weekday", "dayofyear", "second"
+NEVER_SEEN = "never seen in training"
 OTHERS = "others"  # what explanations and tables call all categories that are not known
 DATE_PARTS = (DAY, WEEKDAY, DAY_OF_YEAR, SECOND)
 FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday is 0
@@ -217,6 +218,8 @@ class Category(Column):
         return (self.name,)
 
     def in_words(self, features: Sequence[float]) -> float | str | None:
+        if features[0] == self.other:
+            return NEVER_SEEN
         return None if features[0] == self.gap else super().in_words(features)
 
     def says(self, part: int, value: float) -> str | None:

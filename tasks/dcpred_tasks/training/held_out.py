@@ -26,6 +26,7 @@ from dcpred_tasks.model.parts import KEPT_ROWS
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import (
     DEFAULT_ALPHA,
+    FEWEST_ROWS,
     LARGEST_ALPHA,
     LEAST_ALPHA,
     SHARES,
@@ -49,7 +50,6 @@ from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
-FEWEST_ROWS = 40  # training rows below which none is held out
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
 LEAST_BEYOND = 5  # rows held out that have to lie beyond a quantile for its level to be measured

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import FEWEST_ROWS
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
@@ -20,7 +21,6 @@ from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (
-    FEWEST_ROWS,
     HeldOut,
     LeafRowsToFit,
     Recoded,

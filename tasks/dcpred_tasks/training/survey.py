@@ -3,14 +3,14 @@ usable.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.target_transform import PLAIN, check_targets
+from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
 from dcpred_tasks.training.sampling import fold_rows
 
 MAX_CLASSES = 1_000
@@ -18,6 +18,10 @@ MAX_CLASSES = 1_000
 FEW_CLASSES, ROWS_OF_CLASS = 20, 3
 
 LARGEST_TARGET = 1e34
+LEAST_RANGE = 1e-34  # Output weights are smaller than the targets differ, and single precision ends at 1e-45.
+
+
+NO_RANGE: FloatArray = np.array([np.inf, -np.inf])
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Survey:
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
     means: tuple[int, ...] = ()  # features that hold means of the target in place of codes
+    target_range: FloatArray = field(default_factory=lambda: NO_RANGE)  # (2,), least and largest, transformed
 
     @property
     def mean_weight(self) -> float:
@@ -91,7 +96,15 @@ def survey_rows(
         classes=classes,
         class_weights=class_weights,
         rows=fold_rows(first_row + np.flatnonzero(used)),
+        target_range=_range(y[used], transform) if task == "regression" else NO_RANGE,
     )
+
+
+def _range(target: NDArray[np.generic], transform: str) -> FloatArray:
+    """The least and the largest target, transformed."""
+    if not len(target) or target.dtype.kind not in "iuf":
+        return NO_RANGE
+    return np.asarray(TargetTransform(transform).forward(np.array([target.min(), target.max()], ACC_DTYPE)))
 
 
 def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> None:
@@ -163,6 +176,12 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
             classes=classes,
             class_weights=weights,
             rows=(whole.rows + part.rows) % 2**64,
+            target_range=np.array(
+                [
+                    min(whole.target_range[0], part.target_range[0]),
+                    max(whole.target_range[1], part.target_range[1]),
+                ]
+            ),
         )
     return whole
 
@@ -172,6 +191,12 @@ def check_survey(survey: Survey, task: str, names: Sequence[object] | None = Non
     if survey.n_used == 0:
         raise DataError(
             "there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows"
+        )
+    least, largest = survey.target_range
+    if 0 < largest - least < LEAST_RANGE:
+        raise DataError(
+            f"Cannot train on targets that differ by {largest - least:.3g} at most: output weights are kept"
+            f" in single precision, which needs {LEAST_RANGE:g}. Train on targets in a smaller unit."
         )
     if task == "classification":
         _check_number_of_classes(len(survey.classes))
