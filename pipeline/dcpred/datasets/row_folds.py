@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import MOST_GROUPS, BoolArray, Values, group_keys, without_group
 from dcpred.datasets.split_source import SplitSource
-from dcpred.execution.progress import counted
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import unmasked
@@ -111,7 +110,7 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
     if len(distinct) <= count:  # The first value only trains.
-        spans = counted(len(distinct) - 1, "span", "spans")
+        spans = "1 span" if len(distinct) == 2 else f"{len(distinct) - 1} spans"
         words += f" (in {spans} and not {count}, since there are only {len(distinct)} values)"
     before = np.cumsum(rows) - rows
     first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))
