@@ -43,7 +43,7 @@ MOST_ROWS = 1_000
 ROUNDING = 1e-9  # A leaf that adds less, relative to decision values, adds nothing.
 HALF = 0.5  # A landmark has a code if the column of that is more.
 WITHOUT = "the model was trained without calibrate=true, and does not know how sure it is"
-TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # backgrounds of contributions
+TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # what contributions compare a row with
 LANDMARK_BACKGROUND = (
     "the model keeps no training rows, so the parts compare the row with the landmarks of its leaf; train it"
     " again with calibrate=true to compare with training rows"

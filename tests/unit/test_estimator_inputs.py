@@ -240,7 +240,7 @@ def test_what_cannot_be_taken_is_refused_in_a_sentence(name: str, model: DCPredC
 
 def test_an_interval_of_a_model_of_few_rows() -> None:
     fitted = numbers().fit(X[:20], X[:20, 0])
-    with pytest.raises(SettingsError, match="too few rows to hold any out; train it on more rows"):
+    with pytest.raises(SettingsError, match="too few rows to hold any out; train it on 40 rows or more"):
         fitted.predict_interval(X)
 
 

@@ -82,6 +82,19 @@ def test_of_hardly_any_row_none_is_held_out_and_without_calibration_none_at_all(
     assert not folds_of_leaves(np.full(10, 1_000), 1, replace(SETTINGS, calibrate=False), EVEN).any()
 
 
+def test_more_rows_are_held_out_for_a_rare_class_of_several() -> None:
+    """As of two classes; and not of ever more leaves, however rare it is."""
+    one = np.array([3_000])
+    assert folds_of_leaves(one, 3, SETTINGS, np.array([1_500.0, 1_000, 500])).tolist() == [1]
+    for rare in (30.0, 3.0):
+        assert folds_of_leaves(one, 3, SETTINGS, np.array([2_700 - rare, 300, rare])).tolist() == [FOLDS]
+    leaves, many = np.full(1_000, 1_000), np.array([9e5, 1e5])
+    fitted = [
+        np.count_nonzero(folds_of_leaves(leaves, 3, SETTINGS, np.append(many, rare))) for rare in (1e4, 10)
+    ]
+    assert fitted[0] == fitted[1] <= 200
+
+
 def test_of_very_many_classes_fewer_rows_are_held_out() -> None:
     leaves = np.full(1_000, 1_000)
     assert (

@@ -161,3 +161,18 @@ def test_a_class_of_fewer_than_ten_rows_is_remarked_on(
     assert p.shape == (400, 3)
     assert (p[:, 2] > 0).all()
     assert p[:, 2].mean() < 0.1
+
+
+def test_class_weights_keep_the_rate_of_a_rare_class_of_several_in_one_leaf() -> None:
+    """Few of its rows are held out, so that more folds are, and offsets follow its rate."""
+    rng = np.random.default_rng(0)
+    centre = 0.9 * rng.normal(size=(3, 6))
+    y, new = rng.choice(3, 3_000, p=(0.9, 0.09, 0.01)), rng.choice(3, 5_000, p=(0.9, 0.09, 0.01))
+    X, X_new = (centre[one] + rng.normal(size=(len(one), 6)) for one in (y, new))
+    given = {"n_leaves": 1, "landmarks": 16, "random_state": 0}
+    means = [
+        DCPredClassifier(class_weight=weight, **given).fit(X, y).predict_proba(X_new).mean(axis=0)[2]
+        for weight in (None, "balanced")
+    ]
+    assert 0.7 < means[1] / means[0] < 1.4
+    assert 0.005 < min(means) <= max(means) < 0.02

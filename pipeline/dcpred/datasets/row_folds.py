@@ -110,8 +110,7 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
     if len(distinct) <= count:  # The first value only trains.
-        n_spans = len(distinct) - 1
-        spans = f"{n_spans} span{'s' * (n_spans != 1)}"
+        spans = "1 span" if len(distinct) == 2 else f"{len(distinct) - 1} spans"
         words += f" (in {spans} and not {count}, since there are only {len(distinct)} values)"
     before = np.cumsum(rows) - rows
     first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))

@@ -52,6 +52,7 @@ from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
+LEAST_OF_SEVERAL = 0.01  # share of all rows that the rarest of several classes counts as at least
 LEAST_BEYOND = 5  # rows held out that have to lie beyond a quantile for its level to be measured
 MOST_NUMBERS = 2**21  # decision values of rows that were held out, of many classes
 # Rows of mean residual that each leaf has beside its own: the least interval that few rows can make.
@@ -130,10 +131,11 @@ def folds_of_leaves(
     if not settings.calibrate or trained.sum() < FEWEST_ROWS:
         return folds
     # Of rare classes as many more, since their rows are what probabilities are learned from.
-    rare = 1.0 - totals.max(initial=0.0) / max(totals.sum(), 1e-300)
+    # Of several the rarest counts, as if it had 1 %: one of a few rows would have all leaves fitted again.
+    share, least = totals / max(totals.sum(), 1e-300), LEAST_OF_SEVERAL if len(totals) > 2 else 0.0
+    rare = min([1.0 - share.max(initial=0.0), *np.maximum(share[rare_classes(totals)], least)])
     counts = min(rare / (1.0 - RARE_SHARE), 1.0) / count
-    share = counts * trained.sum()
-    n_folds = int(np.clip(np.ceil(FEW_ROWS / max(share, 1.0)), 1, count))
+    n_folds = int(np.clip(np.ceil(FEW_ROWS / max(counts * trained.sum(), 1.0)), 1, count))
     wanted = min(WANTED_ROWS, max(MOST_NUMBERS // n_outputs, 1))
     order = np.argsort(row_hash(np.arange(len(leaf_rows)), settings.seed + 4), kind="stable")
     before = np.cumsum(trained[order]) - trained[order]
@@ -319,7 +321,7 @@ def measured(
     weight = weight / factors[target] if len(factors) else weight
     weight = at_rates(weight, target, totals)
     given = held.decision, target, weight, n_classes, factors
-    few = n_classes > 2 and len(leaves) > 1 and len(rare_classes(totals)) > 0
+    few = n_classes > 2 and len(rare_classes(totals)) > 0
     near = NEAR_RATE if few else NEAR_OFFSET
     calibration, offset = fit_calibration(*given, moves=of_intercepts, near_offset=near)
     if settings.threshold != HALF:
