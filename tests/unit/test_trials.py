@@ -363,8 +363,7 @@ def test_a_choice_that_costs_more_on_other_rows_is_judged_there(monkeypatch: pyt
     """With the scaling of more rows it may have more columns, and references are on these rows, too."""
     trials = trials_of(*quadrants(6_000), policy=CELLS)
     [chosen] = judged(trials, USUAL)
-    allowed = iter([True])
-    monkeypatch.setattr(Budget, "allows", lambda self, cost: self == Budget() or next(allowed, False))
+    monkeypatch.setattr(Budget, "allows", lambda self, cost: self == Budget())
     told = described(Found(chosen, [chosen], []), trials)
     assert len(told["references"]) == 2
     assert told["chosen"]["n_judged"] == trials.unseen().n_judged != trials.n_judged
@@ -384,6 +383,20 @@ def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -
     assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
     drawn = search_sections(found | {"seconds": {}})[0].parts[0]
     assert (remark in drawn.text) == (n_rows == 700)
+
+
+@pytest.mark.parametrize("scaling", ["learned", "standard"])
+def test_a_choice_that_costs_more_than_was_foreseen_has_fewer_landmarks(scaling: str) -> None:
+    """The scaling that a training learns may have more columns than that of a trial."""
+    trials = trials_of(*quadrants(700))
+    [chosen] = judged(trials, Candidate("one", {"scaling": scaling, "landmarks": 32, "products": 0}))
+    trials.budget = Budget(ratio=0.8 * chosen.cost.cost_ratio)
+    again = trials.again(chosen)
+    assert trials.budget.allows(again.cost)
+    assert again.settings.landmarks < chosen.settings.landmarks
+    told = described(Found(chosen, [chosen], []), trials)
+    assert told["settings"]["landmarks"] == told["chosen"]["landmarks"] == again.settings.landmarks
+    assert told["chosen"]["cost_ratio"] == again.cost.cost_ratio
 
 
 def test_rows_of_a_cell_vary_together() -> None:
@@ -551,8 +564,8 @@ def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch
     trials = trials_of(X, y)
     learn = learn_trial_scaling
 
-    def in_all_folds_but_the_last(job: Any, fold: int, settings: Settings, digest: str) -> Any:
-        return None if fold == trials.folds[-1] else learn(job, fold, settings, digest)
+    def in_all_folds_but_the_last(job: Any, fold: int, *more: Any) -> Any:
+        return None if fold == trials.folds[-1] else learn(job, fold, *more)
 
     monkeypatch.setattr("dcpred.tuning.trials.learn_trial_scaling", in_all_folds_but_the_last)
     assert trials.judge([Candidate(DEFAULT, {})], trials.folds) == [None]

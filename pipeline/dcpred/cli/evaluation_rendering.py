@@ -42,6 +42,8 @@ def evaluated(r: dict[str, Any]) -> str:
         pairs.append((r["metric"].partition("=")[0], score))
     moved = drift_told(r)
     beside = [*([("drift", moved)] if moved else []), *beyond_training(r)]
+    if " (" in r.get("engine", ""):  # with the reasons why no other scores
+        beside.append(("engine", r["engine"]))
     compared = [wrapped(f"{name}: {text}", COLUMNS, indent=2) for name, text in beside]
     blocks = [rows(pairs + _cost(r)), *compared, *_classes(r), *_thresholds(r), *_confusions(r)]
     blocks += [*_residuals(r), *_quarters(r)]
@@ -72,7 +74,7 @@ def _cost(r: dict[str, Any]) -> list[tuple[str, str]]:
     if cost is not None:
         found.append(("cost", f"{cost:.1f} linear predictions"))
     if "engine" in r:
-        found.append(("engine", r["engine"]))
+        found.append(("engine", r["engine"].partition(" (")[0]))
     if "cost_ratio" not in r:
         return found
     found.append(("us_per_row", f"{r['us_per_row']:.3f}  (measured on this machine)"))

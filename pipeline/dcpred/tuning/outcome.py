@@ -1,6 +1,7 @@
 """What a search found, as it is kept and shown: settings, quality, frontier, trace, references."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -26,7 +27,7 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
     """The fields of a report. The choice, the default settings and the references are judged on the same
     rows: where rows are many, on some that no choice was made by.
     """
-    chosen, references = found.chosen, []
+    chosen, references, settings = found.chosen, [], found.chosen.settings
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
     if trials.n_judged:
         judge = trials.unseen()
@@ -36,13 +37,15 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         if default is not None and found.chosen.candidate.name != DEFAULT:
             losses = {DEFAULT + " settings": default.losses, **losses}
         references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
-        line = _row(found.chosen, chosen, judge, _apart(found.chosen, trials, chosen, judge))
+        settings = replace(settings, landmarks=chosen.settings.landmarks)
+        made = replace(chosen, settings=settings)
+        line = _row(made, chosen, judge, _apart(found.chosen, trials, chosen, judge))
         if judge is not trials:
             line["unseen"] = True  # No choice was made by these rows.
     else:
         line = _row(chosen, chosen, trials)
     return {
-        "settings": settings_dict(found.chosen.settings),
+        "settings": settings_dict(settings),
         "chosen": line,
         "frontier": points,
         "trace": found.trace,

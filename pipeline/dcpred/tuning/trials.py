@@ -19,6 +19,7 @@ from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_c
 from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.model.target_transform import PLAIN
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done, read_folds
@@ -48,17 +49,19 @@ from dcpred_tasks.training.division import class_factors, divide, learn_scaling,
 from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.folds import rare_folds
 from dcpred_tasks.training.in_memory import leaves_of_share, survey_of_rest
+from dcpred_tasks.training.learned_scaling import REPETITIONS
 from dcpred_tasks.training.reference_models import BOOSTING
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.settings import AUTO, NONE, Settings, settings_dict
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.task_settings import in_effect
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows
+from dcpred_tasks.training.trial import SCALING_SETTINGS, TRIAL_REPETITIONS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
 FEWEST_LANDMARKS = 4
+LANDMARK_SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of its landmarks that a choice may keep
 LEAST_SKEWNESS = 1.0  # Of a more skewed target the logarithm and the root are tried.
 RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are no settings
 
@@ -160,6 +163,7 @@ class Trials:
         self.clusters: IntArray = np.zeros(0, np.int64)  # the same number for those that vary together
         self.known: dict[tuple[str, int, Metric], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
+        self.repetitions = TRIAL_REPETITIONS  # those of learned scalings
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
         self.share_left = 1.0  # share of the search that is left, which trials divide equally
 
@@ -399,7 +403,7 @@ class Trials:
         is.
         """
         asked = [self.realised(one.values) for one in candidates]
-        keys = [_scaling_key(settings) for settings, _ in asked]
+        keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
         found: dict[int, Judged | None] = {}
         waiting = {i: settings for i, (settings, _) in enumerate(asked)}
@@ -412,7 +416,8 @@ class Trials:
                     continue
                 resolved = self._resolved(fitted, candidates[i].values, keys[i])
                 trial = Trial(resolved, asked[i][1])
-                ready[i] = trial, digest_json({**settings_dict(resolved), "spread": trial.spread})[:20]
+                shape = {"spread": trial.spread, "repetitions": self.repetitions}
+                ready[i] = trial, digest_json({**settings_dict(resolved), **shape})[:20]
             self._try({digest: (trial, keys[i]) for i, (trial, digest) in ready.items()}, folds)
             waiting = {}
             for i, (trial, digest) in ready.items():
@@ -426,16 +431,23 @@ class Trials:
         return [found[i] for i in range(len(candidates))]
 
     def again(self, chosen: Judged) -> Judged:
-        """The choice on all held-out rows; with another scaling it may cost more than the budget allows."""
-        shape = {name: getattr(chosen.settings, name) for name in ("landmarks", "products")}
-        free = copy(self)
+        """The choice on all held-out rows, with the scaling that a training learns, and as many of its
+        landmarks as the budget allows there: of several repetitions a scaling has more columns than of one.
+        """
+        free, landmarks, found = copy(self), chosen.settings.landmarks, None
         free.budget = Budget()
-        [found] = free.judge([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+        if chosen.settings.scaling in LEARNED:
+            free.repetitions = REPETITIONS
+        for share in LANDMARK_SHARES:
+            shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
+            [found] = free.judge([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+            if found is None or self.budget.allows(found.cost):
+                break
         return found or chosen
 
     def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:
         tasks = [
-            (self.job, fold, settings, key)
+            (self.job, fold, settings, self.repetitions, key)
             for key, settings in wanted.items()
             for fold in folds
             if not is_done(scaling_file(self.job, fold, key))
@@ -563,8 +575,7 @@ def _together(*samples: Sample) -> Sample:
     return Sample(*(np.concatenate([vars(one)[name] for one in samples])[at] for name in vars(samples[0])))
 
 
-def _scaling_key(settings: Settings) -> str:
+def _scaling_key(settings: Settings, repetitions: int) -> str:
     """What stands for the scaling of settings in names of files."""
-    return digest_json({name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS})[
-        :20
-    ]
+    own = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
+    return digest_json({**own, "repetitions": repetitions})[:20]

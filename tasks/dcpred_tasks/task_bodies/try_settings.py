@@ -42,12 +42,14 @@ def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     return receipt(stop - start)
 
 
-def learn_trial_scaling(job: TrainJob, fold: int, settings: Settings, digest: str) -> Receipt | None:
+def learn_trial_scaling(
+    job: TrainJob, fold: int, settings: Settings, repetitions: int, digest: str
+) -> Receipt | None:
     """Learn the scaling that settings ask for; None where its features do not fit single precision."""
     rows, survey = read_trial(job, fold)
     with one_thread():
         try:
-            fitted = fit_trial_scaling(rows, survey, settings)
+            fitted = fit_trial_scaling(rows, survey, settings, repetitions)
         except DataError:
             return None
     write_scaling(job, fold, digest, fitted)

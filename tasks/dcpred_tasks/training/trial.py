@@ -83,7 +83,9 @@ class FittedScaling:
     unit: float
 
 
-def fit_trial_scaling(rows: TrialRows, survey: Survey, settings: Settings) -> FittedScaling:
+def fit_trial_scaling(
+    rows: TrialRows, survey: Survey, settings: Settings, repetitions: int = TRIAL_REPETITIONS
+) -> FittedScaling:
     """The scaling that settings ask for, learned without the held-out rows.
 
     Raises DataError where scaled features do not fit single precision.
@@ -91,7 +93,7 @@ def fit_trial_scaling(rows: TrialRows, survey: Survey, settings: Settings) -> Fi
     rest = rows.take(np.flatnonzero(~rows.held & rows.broad))
     settings = settings_of_rest(settings, 1.0)
     target = TargetTransform(settings.target_transform).forward(rest.target)
-    scaling = learn_scaling(rest.X, target, rest.weight, survey, settings, TRIAL_REPETITIONS)
+    scaling = learn_scaling(rest.X, target, rest.weight, survey, settings, repetitions)
     return FittedScaling(scaling, kernel_unit(scaling(rest.X), rest.weight, settings))
 
 
