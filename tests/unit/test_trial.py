@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dcpred.cost.predicted import predict_cost
+from dcpred.tuning.budget import cost_of
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.folds import FOLDS, Folds, rare_folds
@@ -141,10 +143,28 @@ def test_leaves_are_as_large_as_in_training() -> None:
 def test_the_shape_of_a_model_is_what_its_cost_follows_from() -> None:
     rows, survey = moons(400, 0), survey_of(moons(400, 0))
     scaling = fit_trial_scaling(rows, survey, SETTINGS).scaling
-    works, landmarks, products, present = shape_of(tried_model(rows, survey, Trial(SETTINGS, False), scaling))
-    assert (works, landmarks, products, present) == (1.0, 8.0, 0.0, 1.0)
+    found = shape_of(tried_model(rows, survey, Trial(SETTINGS, False), scaling))
+    assert found.tolist() == [1.0, 8.0, 0.0, 1.0, 1.0, 0.0]
     pure = replace(rows, target=np.where(rows.held, rows.target, 0))
     assert shape_of(tried_model(pure, survey, Trial(SETTINGS, False), scaling))[0] == 0.0
+
+
+@pytest.mark.parametrize("far", [1.0, 1e5])
+def test_a_tree_that_is_uneven_or_has_close_centres_costs_what_its_model_does(far: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.exponential(size=(3_000, 2)) ** 3, rng.normal(size=3_000)]).astype(np.float32)
+    X[::2, 2] += far
+    settings = Settings(
+        n_leaves=64, min_leaf_rows=8, max_leaf_rows=60, landmarks=4, scaling="none", refine=False
+    )
+    rows = replace(moons(3_000, 0), X=X, target=(X[:, 0] > 1).astype(np.int64))
+    scaling = fit_trial_scaling(rows, survey_of(rows), settings).scaling
+    model = tried_model(rows, survey_of(rows), Trial(settings, False), scaling)
+    exact, shape = predict_cost(model), shape_of(model)
+    assert shape[5] == (far > 1), "both ways to walk"
+    assert shape[4] > 1.2, "uneven"
+    own = replace(settings, n_leaves=model.n_leaves)
+    assert cost_of(own, model.scaling, 1, shape).descend == pytest.approx(exact.descend, rel=0.1)
 
 
 def test_numbers_are_predicted_within_what_trained() -> None:

@@ -20,7 +20,6 @@ from dcpred_tasks.engine.layout import AT_ONCE, FEW_FEATURES, LANES, held_featur
 from dcpred_tasks.model.basis import Prices
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import Sum
-from dcpred_tasks.model.tree import Tree
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
 CLIP_NS, QUANTILE_NS = 0.6, 2.0  # a feature of a vector of 16 that is mapped
@@ -62,8 +61,11 @@ def linear_ns(n_features: int) -> float:
     return 1.2 + 0.245 * padded_features(n_features)
 
 
-def predict_cost(model: Model) -> PredictedCost:
-    """The cost of float32 rows by the compiled engine."""
+def predict_cost(model: Model, by_distances: bool | None = None) -> PredictedCost:
+    """The cost of float32 rows by the compiled engine.
+
+    by_distances  whether rows walk down the tree in double precision; None: as the centres ask for
+    """
     held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
@@ -75,7 +77,7 @@ def predict_cost(model: Model) -> PredictedCost:
     return PredictedCost(
         # Once before the walk, and once more about the middle of the leaf; features of factor 0 count, too.
         convert=((model.tree.n_nodes > 0) + works) * _convert_ns(model) + _encode_ns(model) + _map_ns(model),
-        descend=_descend_ns(model, share, held),
+        descend=_descend_ns(model, share, held, by_distances),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
         linear=linear_ns(model.n_features),
@@ -145,7 +147,7 @@ def _doublings(n_bytes: float, near: float) -> float:
     return float(np.log2(max(n_bytes / near, 1.0)))
 
 
-def _descend_ns(model: Model, share: FloatArray, held: int) -> float:
+def _descend_ns(model: Model, share: FloatArray, held: int, by_distances: bool | None) -> float:
     """The walk, with the sort of rows by node at each level and by leaf at its end. Rows of more than a few
     features are taken to walk by whole numbers of 16 bits, and so they do but for trees with centres that lie
     very close.
@@ -153,13 +155,15 @@ def _descend_ns(model: Model, share: FloatArray, held: int) -> float:
     if model.tree.n_nodes == 0:
         return 0.0
     centres = LANES * held * model.tree.n_nodes
-    if walks_by_distances(model):  # in double precision; not measured with the others
+    if by_distances is None:
+        by_distances = walks_by_distances(model)
+    if by_distances:  # in double precision; not measured with the others
         level = 25.0 + 0.68 * held
     elif held <= FEW_FEATURES:
         level = 9.4 + 0.114 * held * _doublings(4 * centres, NEAR_CENTRES)
     else:
         level = 20.4 + 0.07 * held * _doublings(2 * centres, NEAR_CENTRES)
-    return float(share @ _depths(model.tree, model.n_leaves)) * level
+    return float(share @ model.tree.leaf_levels(model.n_leaves)) * level
 
 
 def _present(model: Model) -> FloatArray:
@@ -167,11 +171,3 @@ def _present(model: Model) -> FloatArray:
     if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
         return np.full(model.n_leaves, float(model.n_outputs))
     return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
-
-
-def _depths(tree: Tree, n_leaves: int) -> FloatArray:
-    """Levels down to each leaf, a mean where several centres lead to one."""
-    at_leaf = tree.children < 0
-    leaf = ~tree.children[at_leaf]
-    total = np.bincount(leaf, tree.levels[at_leaf], minlength=n_leaves)
-    return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))

@@ -60,8 +60,8 @@ def cost_of(
     """
     if shape is None:
         least = float(min(n_outputs, AT_ONCE))
-        shape = np.array([1.0, settings.landmarks, settings.products, least])
-    works, landmarks, products, present = shape.tolist()
+        shape = np.array([1.0, settings.landmarks, settings.products, least, 1.0, 0.0])
+    works, landmarks, products, present, uneven, by_distances = shape.tolist()
     m = int(np.ceil(landmarks))
     outputs = (
         n_outputs
@@ -69,10 +69,13 @@ def cost_of(
         else min(n_outputs, max(AT_ONCE * int(np.ceil(present / AT_ONCE - 0.1)), 2))
     )
     full, walk = (
-        predict_cost(_outline(settings, scaling, m, int(np.ceil(products)) if m else 0, outputs))
+        predict_cost(
+            _outline(settings, scaling, m, int(np.ceil(products)) if m else 0, outputs), by_distances >= 0.5
+        )
         for m in (m, 0)
     )
     parts = {name: works * a + (1 - works) * getattr(walk, name) for name, a in asdict(full).items()}
+    parts["descend"] *= uneven
     return PredictedCost(**parts)
 
 

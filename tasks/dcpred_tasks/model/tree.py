@@ -44,6 +44,13 @@ class Tree:
             of_node[below[below >= 0]] = of_node[node] + 1
         return np.repeat(of_node[: self.n_nodes], np.diff(self.starts))
 
+    def leaf_levels(self, n_leaves: int) -> FloatArray:
+        """Levels down to each leaf, (n_leaves,), a mean where several centres lead to one."""
+        at_leaf = self.children < 0
+        leaf = ~self.children[at_leaf]
+        total = np.bincount(leaf, self.levels[at_leaf], minlength=n_leaves)
+        return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))
+
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
         """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where
         several lead to a leaf.

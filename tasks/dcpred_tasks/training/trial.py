@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.engine.layout import walks_by_distances
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
@@ -24,6 +25,7 @@ from dcpred_tasks.training.in_memory import leaves_of_share, settings_of_rest, t
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.thresholds import HALF
+from dcpred_tasks.training.tree_fitting import levels_for
 
 # Repetitions of learned scalings: a training takes the mean of several, which is better and slower.
 TRIAL_REPETITIONS = 1
@@ -131,8 +133,9 @@ def tried_decisions(
 
 
 def shape_of(model: Model) -> FloatArray:
-    """What the cost of a model follows from, (4,): the share of rows in leaves with landmarks, and of a mean
-    row there the landmarks, the products, and the outputs that its leaf has rows of.
+    """What the cost of a model follows from, (6,): the share of rows in leaves with landmarks; of a mean row
+    there the landmarks, the products, and the outputs that its leaf has rows of; the levels that a mean row
+    walks down, by those of an even tree; and whether it walks in double precision.
     """
     landmarks, products = np.diff(model.landmark_at), np.diff(model.pair_at)
     rows = np.where(landmarks > 0, np.maximum(model.leaf_rows, 0), 0).astype(ACC_DTYPE)
@@ -141,4 +144,8 @@ def shape_of(model: Model) -> FloatArray:
     )
     works = float(rows.sum() / max(model.leaf_rows.sum(), 1))
     share = rows / max(rows.sum(), 1.0)
-    return np.array([works, share @ landmarks, share @ products, share @ present])
+    walked = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
+    levels = float(walked @ model.tree.leaf_levels(model.n_leaves)) if model.tree.n_nodes else 1.0
+    uneven = levels / max(len(levels_for(model.n_leaves)), 1)
+    shape = [works, share @ landmarks, share @ products, share @ present]
+    return np.array([*shape, uneven, float(walks_by_distances(model))])
