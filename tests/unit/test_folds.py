@@ -112,7 +112,7 @@ def test_what_is_in_no_order_of_time_is_no_time(column: Any, words: str, tmp_pat
     data = data_set(tmp_path / "d.zarr", CHANCE, Schema((Number("a"), column)))
     for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
         done = run(*command, "--by-time", "shop")
-        assert f"by the time 'shop', but it holds {words}, which are in no order of time" in done.stderr
+        assert f"by the time 'shop': it holds {words}, which have no order in time" in done.stderr
 
 
 def test_train_prints_what_is_held_out(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_command_line_refuses_rows_without_a_group(name: str, tmp_path: Path
     group.create_array(name, shape=(N,), dtype=dtype, chunks=(100,))[:] = values
     for command in (["train", data, str(tmp_path / "m"), *SET], ["split", data]):
         done = run(*command, "--by-group", name)
-        assert f"by {name!r}, but row 150 has none; fill it in" in done.stderr
+        assert f"by {name!r}: row 150 has no value. Fill it in" in done.stderr
 
 
 def test_command_line_and_estimator_hold_out_the_same_rows(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ class SplitSource:
             there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
             more = f" and {len(there) - LISTED:,} more" if len(there) > LISTED else ""
             raise DataError(
-                f"rows were to be divided by {name!r}, but {self.data} has no one-dimensional array and no"
-                f" feature of that name; name one of {', '.join(there[:LISTED])}{more}"
+                f"Cannot divide rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
+                f" that name. Name one of {', '.join(there[:LISTED])}{more}."
             )
         return names.index(name)
 
@@ -99,8 +99,7 @@ class SplitSource:
     def _check_single(self, name: str) -> None:
         if name in self.arrays and self.arrays[name].ndim != 1:
             raise DataError(
-                f"rows were to be divided by {name!r}, but it has several values a row; name an array with"
-                " one"
+                f"Cannot divide rows by {name!r}: it has several values a row. Name an array with one."
             )
 
     def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
@@ -116,7 +115,7 @@ class SplitSource:
             if isinstance(error, DataError):
                 raise
             raise DataError(
-                f"rows were to be divided by {name!r}, but {error}; name another array or feature"
+                f"Cannot divide rows by {name!r}: {error}. Name another array or feature."
             ) from None
 
     def _check_in_order(self, name: str) -> None:
@@ -129,8 +128,8 @@ class SplitSource:
         if isinstance(column, Category | Boolean):
             what = "categories" if isinstance(column, Category) else "true and false"
             raise DataError(
-                f"rows were to be divided by the time {name!r}, but it holds {what}, which are in no"
-                " order of time; name dates or numbers"
+                f"Cannot divide rows by the time {name!r}: it holds {what}, which have no order in time. Name"
+                " dates or numbers."
             )
 
     def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
@@ -149,8 +148,8 @@ def _check_known(missing: NDArray[np.intp], first_row: int, name: str) -> None:
     """Raise DataError where rows of a block have no value to be divided by."""
     if len(missing):
         raise DataError(
-            f"rows were to be divided by {name!r}, but row {first_row + int(missing[0]):,} has none; fill"
-            " it in or remove such rows"
+            f"Cannot divide rows by {name!r}: row {first_row + int(missing[0]):,} has no value. Fill it in or"
+            " remove such rows."
         )
 
 
@@ -167,7 +166,7 @@ def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
         dates = text.astype("datetime64[us]")
     except ValueError:
         raise DataError(
-            f"rows were to be divided by the time {name!r}, but it holds text that is no date, such as"
-            f" {str(values[0])!r}; write dates as 2026-11-24 or 2026-11-24T18:00:00, or name numbers"
+            f"Cannot divide rows by the time {name!r}: it holds text that is not a date, for example"
+            f" {str(values[0])!r}. Write dates as 2026-11-24 or 2026-11-24T18:00:00, or name numbers."
         ) from None
     return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(np.float64))

@@ -167,9 +167,7 @@ def _check_asked(test: float, by_time: str | None, by_group: str | None, seed: i
             f"{test:g} of the rows were to be to test on, but it is a share; use more than 0 and less than 1"
         )
     if by_time is not None and by_group is not None:
-        raise SettingsError(
-            "rows were to be divided by time and by group, but one excludes the other; ask for one"
-        )
+        raise SettingsError("Cannot divide rows by time and by group at once. Ask for one of them.")
     if seed is not None and by_time is not None:
         raise SettingsError(
             "a seed was given to divide rows by time, but nothing is drawn there; leave it out"
