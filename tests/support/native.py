@@ -32,15 +32,6 @@ native = Native(sys.argv[1])
 """
 
 
-def sanitizer() -> dict[str, str]:
-    """The compiler and what it is called with, by the names that settled.json has. Skips the test where there
-    is none.
-    """
-    command = [_compiler(), "--version"]
-    version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    return {"g++": version, "g++ options": " ".join((*COMPILE, *CAREFUL))}
-
-
 def _compiler() -> str:
     compiler = shutil.which("g++")
     if compiler is None:
