@@ -84,7 +84,14 @@ def settings_table() -> str:
     described = {one.name: one for one in describe_settings()}
     lines = []
     for heading, remark, names in GROUPS:
-        lines += [f"## {heading}", "", remark, "", "| setting | default | values | meaning |", "|---|---|---|---|"]
+        lines += [
+            f"## {heading}",
+            "",
+            remark,
+            "",
+            "| setting | default | values | meaning |",
+            "|---|---|---|---|",
+        ]
         for one in map(described.__getitem__, names):
             zero = f" 0: {one.zero}." if one.zero else ""
             lines.append(f"| `{one.name}` | {one.default} | {one.allowed} | {one.meaning}{zero} |")

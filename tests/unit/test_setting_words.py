@@ -74,7 +74,9 @@ def test_a_range_is_what_is_checked(name: str) -> None:
 
 def test_every_setting_is_in_one_group() -> None:
     grouped = [name for _, _, names in GROUPS for name in names]
-    assert sorted(grouped) == sorted(SETTING_NAMES), "GROUPS of tests/support/setting_words.py lists each setting"
+    assert sorted(grouped) == sorted(SETTING_NAMES), (
+        "GROUPS of tests/support/setting_words.py lists each setting"
+    )
 
 
 def test_the_tables_of_settings() -> None:
