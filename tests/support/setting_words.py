@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/support/setting_words.py
 
-writes the table of the user guide and the parameters of both estimators again, with those of new settings.
+rewrites the tables of the user guide and the parameters of both estimators, and adds those of new settings.
 """
 
 import inspect
@@ -21,7 +21,50 @@ from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
 from dcpred_tasks.training.task_settings import of_other_task
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "pipeline/README.md"
+SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"
+SYSTEMS_PAGE = ROOT / "pipeline/docs/comparison.md"
+# The tables of the page of settings: heading, what is in it, names. Each setting is in one of them.
+GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "Your data and your question",
+        "Most people need these first. They may be set beside a search.",
+        (
+            *("task", "class_weight", "threshold", "target_transform", "categorical", "missing"),
+            *("calibrate", "seed"),
+        ),
+    ),
+    (
+        "Quality and cost",
+        "A search chooses these.",
+        (
+            *("n_leaves", "landmarks", "products", "scaling", "feature_map", "gamma", "C", "ridge"),
+            *("loss", "quantile", "overlap"),
+        ),
+    ),
+    (
+        "Memory and size",
+        "These bound leaves, samples and models.",
+        ("max_leaf_rows", "min_leaf_rows", "sample_rows", "local_rows", "keep_support_vectors"),
+    ),
+    (
+        "Kernel and refinement",
+        "Change these if the quality is still too low.",
+        (
+            *("kernel", "degree", "coef0", "leaf_scaling", "head_gamma", "refine_steps", "refine_epochs"),
+            *("refine_ridge", "guide"),
+        ),
+    ),
+    (
+        "Baselines",
+        "See [Other systems](comparison.md#other-systems).",
+        ("machine", "basis", "size", "tolerance"),
+    ),
+    (
+        "The paper's own",
+        "These reproduce the paper, or matter only with `refine=false`.",
+        ("refine", "landmark_floor", "nystrom_rows", "head_C", "triangle", "triangle_bound"),
+    ),
+)
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
 SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other systems -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
@@ -37,12 +80,23 @@ ENTRY = re.compile(r"^    (?P<name>\w+) : .*\n(?:        .*\n?)*", re.MULTILINE)
 
 
 def settings_table() -> str:
-    """The table of the user guide."""
-    lines = ["| setting | default | what it may be | meaning |", "|---|---|---|---|"]
-    for one in describe_settings():
-        zero = f" 0: {one.zero}." if one.zero else ""
-        lines.append(f"| `{one.name}` | {one.default} | {one.allowed} | {one.meaning}{zero} |")
-    return "\n".join(lines) + "\n"
+    """The tables of all settings, a heading for each group."""
+    described = {one.name: one for one in describe_settings()}
+    lines = []
+    for heading, remark, names in GROUPS:
+        lines += [
+            f"## {heading}",
+            "",
+            remark,
+            "",
+            "| setting | default | values | meaning |",
+            "|---|---|---|---|",
+        ]
+        for one in map(described.__getitem__, names):
+            zero = f" 0: {one.zero}." if one.zero else ""
+            lines.append(f"| `{one.name}` | {one.default} | {one.allowed} | {one.meaning}{zero} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def systems_table() -> str:
@@ -113,8 +167,8 @@ def with_parameters(text: str, task: str) -> str:
 
 
 def main() -> None:
-    guide = TABLE.sub(lambda _: settings_table(), GUIDE.read_text())
-    GUIDE.write_text(SYSTEMS.sub(lambda _: systems_table(), guide))
+    SETTINGS_PAGE.write_text(TABLE.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text()))
+    SYSTEMS_PAGE.write_text(SYSTEMS.sub(lambda _: systems_table(), SYSTEMS_PAGE.read_text()))
     for estimator in ESTIMATORS:
         path = Path(inspect.getfile(estimator))
         path.write_text(with_parameters(path.read_text(), estimator._task))

@@ -26,6 +26,7 @@ from support.tables import table, write_csv
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "tests/benchmarks"
+GUIDE = ROOT / "pipeline/docs"
 # Comments right above a block, its language, its lines.
 BLOCK = re.compile(
     r"(?P<above>(?:^<!--[^\n]*-->\n)*)^```(?P<language>[\w-]*)\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -208,9 +209,28 @@ def anchors(text: str) -> set[str]:
 
 def test_the_readme_is_short_and_has_its_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 125
+    assert len(text.splitlines()) <= 90
     for mark in ("<!-- the demo command -->", "<!-- the test command -->"):
         assert text.count(f"{mark}\n```sh\n") == 1
+
+
+def test_the_overviews_of_the_guide_list_every_page_and_command() -> None:
+    short, index = (ROOT / "pipeline/README.md").read_text(), (GUIDE / "index.md").read_text()
+    assert len(short.splitlines()) <= 40
+    for page in GUIDE.glob("*.md"):
+        assert f"](docs/{page.name})" in short
+        assert page.name == "index.md" or f"]({page.name})" in index
+    listed = re.findall(r"^\| `dcpred (\w+)", index, re.MULTILINE)
+    assert sorted(listed) == sorted(main.list_commands(Context(main)))
+
+
+def test_each_of_the_five_questions_has_short_answers() -> None:
+    _, *sections = (GUIDE / "questions.md").read_text().split("\n## ")
+    assert len(sections) == 5
+    for section in sections:
+        command, program = blocks(section)
+        assert (command.language, len(commands(command))) == ("sh", 1)
+        assert (program.language, len(program.text.splitlines()) <= 3) == ("python", True)
 
 
 def test_the_picture_is_drawn_from_what_was_measured() -> None:

@@ -19,10 +19,12 @@ from dcpred_tasks.training.setting_descriptions import describe_settings
 from dcpred_tasks.training.settings import SETTING_NAMES, Settings, make_settings
 from support.setting_words import (
     ESTIMATORS,
-    GUIDE,
+    GROUPS,
     OWN_WORDS,
     PARAMETERS,
+    SETTINGS_PAGE,
     SYSTEMS,
+    SYSTEMS_PAGE,
     TABLE,
     parameters,
     settings_table,
@@ -70,15 +72,22 @@ def test_a_range_is_what_is_checked(name: str) -> None:
             make_settings({name: beyond, **others})
 
 
-def test_the_table_of_the_user_guide() -> None:
-    found = TABLE.search(GUIDE.read_text())
-    assert found, f"{GUIDE} has no table of settings"
+def test_every_setting_is_in_one_group() -> None:
+    grouped = [name for _, _, names in GROUPS for name in names]
+    assert sorted(grouped) == sorted(SETTING_NAMES), (
+        "GROUPS of tests/support/setting_words.py lists each setting"
+    )
+
+
+def test_the_tables_of_settings() -> None:
+    found = TABLE.search(SETTINGS_PAGE.read_text())
+    assert found, f"{SETTINGS_PAGE} has no tables of settings"
     assert found[0] == settings_table(), WRITE
 
 
 def test_the_table_of_other_systems() -> None:
-    found = SYSTEMS.search(GUIDE.read_text())
-    assert found, f"{GUIDE} has no table of other systems"
+    found = SYSTEMS.search(SYSTEMS_PAGE.read_text())
+    assert found, f"{SYSTEMS_PAGE} has no table of other systems"
     assert found[0] == systems_table(), WRITE
     for one in (BASES | MACHINES).values():
         assert one.meaning.endswith(".")
