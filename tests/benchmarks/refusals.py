@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "model of a newer format": (
         case(lambda b: edit(b.model / "model.json", version=99)),
         3,
-        "install a newer dcpred",
+        "Install a newer dcpred",
     ),
     "flipped bit in the model": (
         case(lambda b: flip(largest(b.model / "arrays.zarr" / "landmarks"))),

@@ -327,7 +327,7 @@ def test_refusals(
     refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
     refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")
     refused("it takes no user and no password; write it as tls://host", *away, "tls://me:secret@host:1")
-    refused("model was asked for", "score", tmp_path / "nothing", data, new)
+    refused("Cannot open a model at", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)
     refused("written as 8x", "tune", data, new, "--budget", "cheap")
@@ -354,7 +354,7 @@ def test_a_damaged_model_is_refused(place: Path, small: Done, tmp_path: Path) ->
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "model.json").write_text(json.dumps(meta | {"version": 99}))
-    refused("install a newer dcpred", "inspect", newer)
+    refused("Install a newer dcpred", "inspect", newer)
 
 
 def test_early_needs_support_vectors(place: Path, small: Done) -> None:

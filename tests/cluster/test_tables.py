@@ -186,7 +186,7 @@ def test_rows_that_are_encoded_otherwise_are_refused(
 ) -> None:
     other = FRAME[600:].assign(colour="red")
     import_data(write_csv(other, tmp_path / "o.csv"), tmp_path / "o.zarr", target="label", ids=["id"])
-    words = r"o\.zarr/X are not encoded as those that the model was trained on .*; import .* --like .*model"
+    words = r"Cannot score .*o\.zarr/X with this model: .* encoded differently .*\. Import .* --like .*model"
     x, y = f"{tmp_path}/o.zarr/X", f"{tmp_path}/o.zarr/y"
     calls = [
         lambda: plan_run(folder / "model", x, tmp_path / "scores"),

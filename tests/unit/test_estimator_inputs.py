@@ -303,7 +303,7 @@ def test_a_model_is_saved_again_and_replaced_only_if_asked(tmp_path: Path, model
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").touch()
     with pytest.raises(
-        DataError, match=r"^Cannot save the model to .*folder: it already exists and is no model"
+        DataError, match=r"^Cannot save the model to .*folder: it already exists and is not a model"
     ):
         model.save(tmp_path / "folder", overwrite=True)
     damaged = next(path.glob("arrays*/**/c/*"), None) or next(
@@ -430,7 +430,7 @@ ANSWERS: dict[str, Callable[[Any, Any], Any]] = {
 def test_rows_of_another_encoding_are_refused(name: str, estimator: bool, towns: Path) -> None:
     """They gave the answers of other categories."""
     model = load_model(towns / "m", estimator=estimator)
-    words = r"^the features of X are not encoded as those that the model was trained on .*--like "
+    words = r"^Cannot score X with this model: its features are encoded differently .*--like "
     other = zarr.open_group(towns / "other.zarr", mode="r")["X"]
     copied = zarr.group(
         store=zarr.storage.MemoryStore(), attributes=dict(zarr.open(towns / "other.zarr").attrs)

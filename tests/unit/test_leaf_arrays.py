@@ -124,7 +124,7 @@ def declare(path: Path, name: str, change: Callable[[dict[str, Any]], Any]) -> N
 
 
 def refuses(path: Path, sentence: str) -> None:
-    with pytest.raises(ModelFormatError, match=f"damaged or was altered: .*{sentence}.*; copy it again"):
+    with pytest.raises(ModelFormatError, match=f"damaged or was altered: .*{sentence}.*Copy it again"):
         read_model(path, support=True)
 
 

@@ -563,7 +563,7 @@ def test_nothing_to_follow(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.eye(2))
     import_data(tmp_path / "a.npy", tmp_path / "a.zarr")
     path = text(tmp_path, "a\n1\n")
-    refused(path, tmp_path, "knows neither a schema nor names of features", like=tmp_path / "a.zarr")
+    refused(path, tmp_path, "has neither a schema nor names of features", like=tmp_path / "a.zarr")
     with pytest.raises(RefusedError, match="does not exist"):
         import_data(path, tmp_path / "out.zarr", like=tmp_path / "nowhere.zarr")
 
