@@ -574,7 +574,7 @@ def test_a_missing_bucket_holds_no_absent_rows(known: Known, output: Place) -> N
         (f"{KIND}://missing/model", known.x, output.address),
         (known.model, known.x, f"{KIND}://missing/out"),
     ):
-        with pytest.raises(ResourceError, match=f"there is no bucket {KIND}://missing"):
+        with pytest.raises(ResourceError, match=f"the bucket {KIND}://missing does not exist"):
             score(*asked, inline)
     assert output.names("") == set()
 

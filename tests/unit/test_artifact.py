@@ -465,7 +465,7 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
     assert not open_artifact(tmp_path / "m").has_support
     assert read_model(tmp_path / "m").support is None
     for read in (lambda p: read_model(p, support=True), lambda p: open_artifact(p).support()):
-        with pytest.raises(DataError, match="without its support vectors. Train it again"):
+        with pytest.raises(DataError, match=r"without its support vectors. Train it again"):
             read(tmp_path / "m")
 
 
