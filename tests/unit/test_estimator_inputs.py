@@ -205,14 +205,17 @@ SENTENCES: dict[str, tuple[Any, str]] = {
         r"^X is a list of records .*pandas\.DataFrame",
     ),
     "records to predict": (lambda m: m.predict(FRAME.to_dict("records")), r"^X is a list of records"),
-    "text": (lambda m: small().fit(X.astype(str), Y), r"^X holds text such as '.*' in row 0, column 0; pass"),
+    "text": (
+        lambda m: small().fit(X.astype(str), Y),
+        r"^Cannot use X: it holds text \('.*'\) in row 0, column 0\. Pass",
+    ),
     "text to predict": (
         lambda m: m.predict([["a", 1.0, 2.0]]),
-        r"^X holds text such as 'a' in row 0, column 0",
+        r"^Cannot use X: it holds text \('a'\) in row 0, column 0",
     ),
     "dates": (
         lambda m: m.predict(np.full((2, 3), "2024", "M8[D]")),
-        r"^X holds dates or times such as '2024",
+        r"^Cannot use X: it holds dates or times \('2024",
     ),
     "a column of dates": (
         lambda m: small().fit(FRAME, Y).predict(FRAME.assign(b=pd.Timestamp("2024-01-01"))),
@@ -366,9 +369,12 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "amounts": (lambda: small().fit(X, X[:, 0]), "^y holds no classes .*; train a DCPredRegressor"),
     "text": (lambda: numbers().fit(X, pl.Series(["a"] * 200)), "^regression was asked for, but y holds text"),
     "infinity": (lambda: numbers().fit(X, np.full(200, np.inf)), "^y holds an infinite value in row 0"),
-    "ragged": (lambda: small().fit([[1, 2], [3]] * 100, Y), "^the rows of X have different lengths"),
-    "dict": (lambda: small().fit({"a": X[:, 0]}, Y), r"^X is a dict; pass pandas\.DataFrame\(X\)"),
-    "path": (lambda: small().fit("rows.csv", Y), r"^X is 'rows\.csv', a path and not its rows; read it"),
+    "ragged": (lambda: small().fit([[1, 2], [3]] * 100, Y), "^Cannot use X: its rows have different lengths"),
+    "dict": (
+        lambda: small().fit({"a": X[:, 0]}, Y),
+        r"^Cannot use X: it is a dict\. Pass pandas\.DataFrame\(X\)",
+    ),
+    "path": (lambda: small().fit("rows.csv", Y), r"^Cannot use X: 'rows\.csv' is a path, not rows\. Read it"),
     "a score": (
         lambda: small().fit(X, Y).score(X, np.ma.masked_array(Y, mask=Y > 0)),
         "^y has missing values; remove the rows",
@@ -502,7 +508,7 @@ def test_whole_numbers_that_float64_rounds_are_refused(
 ) -> None:
     """They were rounded without a word."""
     given = WIDE_ROWS[kind]
-    words = r"^column ('b'|1) holds the whole number 9007199254740993, which float64 would round"
+    words = r"^Cannot use column ('b'|1): it holds the integer 9007199254740993, which float64 would round"
     fitted = small().fit(FRAME, Y) if hasattr(given, "columns") else model
     for call in (lambda rows: small().fit(rows, Y), fitted.predict, served.predict):
         with pytest.raises(DataError, match=words):
@@ -574,7 +580,10 @@ NO_CLASSES = {
         np.array([b"a", b"b"], object)[Y],
         r"^y holds bytes; .* \[v\.decode\(\) for v in y\]",
     ),
-    "complex": (Y + 1j, r"^y has dtype complex128 \(Complex data not supported\); pass real numbers"),
+    "complex": (
+        Y + 1j,
+        r"^Cannot use y: it has dtype complex128 \(Complex data not supported\)\. Pass real numbers",
+    ),
     "decimals": (
         np.array([Decimal(1), Decimal(2)], object)[Y],
         r"^y holds Decimal such as '\d'.*cannot be a class",
@@ -698,6 +707,6 @@ def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) ->
         lambda: explain_stored(model, x, [150]),
     ]
     for door in doors:
-        with pytest.raises(DcpredError, match=rf"column 'amount' holds the whole number {2**60 + 1}, which"):
+        with pytest.raises(DcpredError, match=rf"column 'amount': it holds the integer {2**60 + 1}, which"):
             door()
     assert score(model, paths["exact"][0], tmp_path / "new", inline).status == {"1": 200}

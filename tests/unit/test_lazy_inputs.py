@@ -150,7 +150,7 @@ def test_columns_of_several_dtypes(data: Classes) -> None:
 
 def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) -> None:
     frame = dd.from_pandas(pd.DataFrame(data.X, columns=NAMES).assign(b="red"), npartitions=2)
-    with pytest.raises(DataError, match=r"column 'b' of X has dtype str.*, which is not numbers"):
+    with pytest.raises(DataError, match=r"column 'b' of X: its dtype str.* is not numeric"):
         model.predict(frame)
     spans = pd.DataFrame(data.X, columns=NAMES).assign(b=pd.Timedelta("1s"))
     with pytest.raises(DataError, match=r"column 'b' of X holds Timedelta such as .*; convert it or leave"):
@@ -345,7 +345,8 @@ def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Clas
 
 def test_a_served_model_refuses_a_dataset(model: DCPredClassifier, data: Classes) -> None:
     with pytest.raises(
-        DataError, match=r"^X is an xarray.Dataset, which holds several arrays; pass one of them, as X\['f"
+        DataError,
+        match=r"^Cannot use X: it is an xarray.Dataset, which holds several arrays\. Pass one of them: X\['f",
     ):
         serve(model).predict(xr.Dataset({"features": (("row", "feature"), data.X)}))
 
@@ -487,7 +488,7 @@ def test_whole_numbers_that_float64_rounds_are_refused(
 ) -> None:
     rows = np.zeros((400, 4), np.int64)
     rows[9, 2] = 2**53 + 1
-    words = "column 2 holds the whole number 9007199254740993, which float64 would round"
+    words = "column 2: it holds the integer 9007199254740993, which float64 would round"
     with pytest.raises(DataError, match=words):
         small().fit(_wide(kind, rows), data.y)
     with pytest.raises(DataError, match=words):

@@ -264,8 +264,8 @@ def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassi
         X = pd.DataFrame(data.X, columns=NAMES).assign(c=pd.Series([values] * 300))
         with pytest.raises(
             DataError,
-            match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$",
+            match=r"^Cannot use column 'c' of X: its dtype .* is not numeric\. Encode it as numbers first\.$",
         ):
             served.predict(X)
-    with pytest.raises(DataError, match=r"X holds text such as .a. in row 0, column 0; pass numbers"):
+    with pytest.raises(DataError, match=r"Cannot use X: it holds text .* in row 0, column 0\. Pass numbers"):
         served.predict(np.array([["a", 1, 2, 3]], object))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
-from dcpred_tasks.process import KeptRoom
+from dcpred_tasks.process import ReusedBuffer
 from dcpred_tasks.storage.atomic_files import replace_bytes
 from dcpred_tasks.storage.plain_files import plain
 from dcpred_tasks.storage.plain_store import PlainStore
@@ -32,7 +32,7 @@ CRC_BYTES = 4
 SMALL_BYTES = 2**16  # what a compressor may add to incompressible rows
 KNOWN_STORES = (LocalStore, PlainStore)
 
-_file_room = KeptRoom()
+_file_buffer = ReusedBuffer()
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _read_file(path: Path, chunk_bytes: int) -> NDArray[np.uint8] | None:
         size = os.fstat(file.fileno()).st_size
         if size > chunk_bytes + chunk_bytes // 8 + SMALL_BYTES:
             return None
-        room = _file_room(size)
+        room = _file_buffer(size)
         n = 0
         while n < len(room) and (more := file.readinto(room[n:].data)):
             n += more

@@ -28,7 +28,7 @@ from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelForma
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
+from dcpred_tasks.process import ReusedBuffer, cpu_name, one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer, scale_scorer
 from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
 from dcpred_tasks.scoring.outputs import encode_outputs
@@ -44,7 +44,7 @@ from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND, WrittenBehind, be
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
 
-_rows_room = KeptRoom()
+_rows_buffer = ReusedBuffer()
 
 
 def planned_artifact(path: str, model_hash: str) -> Artifact:
@@ -193,7 +193,7 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
 def rows_room(run: ScoreRun, source: zarr.Array[Any]) -> NDArray[Any]:
     """Memory for the rows of an output chunk, which the next task of this thread takes."""
     shape, dtype = (run.chunk_rows, *source.shape[1:]), np.dtype(source.dtype)
-    return _rows_room(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    return _rows_buffer(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
