@@ -375,9 +375,9 @@ def test_a_query_of_polars_is_refused(
         served.predict,
         served.decision_function,
     ):
-        with pytest.raises(DataError, match=r"^X is a polars LazyFrame, .*; pass X.collect\(\)$"):
+        with pytest.raises(DataError, match=r"^Cannot use X: it is a polars LazyFrame, .*\. Pass X.collect\(\)\.$"):
             call(LazyFrame())
-    with pytest.raises(DataError, match=r"y is a polars LazyFrame, .*; pass y.collect\(\)"):
+    with pytest.raises(DataError, match=r"Cannot use y: it is a polars LazyFrame, .*\. Pass y.collect\(\)"):
         small().fit(data.X, LazyFrame())
 
 
