@@ -378,7 +378,7 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refined = MachineCode(own_code(REFINEMENT).bitcode, host(), entry=REFINEMENT.entry)
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()
-    assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
+    assert "Use one of them" in here("warm", "--target", "i486", code=3).stderr
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
     assert [m["target"] for m in as_json("warm")["made"]] == ["x86-64-v3"] * 2
 

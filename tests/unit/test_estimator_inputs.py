@@ -204,7 +204,10 @@ SENTENCES: dict[str, tuple[Any, str]] = {
         lambda m: small().fit(FRAME.to_dict("records"), Y),
         r"^Cannot use X: it is a list of records .*pandas\.DataFrame",
     ),
-    "records to predict": (lambda m: m.predict(FRAME.to_dict("records")), r"^Cannot use X: it is a list of records"),
+    "records to predict": (
+        lambda m: m.predict(FRAME.to_dict("records")),
+        r"^Cannot use X: it is a list of records",
+    ),
     "text": (
         lambda m: small().fit(X.astype(str), Y),
         r"^Cannot use X: it holds text \('.*'\) in row 0, column 0\. Pass",
@@ -680,7 +683,9 @@ def test_decimals_that_float64_makes_equal_are_refused() -> None:
         np.column_stack([X.astype(object), column]),
     ]
     for frame in frames:
-        with pytest.raises(DataError, match=r"column .* it holds 0\.10* and 0\.10*1, which float64 makes equal"):
+        with pytest.raises(
+            DataError, match=r"column .* it holds 0\.10* and 0\.10*1, which float64 makes equal"
+        ):
             small(products=0, calibrate=False).fit(frame, Y)
     exact = FRAME.assign(d=np.array([Decimal("0.1"), Decimal("0.10"), Decimal("0.2"), None] * 50, object))
     small(products=0, calibrate=False).fit(exact, Y)

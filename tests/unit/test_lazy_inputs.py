@@ -375,7 +375,9 @@ def test_a_query_of_polars_is_refused(
         served.predict,
         served.decision_function,
     ):
-        with pytest.raises(DataError, match=r"^Cannot use X: it is a polars LazyFrame, .*\. Pass X.collect\(\)\.$"):
+        with pytest.raises(
+            DataError, match=r"^Cannot use X: it is a polars LazyFrame, .*\. Pass X.collect\(\)\.$"
+        ):
             call(LazyFrame())
     with pytest.raises(DataError, match=r"Cannot use y: it is a polars LazyFrame, .*\. Pass y.collect\(\)"):
         small().fit(data.X, LazyFrame())

@@ -201,7 +201,7 @@ def call(handed: Arguments) -> Room:
     """Run compiled code; returns the room that it has written."""
     if described(handed) != made_of(REFINEMENT)["arguments"]:
         raise RefusedError(
-            f"leaves were to be refined, but refinement.bc was made for other arguments; {REFINEMENT.remake}"
+            f"Cannot refine leaves: refinement.bc was made for other arguments. {REFINEMENT.remake}."
         )
     block = np.array(list(words(handed)), np.int64)
     code = own_code(REFINEMENT).entry()(block.__array_interface__["data"][0])
