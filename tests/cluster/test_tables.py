@@ -199,7 +199,7 @@ def test_rows_that_are_encoded_otherwise_are_refused(
             call()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.csv", "o.zarr"]
     said = run("score", folder / "model", tmp_path / "o.zarr", tmp_path / "scores", code=3)
-    assert "(column 'colour' has other categories, as 'red')" in said
+    assert "(column 'colour' has other categories ('red'))" in said
     import_data(FRAME[["age", "amount"]], tmp_path / "fewer.zarr")
     said = run("score", folder / "model", tmp_path / "fewer.zarr", tmp_path / "scores", code=3)
     assert "(column 'amount' in place of 'colour')" in said

@@ -481,7 +481,7 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 3 of .* has no target, .* leave .* --drop-unlabelled"):
         evaluate(tmp_path / "model", f"{odd}/X", f"{odd}/y", cost=False)
     text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
-    assert "name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
+    assert "Name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
 
 
 # -- targets that are none, and other wrong data -------------------------------------------------------------
@@ -611,7 +611,7 @@ def test_other_wrong_data_is_one_sentence(made: Path) -> None:
     )
     numbers = made / "numbers"
     write_model(numbers, random_model(5, task="regression"), {}, {})
-    assert "which its attribute `labels` names" in " ".join(
+    assert "named in its attribute `labels`" in " ".join(
         command(numbers, labelled(made, np.arange(50) % 3, names), code=3).split()
     )
 
@@ -688,5 +688,5 @@ def test_a_metric_by_name_is_that_of_scikit_learn(task: str, tmp_path: Path) -> 
         assert (told["metric"], told["score"]) == (named, pytest.approx(theirs, rel=1e-5)), name
     result = CliRunner().invoke(main, [*words[:4], "--metric", "auc"])
     assert result.exit_code != 0
-    assert f"{task} is judged by one of" in result.stderr
+    assert f"for {task}. Use one of" in result.stderr
     assert name.partition("=")[0] in CliRunner().invoke(main, [*words[:4], "--metric", named]).stdout

@@ -56,7 +56,7 @@ def test_bytes_and_json_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[1]", "3", "null"])
 def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").write_text(text)
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not hold a JSON object"):
         read_json(tmp_path / "a")
 
 
