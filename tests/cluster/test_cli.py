@@ -318,7 +318,7 @@ def test_refusals(
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)
     refused("it is a table. Import it first", "train", place / "trees.csv", new)
     refused("only one class", "train", other, new, "--workers", 1)
-    refused("array z was asked for", "train", data, new, "--y", "z")
+    refused("Cannot find array z", "train", data, new, "--y", "z")
     refused("7 features, but the model was trained with 4", "score", model, other, new)
     refused("not numbers", "score", model, words, new)
     refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")

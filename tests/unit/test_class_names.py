@@ -101,7 +101,7 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
     ):
         small().fit(X, with_names(y))
     y[7] = np.nan
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="y: it has missing values"):
         small().fit(X, with_names(y))
 
 

@@ -320,9 +320,7 @@ def test_a_model_on_disk_is_fitted_again_by_its_names(asked: Any, tmp_path: Path
 
 
 def test_a_column_that_is_not_there_is_told_by_the_setting() -> None:
-    with pytest.raises(
-        SettingsError, match=r"names the feature 'citi', but the data have no .* mean 'city'\?"
-    ):
+    with pytest.raises(SettingsError, match=r"feature 'citi' in .*: the data have no .* mean 'city'\?"):
         small(categorical=["citi"]).fit(X[TRAIN], Y[TRAIN])
 
 
@@ -347,7 +345,7 @@ def test_frames_that_cannot_be_learned(frame: pd.DataFrame, words: str) -> None:
 def test_targets_that_do_not_fit_a_frame() -> None:
     with pytest.raises(ValueError, match=r"^X has 600 rows, but y has 599"):
         small().fit(X[TRAIN], Y[1:600])
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="y: it has missing values"):
         small().fit(X[TRAIN], np.where(Y[TRAIN] == "yes", 1.0, np.nan))
 
 

@@ -166,7 +166,7 @@ def test_a_lazy_target_of_text(data: Classes) -> None:
     inside = small().fit(data.X, names)
     assert fitted.classes_.tolist() == ["ash", "oak", "yew"]
     np.testing.assert_array_equal(fitted.model_.beta, inside.model_.beta)
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="y: it has missing values"):
         small().fit(
             frames(data.X), dd.from_pandas(pd.Series(names.tolist()).mask(names == "oak"), npartitions=3)
         )
@@ -210,10 +210,10 @@ def test_classes_that_are_text_and_numbers(data: Classes, wrap: Any) -> None:
         if isinstance(wrap(names), np.ndarray)
         else [LAZY["dask array"](data.X)]
     ):
-        with pytest.raises(DataError, match=r"y holds .*; make all classes text, as y\.astype\(str\) does"):
+        with pytest.raises(DataError, match=r"y: it holds .*\. Make all classes text with y\.astype\(str\)"):
             small().fit(X, wrap(names))
     names[4] = None
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="y: it has missing values"):
         small().fit(LAZY["dask array"](data.X), wrap(names))
 
 
@@ -271,7 +271,7 @@ def test_blocks_that_are_masked_or_sparse(model: DCPredClassifier, data: Classes
     sparse = LAZY["dask array"](data.X).map_blocks(scipy.sparse.csr_matrix)
     np.testing.assert_array_equal(model.predict(sparse).compute(scheduler="sync"), model.predict(data.X))
     whole = da.ma.masked_array(LAZY["dask array"](data.y), mask=np.arange(400) == 7)
-    with pytest.raises(DataError, match=r"y has .*(missing|NaN)"):
+    with pytest.raises(DataError, match=r"y: it has .*(missing|NaN)"):
         small().fit(LAZY["dask array"](data.X), whole)
 
 
@@ -285,7 +285,7 @@ def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
     column = pd.Series(data.y > 0).astype(int).astype(dtype)
     column[7] = pd.NA
     lazy = dd.from_pandas(column, npartitions=3)
-    with pytest.raises(DataError, match="y has missing values; remove the rows"):
+    with pytest.raises(DataError, match=r"it has missing values\. Remove such rows"):
         small().fit(frames(data.X), lazy)
     with pytest.raises(DataError, match="sample_weight has missing values; remove the rows"):
         small().fit(frames(data.X), LAZY["dask frame"](data.y), sample_weight=lazy)

@@ -302,9 +302,7 @@ def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: p
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v4")
     features = dict.fromkeys(processors.LEVELS["x86-64-v3"], True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
-    with pytest.raises(
-        SettingsError, match=r"x86-64-v4 was asked for by NUMBA_CPU_NAME, but .* lacks avx512bw"
-    ):
+    with pytest.raises(SettingsError, match=r"x86-64-v4, which NUMBA_CPU_NAME requests: .* lacks avx512bw"):
         machine_code.own_code()
 
 
@@ -904,7 +902,7 @@ def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(scorer, "uses_tiles", lambda: True)
     assert scorer.arithmetic() == "engine 3, tiles"
     with pytest.raises(
-        ResourceError, match=r"scores by the compiled engine 3, tiles, but .* the compiled engine,"
+        ResourceError, match=r"it uses the compiled engine 3, tiles, but .* the compiled engine,"
     ):
         scorer.check_arithmetic(None)
 

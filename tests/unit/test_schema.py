@@ -333,7 +333,7 @@ MEAN = {"name": "a", "kind": "category", "encoding": "means", "categories": ["x"
         ({"version": 2, "columns": []}, "its version is 2, and this dcpred reads 1"),
         ({"version": True, "columns": []}, "its version is True"),
         ({"version": 1, "columns": [NUMBER], "more": 1}, "'more' is not a field of a schema"),
-        ({"version": 1, "columns": {}}, "is no list"),
+        ({"version": 1, "columns": {}}, "is not a list"),
         ({"version": 1, "columns": []}, "no column becomes a feature"),
         ({"version": 1, "columns": [3]}, "3 is not a JSON object"),
         ({"version": 1, "columns": [{"name": "a"}]}, "lacks 'kind'"),
@@ -641,9 +641,7 @@ def test_a_column_is_named_for_one_thing() -> None:
     assert asked.gap_texts == ("?",)
     assert wishes(given={"t": Target("t")}).target == "t"
     assert Wishes().of("a") is None
-    with pytest.raises(
-        DataError, match="column 'a' was named as category and as dropped, but it is one thing"
-    ):
+    with pytest.raises(DataError, match="column 'a' as category and as dropped"):
         wishes(categorical=("a",), drop=("a",))
-    with pytest.raises(DataError, match="column 'a' was named as id and as target"):
+    with pytest.raises(DataError, match="column 'a' as id and as target"):
         wishes("a", ids=("a",))

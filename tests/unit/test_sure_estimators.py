@@ -93,7 +93,7 @@ def test_a_row_without_a_score_is_named_or_lazily_has_none(
     X[7, 1] = np.nan
     for model, name in ((fitted, "predict_proba"), (fitted, "novelty"), (regressor, "predict_interval")):
         for one in (model, served(model, folder)):
-            with pytest.raises(DataError, match=r"row 7 of X cannot be predicted"):
+            with pytest.raises(DataError, match=r"Cannot predict row 7 of X"):
                 getattr(one, name)(X)
         found = getattr(model, name)(da.from_array(X, chunks=(5, 4))).compute().reshape(20, -1)
         np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(20) == 7)

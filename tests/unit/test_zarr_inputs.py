@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text(tmp_path: Path, command: str) -> None:
 def test_empty_text_is_no_class(tmp_path: Path) -> None:
     some = np.where(np.arange(len(X)) == 7, "", WORDS).astype(np.dtypes.StringDType())
     path = data_set(tmp_path / "d.zarr", some)
-    with pytest.raises(DataError, match="the text of y is empty in row 7"):
+    with pytest.raises(DataError, match="its text is empty in row 7"):
         train(str(path / "X"), str(path / "y"), tmp_path / "m", make_settings(FEW), inline)
 
 

@@ -69,13 +69,13 @@ def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
     kind = values.dtype.kind
     if kind == "f" and np.isinf(values).any():
         where = f" in row {int(np.flatnonzero(np.isinf(values.ravel()))[0]):,}" if numbered else ""
-        raise DataError(f"y holds an infinite value{where}; remove such rows, or correct them")
+        raise DataError(f"Cannot use y: it holds an infinite value{where}. Remove or correct such rows.")
     if kind not in "OSV":
         return values
     flat = values.ravel().tolist()
     if kind == "S" or any(isinstance(one, bytes) for one in flat):
         how = "y.astype(str)" if kind == "S" else "[v.decode() for v in y]"
-        raise DataError(f"y holds bytes; make them text, as {how} does")
+        raise DataError(f"Cannot use y: it holds bytes. Make them text with {how}.")
     is_text = [isinstance(one, str) for one in flat]
     wrong = next((i for i, one in enumerate(flat) if not isinstance(one, OF_CLASSES)), None)
     if wrong is None and not any(is_text):
@@ -86,13 +86,14 @@ def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
     if wrong is not None:
         where = f" in row {wrong:,}" if numbered else ""
         raise DataError(
-            f"y holds {type(flat[wrong]).__name__} such as {str(flat[wrong])[:LONGEST_NAME]!r}{where}, which"
-            " cannot be a class; make all classes text, as [str(v) for v in y] does"
+            f"Cannot use y: it holds {type(flat[wrong]).__name__}"
+            f" ({str(flat[wrong])[:LONGEST_NAME]!r}){where}, which cannot be a class. Make all classes text"
+            " with [str(v) for v in y]."
         )
     if not all(is_text):
         raise DataError(
-            f"y holds text such as {flat[is_text.index(True)]!r} and other values such as"
-            f" {flat[is_text.index(False)]!r}; make all classes text, as y.astype(str) does, or none"
+            f"Cannot use y: it holds text ({flat[is_text.index(True)]!r}) and other values"
+            f" ({flat[is_text.index(False)]!r}). Make all classes text with y.astype(str), or none."
         )
     return values
 
@@ -127,8 +128,8 @@ def class_codes(
         value = values[first]
         what = "no value (NaN)" if value != value else f"the value {value!s}"
         raise DataError(
-            f"{where} has {what} in row {row:,}, but its attribute `{LABELS}` names only the classes 0 to"
-            f" {n_names - 1}; correct that row, or the attribute"
+            f"Cannot use {where}: it has {what} in row {row:,}, and its attribute `{LABELS}` names only the"
+            f" classes 0 to {n_names - 1}. Correct that row, or the attribute."
         )
     return values.astype(np.int64)
 

@@ -211,8 +211,8 @@ def check_features(shape: tuple[int, ...], dtype: np.dtype[np.generic], n_featur
     check_matrix(shape, dtype)
     if shape[1] != n_features:
         raise DataError(
-            f"X has {shape[1]} features, but the model was trained with {n_features} features; "
-            "pass the same features in the same order as in training"
+            f"X has {shape[1]} features, but the model was trained with {n_features} features. Pass the same"
+            " features in the same order as in training."
         )
 
 
@@ -221,7 +221,9 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
     check_is_matrix(shape)
     if dtype.kind not in "biuf":
         kind = {"c": "complex numbers"}.get(dtype.kind, "not numbers")
-        raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")
+        raise DataError(
+            f"Cannot use X: its dtype {dtype} is {kind}. Convert it to real numbers or booleans first."
+        )
 
 
 def score_rows(
@@ -321,8 +323,8 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
 def _early_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     if model.support is None:
         raise DataError(
-            "early prediction was asked for, but the model was saved without its support vectors; "
-            "train it again with keep_support_vectors=true"
+            "Cannot predict early: the model was saved without its support vectors. Train it again with"
+            " keep_support_vectors=true."
         )
     own = _span(model.support.at, leaf)
     if own.start == own.stop:

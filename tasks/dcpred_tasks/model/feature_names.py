@@ -43,8 +43,9 @@ def in_training_order(X: Any, trained: Sequence[str] | None) -> Any:
         check_same_names(attribute, trained, "X")
         if attribute is None and _column_labels(X):
             raise DataError(
-                f"the columns of X are only numbered, but the model was trained on {_listed(trained)}; name"
-                " the columns, or pass an array whose columns are in the order of model.feature_names_in_"
+                "Cannot use X: its columns are only numbered, but the model was trained on"
+                f" {_listed(trained)}. Name the columns, or pass an array with columns in the order of"
+                " model.feature_names_in_."
             )
         return X
     if given == trained:
@@ -64,8 +65,8 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
     at = wrong[0] if wrong else min(len(given), len(trained))
     pairs = ", ".join(f"{i} {given[i]!r} for {trained[i]!r}" for i in wrong[:LISTED_NAMES]) or f"from {at} on"
     raise DataError(
-        f"the features of {source} are not those that the model was trained on ({pairs}); bring them into the"
-        " order of training, or remove the attribute feature_names if only names differ"
+        f"Cannot use {source}: its features are not those that the model was trained on ({pairs}). Bring them"
+        " into the order of training, or remove the attribute feature_names if only names differ."
     )
 
 
@@ -83,23 +84,22 @@ def _column_names(X: Any) -> Names | None:
     others = [label for label in labels if not isinstance(label, str)]
     if strings and others:
         raise DataError(
-            f"the columns of X are named by strings and by other things ({strings[0]!r}, {others[0]!r}); make"
-            f" all of the names strings, by {_renaming(X, joined=False)}"
+            f"Cannot use X: some names of its columns are strings and others are not ({strings[0]!r},"
+            f" {others[0]!r}). Make all of the names strings with {_renaming(X, joined=False)}."
         )
     if others:
         shown = ", ".join(repr(label) for label in others[:LISTED_NAMES]) + (
             ", ..." if len(others) > LISTED_NAMES else ""
         )
         raise DataError(
-            f"the columns of X are named by other things than strings ({shown}), which a model does not keep;"
-            " make the names strings, by"
-            f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array"
+            f"Cannot use X: the names of its columns are not strings ({shown}). Make them strings with"
+            f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array."
         )
     twice = [name for name, n in Counter(strings).items() if n > 1]
     if twice:
         raise DataError(
-            f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of"
-            " them, or pass an array"
+            f"Cannot use X: two columns are named {twice[0]!r}, and their order is ambiguous. Rename one of"
+            " them, or pass an array."
         )
     return tuple(strings)
 
@@ -137,14 +137,14 @@ def _check_columns(given: Names, trained: Names) -> None:
     missing = [name for name in trained if name not in found]
     if missing:
         raise DataError(
-            f"X lacks {_listed(missing)}, which the model was trained with; add what is in"
-            " model.feature_names_in_"
+            f"Cannot use X: it lacks {_listed(missing)}, which the model was trained with. Add the columns of"
+            " model.feature_names_in_."
         )
     further = [name for name in given if name not in wanted]
     if further:
         raise DataError(
-            f"X has {_listed(further)} beside the features that the model was trained with; select these by "
-            "X[model.feature_names_in_]"
+            f"Cannot use X: it has {_listed(further)} beside the features that the model was trained with."
+            " Select X[model.feature_names_in_]."
         )
 
 

@@ -11,13 +11,13 @@ def importances(model: Model) -> FloatArray:
     kernels take it: variance × factor², with factors of leaves weighed by their rows, and the columns of a
     coded feature put together. float64 (n_features,), sum 1; all 0 where no feature varies.
 
-    Raises AttributeError where the model does not tell the variances.
+    Raises AttributeError where the model lacks the variances.
     """
     sd = _deviations(model)
     if not np.isfinite(sd).all():
         raise AttributeError(
-            "feature importances were asked for, but the model was trained with calibrate=false or by an"
-            " earlier version of dcpred, and does not tell how often codes occur; train it again"
+            "Cannot compute feature importances: the model was trained with calibrate=false or by an earlier"
+            " version of dcpred, and lacks the frequencies of categories. Train it again."
         )
     return _shares(model, sd)
 

@@ -145,16 +145,16 @@ class Intervals:
         name = check_share(share)
         if len(self.quantile) and not len(self.share):
             raise DataError(
-                f"{name} was requested, but the model was trained by a version of dcpred without quantiles;"
-                " train it again"
+                f"Cannot compute {name}: the model was trained by a version of dcpred without quantiles."
+                " Train it again."
             )
         which = np.flatnonzero(np.abs(self.share - share) < 1e-9)
         if not len(which):
             few = "rows to hold any out" if not len(self.share) else f"rows for {name}"
             needed = max(FEWEST_ROWS, round(1 / min(share, 1 - share)))
             raise SettingsError(
-                f"{name} was requested, but the model was trained on too few {few}; train it on {needed} rows"
-                " or more"
+                f"Cannot compute {name}: the model was trained on too few {few}. Train it on {needed} rows or"
+                " more."
             )
         return float(self.signed[which[0]])
 
@@ -166,24 +166,23 @@ class Intervals:
         which = np.flatnonzero(self.alpha <= alpha * (1 + 1e-9))
         if not len(which) and not len(self.alpha):
             raise SettingsError(
-                "intervals were asked for, but the model was trained on too few rows to hold any out; train"
-                f" it on {FEWEST_ROWS} rows or more"
+                "Cannot compute intervals: the model was trained on too few rows to hold any out. Train it on"
+                f" {FEWEST_ROWS} rows or more."
             )
         if not len(which):
             raise SettingsError(
-                f"intervals were asked for with alpha {alpha:g}, but the model was trained on so few rows"
-                f" that it gives alpha from {self.alpha[-1]:.3g} on; set alpha to that or more, or train on"
-                " more rows"
+                f"Cannot compute intervals with alpha {alpha:g}: the model was trained on so few rows that"
+                f" alpha starts at {self.alpha[-1]:.3g}. Set alpha to that or more, or train on more rows."
             )
         return float(self.quantile[which[0]])
 
 
 def check_alpha(alpha: object) -> None:
-    """Raise SettingsError for a share of rows outside an interval that cannot be asked for."""
+    """Raise SettingsError for an impossible share of rows outside an interval."""
     if not (isinstance(alpha, Real) and LEAST_ALPHA <= float(alpha) <= LARGEST_ALPHA):
         raise SettingsError(
-            f"intervals were asked for with alpha {alpha!r}, but it is the share of rows that may lie"
-            f" outside, from {LEAST_ALPHA} to {LARGEST_ALPHA}; give one of those"
+            f"Cannot compute intervals with alpha {alpha!r}: it is the share of rows that may lie outside."
+            f" Pass a number from {LEAST_ALPHA} to {LARGEST_ALPHA}."
         )
 
 
@@ -191,8 +190,7 @@ def check_share(share: object) -> str:
     """The name of a quantile, as q05 of 0.05. Raises SettingsError for a share that is none of SHARES."""
     if not (isinstance(share, Real) and np.abs(SHARES - float(share)).min() < 1e-9):
         raise SettingsError(
-            f"the quantile {share!r} was requested, but quantiles are 0.01, 0.02 and so on to 0.99; choose"
-            " one of those"
+            f"Cannot compute the quantile {share!r}. Choose one of 0.01, 0.02 and so on to 0.99."
         )
     return f"q{round(100 * float(share)):02d}"
 

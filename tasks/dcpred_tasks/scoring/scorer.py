@@ -72,8 +72,8 @@ def check_arithmetic(planned: str | None, *models: Model) -> None:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
         here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
         raise ResourceError(
-            f"{process_name()} scores by {here}, but the run was planned with {planned}, whose scores have"
-            " other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
+            f"Cannot score in {process_name()}: it uses {here}, but the run was planned with {planned}, whose"
+            " scores have other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
             " DCPRED_TILES as the driver of the run, or score into a new directory."
         )
 

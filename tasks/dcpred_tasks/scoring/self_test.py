@@ -64,8 +64,8 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
         return
     if test.rows.shape[1] != model.n_features or test.decision.shape[1] != model.n_outputs:
         raise ModelFormatError(
-            f"the model at {place} is damaged or was altered: its self-test has other features or outputs"
-            " than the model; copy it again from its source or train it again"
+            f"Cannot use the model at {place}: it is damaged or was altered: its self-test has other features"
+            " or outputs than the model. Copy it again from its source or train it again."
         )
     decision, status = (compact_model if plain else scorer).score_rows(model, test.rows)
     off, tolerance = _off(model, decision, test.decision), test.tolerance
@@ -77,11 +77,11 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
         worst = int(wrong[0])
         otherwise = "" if plain else ", or set DCPRED_NO_COMPILER=1 to score without compiled code"
         raise ModelFormatError(
-            f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)}"
-            " rows of its self-test this machine gives other decision values than it was stored with (row"
-            f" {worst}: {_told(decision[worst])} and not {_told(test.decision[worst])}); compare the versions"
-            " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect`"
-            f" shows{otherwise}"
+            f"Cannot score with the model at {place}: for {len(wrong)} of the {len(test.rows)} rows of its"
+            " self-test this machine computes other decision values than stored (row"
+            f" {worst}: {_shown(decision[worst])}, not {_shown(test.decision[worst])}). Compare the versions"
+            " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect` shows"
+            f"{otherwise}."
         )
 
 
@@ -91,7 +91,7 @@ def _off(model: Model, decision: Scores, other: Scores) -> FloatArray:
     return np.asarray(np.abs(one - two).max(axis=1, initial=0.0))
 
 
-def _told(values: FloatArray) -> str:
+def _shown(values: FloatArray) -> str:
     return ", ".join(f"{value:.7g}" for value in values[:3]) + (", …" if len(values) > 3 else "")
 
 

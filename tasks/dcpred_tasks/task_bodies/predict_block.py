@@ -56,9 +56,8 @@ def check_numbered(numbers: NDArray[np.int64]) -> None:
 def _refuse(bad: NDArray[np.intp]) -> None:
     if len(bad):
         raise DataError(
-            f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use"
-            f" decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored"
-            " arrays)"
+            f"Cannot predict row {bad[0]} of X: it {WITHOUT_SCORE}. Remove it, or use decision_function,"
+            f" which returns NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)."
         )
 
 
@@ -177,9 +176,9 @@ def label_block(
         labels[bad] = dtype.na_object
     else:
         raise DataError(
-            f"{_place(int(bad[0]), block_info, index)} cannot be predicted, because it {WITHOUT_SCORE}, and"
-            f" labels of dtype {dtype} have no missing value; remove it, or use decision_function, which"
-            " gives NaN there"
+            f"Cannot predict {_place(int(bad[0]), block_info, index)}: it {WITHOUT_SCORE}, and labels of"
+            f" dtype {dtype} have no missing value. Remove it, or use decision_function, which returns NaN"
+            " there."
         )
     return labels
 

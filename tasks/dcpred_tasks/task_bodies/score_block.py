@@ -52,8 +52,8 @@ def planned_artifact(path: str, model_hash: str) -> Artifact:
     artifact = open_artifact(path)
     if artifact.hash != model_hash:
         raise ModelFormatError(
-            f"the run was planned with model {model_hash}, but {path} now holds {artifact.hash}; put the"
-            " model back, or score into a new directory"
+            f"Cannot continue the run: it was planned with model {model_hash}, but {path} now holds"
+            f" {artifact.hash}. Restore the model, or score into a new directory."
         )
     return artifact
 
@@ -296,8 +296,8 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] 
         missing = next(stored_chunks.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
-            f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"
-            " would read as fill values; restore it and run again"
+            f"Cannot score rows {start:,} to {stop:,}: chunk {missing} of {run.x} is missing, and would read"
+            " as fill values. Restore it and run again."
         )
     return zarr_arrays.read_rows(source, start, stop, room)
 

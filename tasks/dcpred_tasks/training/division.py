@@ -94,9 +94,9 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
     if not fits.all():
         column = int(scaling.source[np.flatnonzero(~fits)[0]])
         raise DataError(
-            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g},"
-            " which is too large for single precision (infinity after scaling); set scaling to standard or"
-            " minmax, or rescale it first"
+            f"Cannot train on column {column} of X: its range from {survey.minimum[column]:g} to"
+            f" {survey.maximum[column]:g} is too large for single precision (infinity after scaling). Set"
+            " scaling to standard or minmax, or rescale the column."
         )
 
 

@@ -138,9 +138,7 @@ def rare_folds(number: IntArray, target: NDArray[np.generic], seed: int, count: 
 def check_count(count: int) -> int:
     """Raise SettingsError for a number of folds that cannot be."""
     if not 2 <= count <= MOST_FOLDS:
-        raise SettingsError(
-            f"folds was set to {count}, but it is from 2 to {MOST_FOLDS}. Use another number."
-        )
+        raise SettingsError(f"Cannot use folds={count}: it must be from 2 to {MOST_FOLDS}.")
     return count
 
 

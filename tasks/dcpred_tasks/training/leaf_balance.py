@@ -95,8 +95,8 @@ def balance(
         for leaf, start, result in zip(large, firsts, results, strict=True):
             if int(result.counts.sum()) != totals[leaf]:
                 raise DcpredError(
-                    f"splitting leaf {leaf} of {totals[leaf]:,} rows gave {int(result.counts.sum()):,} rows; "
-                    "this is a bug, please report it"
+                    f"Cannot split leaf {leaf}: its {totals[leaf]:,} rows became"
+                    f" {int(result.counts.sum()):,}. This is a bug; please report it."
                 )
             if not result.divides:
                 stuck.add(leaf)

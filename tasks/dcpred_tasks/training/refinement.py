@@ -263,9 +263,10 @@ def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
     if (here := planned_or_here(arithmetic, planned)) != planned:
         raise ResourceError(
-            f"{process_name()} refines leaves by {REFINED_BY[here]}, but the training began with"
-            f" {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the same"
-            " llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
+            f"Cannot refine leaves in {process_name()}: it uses {REFINED_BY[here]}, but the training began"
+            f" with {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the"
+            " same llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch directory and"
+            " train again."
         )
 
 

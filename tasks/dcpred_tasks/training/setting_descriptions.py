@@ -56,12 +56,12 @@ def _shown(default: object) -> str:
 
 
 def _allowed(name: str) -> str:
-    told = Settings.__dataclass_fields__[name].metadata
+    metadata = Settings.__dataclass_fields__[name].metadata
     if isinstance(getattr(Settings, name), bool):
         return "true or false"
-    ways = list(told["choices"])
-    if told["more"]:
-        ways.append(told["more"])
-    if told["range"]:
-        ways.append(f"{range_in_words(*told['range'])} {told['unit']}".rstrip())
+    ways = list(metadata["choices"])
+    if metadata["more"]:
+        ways.append(metadata["more"])
+    if metadata["range"]:
+        ways.append(f"{range_in_words(*metadata['range'])} {metadata['unit']}".rstrip())
     return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]

@@ -32,8 +32,8 @@ LARGEST_ROUNDING = 1e-3  # rounding of a mean by single precision, in standard d
 NAMED = 3  # most features that a message names
 MOST_CLASSES = 32  # classes that each get a mean
 REMEDY = (
-    "import the data again and leave it out with --drop, or code its frequent values with --categorical (of a"
-    " frame: name it in `categorical`)"
+    "Import the data again and leave it out with --drop, or encode its frequent values with --categorical (of"
+    " a frame: name it in `categorical`)."
 )
 
 
@@ -296,17 +296,17 @@ def _moments(sums: FloatArray, first: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _check_size(coded: CodedFeatures, n_classes: int, n_positions: int, names: Sequence[str] | None) -> None:
-    """Raise DataError where more means would be kept than a model may hold."""
+    """Raise DataError for more means than a model may hold."""
     named = ", ".join(repr(str(names[f])) if names else str(f) for f in coded.feature[:NAMED])
     columns = f"column{'s' if len(coded.feature) > 1 else ''} {named}"
     if n_classes > MOST_CLASSES:
         raise DataError(
-            f"the many categories of {columns} become means of the target, one for each class, but y has"
-            f" {n_classes:,} classes, and at most {MOST_CLASSES} can have one; {REMEDY}"
+            f"Cannot target-encode {columns}: each class needs a mean, and y has {n_classes:,} classes, more"
+            f" than the limit of {MOST_CLASSES}. {REMEDY}"
         )
     n_means = n_classes if n_classes > 2 else 1
     if n_positions * n_means > MOST_NUMBERS:
         raise DataError(
-            f"the {n_positions:,} categories of {columns} become means of the target for {n_means} classes,"
-            f" more than the {MOST_NUMBERS:,} numbers that a model holds; {REMEDY}"
+            f"Cannot target-encode {columns}: {n_positions:,} categories for {n_means} classes take more than"
+            f" the {MOST_NUMBERS:,} numbers that a model holds. {REMEDY}"
         )

@@ -30,9 +30,8 @@ def check_threshold(given: str) -> None:
         value = 0.0
     if not 0 < value < (np.inf if cost else 1):
         raise SettingsError(
-            f"threshold was set to {given!r}, but it is a probability between 0 and 1, {', '.join(NAMED)},"
-            " cost=50 (to miss a row costs 50 times what it costs to flag a wrong one), precision>=0.9 or"
-            " recall>=0.9"
+            f"Cannot use threshold={given!r}: it must be a probability between 0 and 1, {', '.join(NAMED)},"
+            " cost=50 (a missed row costs 50 times a false alarm), precision>=0.9 or recall>=0.9."
         )
 
 
@@ -40,8 +39,8 @@ def check_two_classes(given: str, n_classes: int) -> None:
     """Raise DataError for a threshold where there are not two classes."""
     if given != HALF and n_classes != 2:
         raise DataError(
-            f"threshold was set to {given!r}, but the target has {n_classes} classes, and a threshold is for"
-            " two; leave it out, or set class_weight"
+            f"Cannot use threshold={given!r}: the target has {n_classes} classes, and a threshold needs two."
+            " Leave it out, or set class_weight."
         )
 
 

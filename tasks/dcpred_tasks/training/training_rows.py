@@ -88,9 +88,11 @@ def remarks(
 
 def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
     """Features as the subject of a sentence, with its verb."""
-    told = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
+    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
     more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-    return f"feature{'s' if len(found) > 1 else ''} {', '.join(told)}{more} {many if len(found) > 1 else one}"
+    return (
+        f"feature{'s' if len(found) > 1 else ''} {', '.join(shown)}{more} {many if len(found) > 1 else one}"
+    )
 
 
 def _ascends(values: FloatArray) -> bool:

@@ -81,7 +81,9 @@ def k_means(
         ).fit(X, sample_weight=weight)
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():
-        raise DcpredError("k-means gave a centre that is not finite; this is a bug, please report it")
+        raise DcpredError(
+            "Cannot fit the tree: k-means gave a centre that is not finite. This is a bug; please report it."
+        )
     return centres
 
 
