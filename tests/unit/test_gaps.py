@@ -138,7 +138,7 @@ def test_features_of_indicators_are_named(given: object, found: str) -> None:
         ("3", "feature 3 in .*: the data have features 0 to 2"),
         (
             "imputed",
-            r"missing names the feature 'imputed', .* \(did you mean 'impute'\?\)\. Write auto, refuse",
+            r"feature 'imputed' in missing: .* \(did you mean 'impute'\?\)\. Write auto, refuse",
         ),
         ([True, False], "Cannot use a mask of True and False in missing"),
     ],

@@ -1,4 +1,4 @@
-"""What a model says of rows beside decision values: probabilities, intervals and novelty, from decision
+"""Predictive outputs of a model beside decision values: probabilities, intervals and novelty, from decision
 values and leaves.
 """
 
@@ -20,7 +20,7 @@ NEARNESS = Kernel("matern32", 1.0 / 6.0)
 
 
 def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
-    """Raises DataError where the model has none; `what` is asked for."""
+    """The calibration of a model. Raises DataError, which names `what`, where the model lacks it."""
     found = None if model.sureness is None else model.sureness.calibration
     if found is None:
         raise _without(what, model, "classification")
@@ -135,8 +135,8 @@ def quantile(
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
-    """The shares that are requested, one or several. Raises SettingsError, DataError where the model does not
-    give one of them.
+    """The requested shares, one or several. Raises SettingsError, DataError where the model lacks one of
+    them.
     """
     if np.ndim(q) > 1 or not np.size(q):
         raise SettingsError(f"Cannot use q={q!r}. Pass a share from 0.01 to 0.99, or a list of them.")

@@ -1,10 +1,9 @@
-"""Names of features: where data carry them, and how data are brought into the order of training.
+"""Names of features: where data carry them, and how data are reordered as in training.
 
 A frame (pandas, polars, pyarrow, Dask) names its columns, an xarray.DataArray may name them by a coordinate:
-these are put in order by name. Zarr arrays, and DataArrays without that coordinate, may hold an attribute
-`feature_names`: it is compared. Arrays without names are taken as they are, and so are columns that are
-numbered 0, 1, 2 and so on, as long as the model has no names either. Columns that are named by anything else
-are refused. No library of frames is imported here.
+these are ordered by name. Zarr arrays, and DataArrays without that coordinate, may have an attribute
+`feature_names`, which is compared. Arrays without names are used unchanged, and so are columns numbered 0, 1,
+2 and so on, if the model has no names either. Other names are refused. No library of frames is imported here.
 """
 
 from collections import Counter
@@ -21,8 +20,8 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None where it has none. Raises DataError for columns that are named
-    twice, or by other things than strings and the numbers 0, 1, 2 and so on.
+    """The names of the features of X, None without names. Raises DataError for duplicate names, and for names
+    other than strings and the numbers 0, 1, 2 and so on.
     """
     return _column_names(X) or _attribute_names(X)
 
@@ -71,8 +70,8 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
 
 
 def _column_names(X: Any) -> Names | None:
-    """Names of the columns of a frame or of the second dimension of a DataArray, None where it has none or
-    only numbers them.
+    """Names of the columns of a frame or of the second dimension of a DataArray, None without names or with
+    numbers only.
     """
     labels = _column_labels(X)
     if all(
@@ -105,7 +104,7 @@ def _column_names(X: Any) -> Names | None:
 
 
 def _column_labels(X: Any) -> list[Any]:
-    """What names the columns of a frame or the second dimension of a DataArray, whatever it is; empty for
+    """The labels of the columns of a frame or of the second dimension of a DataArray, of any type; empty for
     other arrays.
     """
     if is_a(X, "xarray.DataArray"):
@@ -116,7 +115,7 @@ def _column_labels(X: Any) -> list[Any]:
 
 
 def _renaming(X: Any, *, joined: bool) -> str:
-    """How names become strings, in code; `joined` where each is a tuple, as of a MultiIndex."""
+    """Code that turns names into strings; `joined` where each is a tuple, as in a MultiIndex."""
     if is_a(X, "xarray.DataArray"):
         dimension = repr(X.dims[1])
         without = f"X.reset_index({dimension})" if joined else "X"

@@ -42,8 +42,8 @@ class LabelRule:
         return np.asarray((p @ self.costs).argmin(axis=1), np.int64)
 
     def may_be(self, number: IntArray, low: FloatArray, high: FloatArray) -> Any:
-        """Whether probabilities between these bounds, (n, n_classes), may give these labels: bool (n,)."""
-        more = self.costs[:, number].T[:, :, None] - self.costs[None]  # what it costs beyond each other label
+        """Whether probabilities between these bounds, (n, n_classes), allow these labels: bool (n,)."""
+        more = self.costs[:, number].T[:, :, None] - self.costs[None]  # the extra cost over each other label
         least = np.minimum(low[:, :, None] * more, high[:, :, None] * more).sum(axis=1)
         return (least <= 0).all(axis=1)
 
@@ -52,8 +52,8 @@ Rule = Callable[[Scores], IntArray]
 
 
 def label_rule(model: Model, costs: Costs | None) -> Rule:
-    """How a model labels rows: by their decision values where no costs are given. Raises DataError where it
-    gives no probabilities or has another number of classes.
+    """How a model labels rows: without costs by their decision values. Raises DataError for a model without
+    probabilities or with another number of classes.
     """
     if costs is None:
         return class_numbers
@@ -89,7 +89,7 @@ def threshold_of_two(model: Model) -> float:
 
 
 def threshold_costs(threshold: float | str) -> Costs:
-    """The costs that a threshold stands for: a probability, or as cost=50. Raises SettingsError."""
+    """The costs of a threshold: a probability, or cost=50. Raises SettingsError."""
     text = str(threshold).replace(" ", "")
     try:
         value = float(text.removeprefix(COST))
@@ -140,9 +140,7 @@ def is_cost(value: Any) -> bool:
 
 
 def given_costs(threshold: float | str | None, costs: Any, name: str = "costs") -> Costs | None:
-    """The costs of a threshold or a matrix, which is called `name`; None where neither is given. Raises
-    SettingsError.
-    """
+    """The costs of a threshold or of a matrix with this `name`; None without either. Raises SettingsError."""
     if threshold is not None and costs is not None:
         raise SettingsError("Cannot use threshold together with costs. Pass one of them.")
     if threshold is not None:

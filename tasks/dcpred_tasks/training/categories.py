@@ -1,5 +1,5 @@
-"""Which features are coded (model/coding.py): those that the setting `categorical` names, with those that a
-schema says are codes. A search may name others whose values look like codes (code_candidates).
+"""Which features are one-hot encoded (model/coding.py): those of the setting `categorical`, and those that a
+schema declares. A search may add others with few distinct values (code_candidates).
 """
 
 import difflib
@@ -48,10 +48,10 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
 
 
 def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
-    """Settings that name features by numbers. What is in quotes is a name;
-    digits are a number, so that settings which are numbered stay as they are.
+    """Replace names of features in settings by numbers. Quoted text is a name; digits are a number: numbered
+    settings do not change.
 
-    names  of features; those from n_features on are only meant by their names
+    names  of features; those from n_features on have only names
 
     Raises SettingsError for a feature that the data do not have.
     """
@@ -105,11 +105,11 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
 
 
 def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
-    """Settings that are numbered, with features that a schema says are codes among those that are coded; none
-    stays none.
+    """Numbered settings, with the features that a schema declares among the one-hot encoded ones; none stays
+    none.
 
-    places  the feature that is meant by each number, where settings number columns of a table: the one of
-            its own name that a column has, and features by theirs
+    places  the feature of each number, where settings number columns of a table: the feature of the same name
+            for a column, and features themselves
 
     Raises SettingsError where `missing` names a column without such a feature.
     """
@@ -126,12 +126,12 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
 
 
 def named_columns(settings: Settings) -> list[int]:
-    """The numbers, ascending, of coded features that settings which are numbered name."""
+    """The ascending numbers of the one-hot encoded features of numbered settings."""
     return numbers(settings.categorical)
 
 
 def _placed(text: str, places: Mapping[int, int] | None) -> list[int]:
-    """The features that a numbered text lists; those of columns that it lists, where places are given."""
+    """The features in a numbered text; those of its columns, with `places`."""
     return [f if places is None else places[f] for f in numbers(text) if places is None or f in places]
 
 
@@ -165,11 +165,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
-    """The features that settings name, and the values of each that have a column; NaN is a missing value.
+    """The features of settings, and the values of each with a column; NaN is a missing value.
 
     sample  (n, n_features), raw rows
 
-    Raises SettingsError for a feature that cannot be coded.
+    Raises SettingsError for a feature that cannot be one-hot encoded.
     """
     if settings.categorical == NONE:
         return {}
@@ -178,7 +178,7 @@ def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, N
 
 
 def most_frequent(column: NDArray[np.generic]) -> float:
-    """The value of a coded feature that has no column."""
+    """The value of a one-hot encoded feature without a column."""
     values, counts = _values(column)
     return float(values[counts.argmax()])
 
@@ -230,14 +230,14 @@ def _not_codes(values: NDArray[np.generic]) -> str:
 
 
 def _number(value: np.generic) -> str:
-    """A whole number in digits, or shortened where it has more of them than its dtype tells apart."""
+    """An integer as text, or shortened where it has more digits than its dtype distinguishes."""
     number = int(value)
     return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
 
 
 def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> list[int]:
-    """The features, ascending, that look like codes of at most so many values and were not named: those of
-    few values come first, as long as the columns of all are not too many.
+    """The features, ascending, with at most so many distinct values that were not named: those with few
+    values come first, up to a limit of columns.
     """
     looked_at = [f for f in range(sample.shape[1]) if f not in named]
     few = {f: values for f in looked_at if (values := _few(sample[:FIRST_ROWS, f])) is not None}
@@ -256,7 +256,7 @@ def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> 
 
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
-    """The different values of a column, None where they are no codes."""
+    """The distinct values of a column, None where they are not categories."""
     values, _ = _values(column)
     return None if _not_codes(values) else values
 

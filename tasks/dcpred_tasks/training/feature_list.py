@@ -13,7 +13,7 @@ PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)')  # one between com
 
 
 def as_text(features: Sequence[int]) -> str:
-    """Ascending numbers of features as the setting takes them: 0-41 stands for all from 0 to 41."""
+    """Ascending numbers of features as text of the setting: 0-41 means all from 0 to 41."""
     breaks = np.flatnonzero(np.diff(features) != 1) + 1
     spans = np.split(np.array(features), breaks)
     return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)

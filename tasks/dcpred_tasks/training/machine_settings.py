@@ -1,5 +1,5 @@
-"""Which settings go together with machines and bases of other systems, with pseudo-landmarks by the triangle
-inequality, and with compact models that stay near the local machines.
+"""Which settings combine with baselines and other bases, with pseudo-landmarks by the triangle inequality,
+and with compact models near the local SVMs.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from dcpred_tasks.model.kernel_families import STATIONARY
 from dcpred_tasks.model.machine import COMPACT, LANDMARKS, known
 from dcpred_tasks.training.losses import DISTANCE
 
-# Settings of landmarks and pseudo-landmarks, which other machines have not.
+# Settings of landmarks and pseudo-landmarks, which baselines lack.
 OF_COMPACT = (
     *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma"),
     *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "quantile", "refine_ridge", "guide"),
     *("leaf_scaling", "keep_support_vectors"),
 )
 
-# What other settings have to be with loss=distance.
+# Required values of other settings with loss=distance.
 OF_DISTANCE: Mapping[str, object] = {
     "kernel": "rbf",
     "products": 0,

@@ -1,4 +1,4 @@
-"""Every setting of training, with its default and what it may be. Frozen, and checked when it is made."""
+"""Every setting of training, with its default and range. Frozen, and checked on construction."""
 
 import difflib
 import math
@@ -26,7 +26,7 @@ INDICATE = "indicate"
 MISSING = (AUTO, "refuse", "impute", INDICATE)
 # Settings that list features, and what else they may be.
 OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
-# Left out of a model's settings at their defaults: older models keep their hashes.
+# Omitted from a model's settings at their defaults: models of earlier versions keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
     *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile", "target_transform"),
@@ -36,7 +36,7 @@ _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is trained. `describe_settings` tells meaning, range and default of every setting."""
+    """How a model is trained. `describe_settings` lists meaning, range and default of every setting."""
 
     task: str = setting("classification", "What is learned: classes or numbers.", choices=TASKS)
     # features and tree
@@ -95,7 +95,7 @@ class Settings:
         high=10**8,
         unit="rows",
     )
-    # local kernel machines
+    # local SVMs
     local_rows: int = setting(
         8_000,
         "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
@@ -334,22 +334,22 @@ class Settings:
 
     @property
     def other_machine(self) -> str:
-        """The machine or basis of another system; empty for the compact model of the paper."""
+        """The baseline or basis in place of the compact model; empty for the compact model of the paper."""
         return next((name for name in (self.machine, self.basis) if name not in (COMPACT, LANDMARKS)), "")
 
     @property
     def machine_size(self) -> int:
-        """What another basis or machine counts."""
+        """The size of another basis or of a baseline."""
         return self.size or known(self.other_machine).size
 
     @property
     def machine_tolerance(self) -> float:
-        """How far another machine may be off."""
+        """The tolerance of a baseline."""
         return self.tolerance or known(self.other_machine).tolerance
 
     @property
     def own_leaf_rows(self) -> int:
-        """Rows beyond which a leaf is divided: with its halo it then is about within max_leaf_rows."""
+        """Rows beyond which a leaf is divided: with its overlap rows it then has about max_leaf_rows."""
         return max(self.max_leaf_rows // self.overlap, self.min_leaf_rows, 2)
 
 
@@ -385,8 +385,8 @@ def make_settings(values: dict[str, object]) -> Settings:
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
-    """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
-    them have the hashes that they had before there were these settings.
+    """Names and values. Those of LATER are omitted at their defaults: earlier models and trainings keep their
+    hashes.
     """
     return {n: v for n, v in asdict(settings).items() if n not in LATER or v != DEFAULTS[n]}
 

@@ -1,6 +1,4 @@
-"""What must be known of all rows before anything is trained: limits, classes, and that every value is
-usable.
-"""
+"""Statistics of all rows before training: limits, classes, and a check that every value is usable."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ NO_RANGE: FloatArray = np.array([np.inf, -np.inf])
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in some rows, or in all of them."""
+    """The statistics of some rows, or of all."""
 
     n_rows: int
     n_used: int  # rows of weight > 0
@@ -36,12 +34,14 @@ class Survey:
     classes: NDArray[np.generic]  # (n_classes,), ascending; empty for a regression
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
-    means: tuple[int, ...] = ()  # features that hold means of the target in place of codes
+    means: tuple[int, ...] = ()  # target-encoded features
     target_range: FloatArray = field(default_factory=lambda: NO_RANGE)  # (2,), least and largest, transformed
 
     @property
     def mean_weight(self) -> float:
-        """Of a row, of classes: local SVMs multiply C by weights, whose unit does not matter in a search."""
+        """The mean weight of a row, with classes: local SVMs multiply C by weights, whose unit a search
+        absorbs.
+        """
         return float(self.class_weights.sum() / self.n_used)
 
 
@@ -112,7 +112,7 @@ def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> Non
     """Raise DataError for infinity, and for NaN where missing values are refused."""
     if X.dtype.kind != "f":
         return
-    # Whether scaled rows fit single precision is known once there is a scaling (`division.check_scaled`).
+    # `division.check_scaled` checks whether scaled rows fit single precision.
     bad = ~np.isfinite(X)
     if missing != "refuse":
         bad &= ~np.isnan(X)

@@ -20,7 +20,7 @@ _COST = re.compile(r"cost\s*=\s*([0-9.eE+-]+)")
 
 
 def check_threshold(given: str) -> None:
-    """Raise SettingsError for a threshold that is none of those that are described in the settings."""
+    """Raise SettingsError for a threshold outside of those described in the settings."""
     if given in NAMED:
         return
     bound, cost = _BOUND.fullmatch(given), _COST.fullmatch(given)
@@ -47,8 +47,8 @@ def check_two_classes(given: str, n_classes: int) -> None:
 def chosen_threshold(given: str, p: FloatArray, target: IntArray, weight: FloatArray) -> float:
     """The threshold t: rows whose probability is larger get the label of the second class.
 
-    given   what the setting says
-    p       float64 (n,), probabilities of the second class of rows that were held out
+    given   the value of the setting
+    p       float64 (n,), probabilities of the second class of held-out rows
     target  int64 (n,), class numbers
     weight  float64 (n,)
 

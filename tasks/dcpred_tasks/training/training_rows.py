@@ -1,4 +1,4 @@
-"""What is kept of training rows to compare scored rows with, and remarks on training rows."""
+"""Statistics of training rows for comparisons with scored rows, and remarks on training rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.survey import Survey
 
-SCORED = 2**11  # rows whose scores are kept in bins
+SCORED = 2**11  # rows whose scores are binned
 REMARK_ROWS = 2**12  # rows that remarks are found in
 FEWEST_ROWS, LEAST_OF_CLASS, NAMED = 20, 10, 5
 LEAK, LEAK_OF_NUMBERS = 0.06, 0.005  # shares that a feature leaves unexplained
@@ -46,7 +46,7 @@ def remarks(
     schema: Schema | None,
     classes: Sequence[object],
 ) -> list[str]:
-    """What a person should know of training rows, a sentence for each kind of finding.
+    """Remarks on training rows, a sentence for each kind of finding.
 
     X, target, number  sampled raw rows in their order, their targets, and their numbers
     names, classes     of the features and of the classes; classes are empty for a regression
@@ -96,7 +96,7 @@ def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has",
 
 
 def _ascends(values: FloatArray) -> bool:
-    """Whether whole numbers ascend from row to row."""
+    """Whether integers ascend from row to row."""
     whole = len(values) >= FEWEST_ROWS and bool((values == np.rint(values)).all())
     return whole and bool((np.diff(values) > 0).all())
 
