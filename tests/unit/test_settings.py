@@ -48,7 +48,7 @@ def test_settings_are_frozen_and_can_be_a_key() -> None:
 )
 def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
     with pytest.raises(
-        SettingsError, match=rf"no setting '{name}' \(did you mean '{near}'\?\).*max_leaf_rows"
+        SettingsError, match=rf"setting '{name}': it is unknown \(did you mean '{near}'\?\).*max_leaf_rows"
     ):
         make_settings({name: 1})
 

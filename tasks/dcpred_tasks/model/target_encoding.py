@@ -98,7 +98,7 @@ class TargetEncoding:
         return place
 
     def __call__(self, X: NDArray[np.generic]) -> FloatArray | SingleArray:
-        """Encode stored rows (n, n_features) as (n, n_columns). A category that is not finite does not change."""
+        """Encode stored rows (n, n_features), as (n, n_columns). Non-finite categories do not change."""
         return self.encoded(X, self.table)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> type[np.floating]:

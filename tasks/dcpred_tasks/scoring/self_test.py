@@ -1,7 +1,7 @@
-"""A few raw rows that a model is stored with, and the decision values that its definition gives them.
+"""The self-test of a model: a few stored raw rows, with their decision values by the definition.
 
-Whoever is to score with a model compares first: another processor, compiler or library may compute something
-else, and that would show in every row and in no error.
+A process that scores with a model compares first: another processor, compiler or library may compute other
+values, which would affect every row without an error.
 """
 
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring import scorer
 
 ROWS = 16
-# How far a decision value may be off, as a share of the size of what is summed for it. Tests hold the engine
-# to a tenth of that, so that only a wrong scorer is refused.
+# Tolerance of a decision value, relative to the size of its sums. Tests hold the engine to a tenth of that:
+# only a wrong scorer is refused.
 TOLERANCE = 1e-5
-# Relative change of a row that must not change its value: a row nearer to a border between leaves is no test
-# of a scorer.
+# Relative change of a row that must not change its value: a row nearer to a border between leaves cannot test
+# a scorer.
 NUDGE = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Up to ROWS raw rows and their decision values; n is 0 for a model that no row can test."""
+    """Up to ROWS raw rows and their decision values; n is 0 for a model that rows cannot test."""
 
     rows: FloatArray
     """float64 (n, n_features), raw."""
     decision: FloatArray
     """float64 (n, n_outputs)."""
     tolerance: FloatArray
-    """float64 (n,): how far a decision value of the row may be off, absolutely."""
+    """float64 (n,): the absolute tolerance of a decision value of the row."""
 
 
 def make_self_test(model: Model) -> SelfTest:
@@ -54,11 +54,11 @@ def make_self_test(model: Model) -> SelfTest:
 
 
 def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: bool = False) -> None:
-    """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of
-    an older format, which is believed.
+    """Raise ModelFormatError if this process does not reproduce the values of `test`. None is a model of an
+    older format, which is accepted.
 
-    plain  rows are scored by the definition and not by the scorer: whether this version of dcpred
-           takes the model as it was meant
+    plain  whether the definition scores rows, not the scorer: checks that this version of dcpred interprets
+           the model correctly
     """
     if test is None or len(test.rows) == 0:
         return
@@ -86,7 +86,7 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
 
 
 def _off(model: Model, decision: Scores, other: Scores) -> FloatArray:
-    """How far decision values are apart on the scale of the leaves, float64 (n,)."""
+    """The difference of decision values on the scale of the leaves, float64 (n,)."""
     one, two = (model.target.decided(values.astype(ACC_DTYPE)) for values in (decision, other))
     return np.asarray(np.abs(one - two).max(axis=1, initial=0.0))
 
@@ -96,9 +96,9 @@ def _shown(values: FloatArray) -> str:
 
 
 def _candidates(model: Model) -> FloatArray:
-    """Raw rows, finite but for gaps that the model knows: centres and landmarks taken back through the
-    scaling, or μ for a model with neither. Where gaps are known, every second row has one more of them, and
-    the last one nothing else.
+    """Raw rows, finite but for missing values if the model has them: centres and landmarks transformed back
+    through the scaling, or μ for a model with neither. With missing values, every second row has one more of
+    them, and the last one nothing else.
     """
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
@@ -115,8 +115,8 @@ def _candidates(model: Model) -> FloatArray:
 
 
 def _nudged(model: Model, rows: FloatArray, factor: float) -> tuple[Model, FloatArray]:
-    """Rows a little further out, and what stands for gaps as well; next to a code lies no row, but next to a
-    mean that takes its place.
+    """Rows a little further out, with the replacements of missing values; categories have no neighbours, but
+    the means that replace them have.
     """
     if model.scaling.targets is not None:
         rows = model.scaling.targets(rows).astype(ACC_DTYPE)
@@ -140,8 +140,8 @@ def _spread(n: int, most: int) -> IntArray:
 
 
 def _summed_sizes(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of what is summed for the value of each row, float64 (n,). Rows go one by one: sums of a
-    batch would have other last bits.
+    """1 + the size of the sums in the value of each row, float64 (n,). Rows go one by one: sums of a batch
+    would have other last bits.
     """
     sizes = [compact_model.summed_sizes(model, rows[i : i + 1]) for i in range(len(rows))]
     terms, intercept = np.array(sizes).reshape(-1, 2).T
