@@ -114,7 +114,7 @@ def test_every_value_but_the_most_frequent_and_the_rare_ones_has_a_column() -> N
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        (np.linspace(0, 1, 50), "it holds 0.0204082, which is no whole number"),
+        (np.linspace(0, 1, 50), "it holds 0.0204082, which is not an integer"),
         (np.arange(300), "it has more than 256 different values"),
         (np.repeat([0, 70_000], 20), "its values reach from 0 to 70,000, more than 65,535 apart"),
         (np.repeat([0, -(2**25)], 20), "its values reach from -33,554,432 to 0, more than 65,535 apart"),

@@ -230,7 +230,7 @@ def test_names_that_are_no_strings_are_refused(
         with pytest.raises(DataError, match=words) as refusal:
             call(X)
     space = {"X": X}
-    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), space)
+    exec(str(refusal.value).split("strings with ")[1].removesuffix(", or pass an array."), space)
     fitted = small().fit(space["X"], data.y)
     assert list(fitted.feature_names_in_) == [str(label) for label in labels]
 
@@ -240,7 +240,7 @@ def test_names_of_several_levels_are_refused(data: Classes) -> None:
     X = pd.DataFrame(data.X, columns=pd.MultiIndex.from_product([["a", "b"], [1, 2]]))
     with pytest.raises(DataError, match=r"not strings \(\('a', 1\), .*'_'\.join") as refusal:
         small().fit(X, data.y)
-    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), {"X": X})
+    exec(str(refusal.value).split("strings with ")[1].removesuffix(", or pass an array."), {"X": X})
     assert list(small().fit(X, data.y).feature_names_in_) == ["a_1", "a_2", "b_1", "b_2"]
     levels = xr.Coordinates.from_pandas_multiindex(
         pd.MultiIndex.from_product([["a", "b"], [1, 2]]), "feature"
@@ -248,7 +248,7 @@ def test_names_of_several_levels_are_refused(data: Classes) -> None:
     space = {"X": xr.DataArray(data.X, dims=("row", "feature")).assign_coords(levels)}
     with pytest.raises(DataError, match=r"not strings \(\('a', 1\), ") as refusal:
         feature_names(space["X"])
-    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), space)
+    exec(str(refusal.value).split("strings with ")[1].removesuffix(", or pass an array."), space)
     assert feature_names(space["X"]) == ("('a', 1)", "('a', 2)", "('b', 1)", "('b', 2)")
     bools = pd.DataFrame(data.X[:, :2], columns=[False, True])
     with pytest.raises(DataError, match="are not strings"):

@@ -320,10 +320,10 @@ def test_digest_of_json_does_not_depend_on_the_order_of_keys() -> None:
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (errno.ENOSPC, "make room"),
-        (errno.ENOTDIR, "remove what is there"),
-        (errno.ENOENT, "see to"),
-        (errno.EIO, "see to"),
+        (errno.ENOSPC, "Free space"),
+        (errno.ENOTDIR, "Remove what is there"),
+        (errno.ENOENT, "Check the path"),
+        (errno.EIO, "Check the path"),
     ],
 )
 def test_advice_fits_the_error(code: int, advice: str) -> None:

@@ -164,7 +164,7 @@ def test_booleans_are_0_and_1() -> None:
     for cells in (texts(["true", "maybe"]), numbers(np.array([0, 2])), dates(np.array(["2020"], "M8[D]"))):
         with pytest.raises(DataError, match=r"column 'b': its schema expects true and false, .*Convert it"):
             column.encode(cells)
-    with pytest.raises(DataError, match="such as 'maybe'"):
+    with pytest.raises(DataError, match=r"\('maybe'\)"):
         column.encode(texts(["true", "maybe"]))
 
 
@@ -242,7 +242,7 @@ def test_some_parts_of_dates() -> None:
     alike(encoded(column, dates(np.array(["1969-12-31T23:59:59.9"], "M8[ms]"))), [[-1, 2]])
     with pytest.raises(DataError, match=r"column 'd': its schema expects dates \(ISO 8601\), .* \('soon'\)"):
         column.encode(texts(["2020-01-01", "soon"]))
-    with pytest.raises(DataError, match=r"it holds numbers such as '3'"):
+    with pytest.raises(DataError, match=r"it holds numbers \('3'\)"):
         column.encode(numbers(np.array([3])))
 
 
@@ -377,7 +377,7 @@ def test_json_that_is_no_schema(value: object, why: str) -> None:
         read_schema(value, "here")
     message = str(caught.value)
     assert why in message
-    assert message.startswith("the schema of here cannot be used: ")
+    assert message.startswith("Cannot use the schema of here: ")
     assert message.count("\n") == 0
     assert len(message) < 400
 

@@ -107,7 +107,7 @@ def test_intervals_are_about_predictions_and_narrower_for_a_larger_alpha(
     np.testing.assert_allclose(wide.mean(axis=1), regressor.predict(data.X), rtol=1e-9, atol=1e-12)
     assert (wide[:, 0] < narrow[:, 0]).all()
     assert (narrow[:, 1] < wide[:, 1]).all()
-    with pytest.raises(SettingsError, match=r"alpha 0.9, but it is the share of rows"):
+    with pytest.raises(SettingsError, match=r"alpha 0.9: it is the share of rows"):
         regressor.predict_interval(data.X, alpha=0.9)
 
 

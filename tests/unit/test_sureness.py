@@ -106,7 +106,7 @@ def test_an_alpha_between_those_that_are_stored_is_kept_on_the_sure_side() -> No
 
 @pytest.mark.parametrize("alpha", [0.0, 0.009, 0.51, 1.0, -0.1, math.nan, math.inf, "0.1", None])
 def test_another_alpha_is_refused(alpha: object) -> None:
-    with pytest.raises(SettingsError, match=r"from 0.01 to 0.5; give one of those"):
+    with pytest.raises(SettingsError, match=r"number from 0.01 to 0.5"):
         check_alpha(alpha)
 
 

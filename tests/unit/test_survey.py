@@ -84,7 +84,7 @@ def test_regression_has_no_classes() -> None:
 def test_a_bad_feature_is_named_by_row_of_the_data_set_and_column(dtype: type, bad: float) -> None:
     X = X34.astype(dtype)
     X[1, 2] = X[2, 0] = bad
-    with pytest.raises(DataError, match=rf"X has {bad} in row 1001, column 2;"):
+    with pytest.raises(DataError, match=rf"X: it has {bad} in row 1001, column 2"):
         survey_rows(X, Y3, None, 1000, "classification", "refuse")
 
 

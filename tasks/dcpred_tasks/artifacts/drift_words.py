@@ -90,8 +90,8 @@ def _value(value: float, schema: Schema | None, feature: int) -> str:
     value = _without_margin(value)
     if schema is not None and isinstance(_column(schema, feature), Boolean) and value in (0, 1):
         return "true" if value else "false"
-    said = None if schema is None else schema.says(feature, round(value))
-    return f"{value:.6g}" if said is None or said == OTHERS else said
+    described = None if schema is None else schema.says(feature, round(value))
+    return f"{value:.6g}" if described is None or described == OTHERS else described
 
 
 def _without_margin(edge: float) -> float:

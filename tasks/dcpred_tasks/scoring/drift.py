@@ -195,7 +195,7 @@ def drift(
     if n == 0 or trained_rows.sum() == 0:
         return {"sampled_rows": n, "large": False, "leaves": None, "features": None}
     leaves = _leaves(trained_rows, scored_rows)
-    said: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "sampled_rows": n,
         "large": leaves["large"],
         "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO, "level": LEVEL},
@@ -204,7 +204,7 @@ def drift(
         "features": None,
     }
     if training is None:
-        return said
+        return summary
     training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
     spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
     shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
@@ -213,19 +213,21 @@ def drift(
     if bins is None or bin_rows is None or not bin_rows.any():
         far = int((most >= LARGE_SHIFT).sum()) if n >= LEAST_ROWS else 0
         top = [_feature(j, shifts, training, scored) for j in by_shift]
-        return said | {"large": said["large"] or far > 0, "features": {"n_large": far, "top": top}}
+        return summary | {"large": summary["large"] or far > 0, "features": {"n_large": far, "top": top}}
     each = binned(bins, bin_rows)
-    told = [_compared(one, LEVEL / len(each)) for one in each]
-    own = told[: len(most)]
+    comparisons = [_compared(one, LEVEL / len(each)) for one in each]
+    own = comparisons[: len(most)]
     order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))[:TOP]
     order += [j for j in by_shift[:1] if j not in order]  # `max_shift` looks at it.
     top = [_feature(j, shifts, training, scored) | own[j] | _shares(each[j]) for j in order]
-    said["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
-    said["scores"] = [a | _shares(b) for a, b in zip(told[len(own) :], each[len(own) :], strict=True)]
-    said["large"] = said["large"] or any(one["large"] for one in told)
-    said["psi"] = max([leaves["psi"], *(one["psi"] for one in told if one["differs"])])
-    said["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
-    return said
+    summary["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
+    summary["scores"] = [
+        a | _shares(b) for a, b in zip(comparisons[len(own) :], each[len(own) :], strict=True)
+    ]
+    summary["large"] = summary["large"] or any(one["large"] for one in comparisons)
+    summary["psi"] = max([leaves["psi"], *(one["psi"] for one in comparisons if one["differs"])])
+    summary["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
+    return summary
 
 
 def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
@@ -247,9 +249,9 @@ def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
 def _compared(one: Binned, level: float) -> dict[str, Any]:
     n = int(one.scored.sum())
     differs = n >= LEAST_ROWS and one.p_value < level
-    said: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
-    said |= {"training_rows": int(one.training.sum()), "differs": differs}
-    return said | {"large": differs and one.psi > LARGE_PSI}
+    summary: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
+    summary |= {"training_rows": int(one.training.sum()), "differs": differs}
+    return summary | {"large": differs and one.psi > LARGE_PSI}
 
 
 def _shares(one: Binned) -> dict[str, Any]:
@@ -280,7 +282,7 @@ def _feature(
     j: int, shifts: tuple[FloatArray, ...], training: Reference, scored: Reference
 ) -> dict[str, Any]:
     shift, gap_shift, spread = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
-    said = {
+    summary = {
         "feature": j,
         "shift": shift,
         "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
@@ -291,6 +293,6 @@ def _feature(
         "training_sd": float(training.sd[j]),
     }
     if training.gaps is None or scored.gaps is None:
-        return said
+        return summary
     shares = {"gaps": float(scored.gaps[j]), "training_gaps": float(training.gaps[j])}
-    return said | {"gap_shift": gap_shift} | shares
+    return summary | {"gap_shift": gap_shift} | shares

@@ -46,7 +46,7 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32]) -> None:
     """Write rows as one shard sorted by leaf, and how many of each leaf that occurs."""
     order = np.argsort(leaf, kind="stable")
     X, n = rows.X[order], len(order)
-    # Row numbers are below 2⁵³, so that float64 holds them.
+    # Row numbers are below 2⁵³: float64 holds them.
     side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]
     with new_directory(path) as partial:
         group = zarr_arrays.create_group(partial)

@@ -70,12 +70,12 @@ def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> d
     """None where the process left a result, STOPPED where it was stopped, else the reason."""
     if seconds <= 0:
         return {"status": "time limit"}
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as log:
         with subprocess.Popen(
             [sys.executable, "-P", "-m", module, folder, point, str(seconds)],
             stdin=subprocess.PIPE,  # It ends with this process.
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=log,
             env=os.environ | ONE_THREAD,
         ) as child:
             try:
@@ -90,8 +90,8 @@ def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> d
             return {"status": "time limit"}
         if child.returncode == 0:
             return None
-        said.seek(max(said.tell() - LAST_BYTES, 0))
-        lines = said.read().decode(errors="replace").strip().splitlines()
+        log.seek(max(log.tell() - LAST_BYTES, 0))
+        lines = log.read().decode(errors="replace").strip().splitlines()
     last = lines[-1] if lines else f"it ended with {child.returncode}"
     missing = "ModuleNotFoundError: No module named "
     if last.startswith(missing):

@@ -60,7 +60,7 @@ def remarks(
     ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
     varied = set(columns) - set(constant) - set(ids)
     leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
-    said = [
+    sentences = [
         f"{_listed(found, names)} {words}"
         for found, words in (
             (constant, "the same value in every training row; leave it out"),
@@ -69,7 +69,7 @@ def remarks(
         if found
     ]
     if leaks:
-        said.append(
+        sentences.append(
             f"{_listed(leaks, names, 'predicts', 'predict')} the target nearly perfectly alone and may be a"
             " leak; leave it out unless it is known when rows are scored"
         )
@@ -79,11 +79,11 @@ def remarks(
             f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
         ]
         more = f" and {len(rare) - NAMED:,} more" if len(rare) > NAMED else ""
-        said.append(
+        sentences.append(
             f"classes with fewer than {LEAST_OF_CLASS} training rows: {', '.join(rare[:NAMED])}{more};"
             " collect more, or join classes"
         )
-    return said
+    return sentences
 
 
 def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
