@@ -208,7 +208,7 @@ def test_a_directory_whose_filling_fails_never_appears(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_a_directory_is_no_earlier_attempt(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
     with (
-        pytest.raises(ResourceError, match=r"Not a directory .*remove what is there"),
+        pytest.raises(ResourceError, match=r"Not a directory .*Remove what is there"),
         new_directory(tmp_path / "d"),
     ):
         pass

@@ -343,9 +343,12 @@ MEAN = {"name": "a", "kind": "category", "encoding": "means", "categories": ["x"
         ),
         ({"version": 1, "columns": [{"name": "a", "kind": "text"}]}, "the kind of column 'a' is 'text'"),
         ({"version": 1, "columns": [{"name": "a", "kind": []}]}, "the kind of column 'a' is a list"),
-        ({"version": 1, "columns": [NUMBER | {"parts": []}]}, "column 'a', a number, says 'parts', too"),
+        (
+            {"version": 1, "columns": [NUMBER | {"parts": []}]},
+            "column 'a', a number, has the unknown field 'parts'",
+        ),
         ({"version": 1, "columns": [NUMBER, NUMBER]}, "two columns are called 'a'"),
-        ({"version": 1, "columns": [NUMBER | {"name": "x" * 5000}]}, "has 5,000 letters"),
+        ({"version": 1, "columns": [NUMBER | {"name": "x" * 5000}]}, "has 5,000 characters"),
         ({"version": 1, "columns": [NUMBER | {"name": "\ud800"}]}, "surrogates not allowed"),
         ({"version": 1, "columns": [NUMBER], "gap_texts": [1]}, "a text of a missing value is 1, not text"),
         ({"version": 1, "columns": [CODES | {"categories": ["x", 1]}]}, "are text and numbers"),
@@ -356,7 +359,7 @@ MEAN = {"name": "a", "kind": "category", "encoding": "means", "categories": ["x"
         ({"version": 1, "columns": [CODES | {"categories": [[]]}]}, "is not a finite number"),
         (
             {"version": 1, "columns": [CODES | {"categories": list(range(300))}]},
-            "300 categories, and at most",
+            "300 categories, more than the limit",
         ),
         ({"version": 1, "columns": [CODES | {"encoding": "hash"}]}, "neither codes nor target"),
         ({"version": 1, "columns": [CODES | {"categories": [], "means": []}]}, "is not a field of a schema"),
@@ -365,7 +368,7 @@ MEAN = {"name": "a", "kind": "category", "encoding": "means", "categories": ["x"
         ({"version": 1, "columns": [MEAN | {"means": [[0.5]]}]}, "lacks a mean for a category"),
         ({"version": 1, "columns": [MEAN | {"means": [[0.5]] * 2 + [[]]}]}, "lacks a mean for a category"),
         ({"version": 1, "columns": [MEAN | {"means": [[0.5]] * 2 + [["x"]]}]}, "'x' is not a finite number"),
-        ({"version": 1, "columns": [MEAN | {"means": [[0.5, 1]] * 3}]}, "2 means, and at most 1"),
+        ({"version": 1, "columns": [MEAN | {"means": [[0.5, 1]] * 3}]}, "2 means, more than the limit of 1"),
         ({"version": 1, "columns": [{"name": "a", "kind": "date", "parts": ["weekday", "day"]}]}, "in order"),
         ({"version": 1, "columns": [{"name": "a", "kind": "date", "parts": []}]}, "parts of column 'a'"),
         ({"version": 1, "columns": [{"name": "a", "kind": "date", "parts": ["year"]}]}, "parts of column"),
@@ -385,9 +388,9 @@ def test_json_that_is_no_schema(value: object, why: str) -> None:
 def test_json_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_module, "MOST_COLUMNS", 1)
     monkeypatch.setattr(schema_module, "MOST_NUMBERS", 2)
-    with pytest.raises(DataError, match="there are 2 columns, and at most 1 can be read"):
+    with pytest.raises(DataError, match="it has 2 columns, more than the limit of 1"):
         read_schema(numbers_schema(["a", "b"]).document(), "x")
-    with pytest.raises(DataError, match="there are 3 means, and at most 2 can be read"):
+    with pytest.raises(DataError, match="it has 3 means, more than the limit of 2"):
         read_schema({"version": 1, "columns": [MEAN | {"means": [[0.5]] * 3}]}, "x")
 
 
@@ -441,7 +444,7 @@ def test_a_schema_by_hand_may_leave_things_to_find() -> None:
     [
         (COLOURS, None),
         (Codes("colour", ("blue", "red", "teal")), "column 'colour' has other categories ('blue')"),
-        (Codes("colour", ("blue", "pink")), "as 'red'"),
+        (Codes("colour", ("blue", "pink")), "categories ('red')"),
         (Means("colour", (), ((0.0,), (0.0,))), "is a category as codes, not a category as means"),
         (Number("colour"), "column 'colour' is a category as codes, not a number"),
         (Number("color"), "column 'colour' in place of 'color'"),

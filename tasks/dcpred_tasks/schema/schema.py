@@ -198,7 +198,7 @@ def _how(a: Column, b: Column) -> str:
         return f"column {a.name!r} is a {a.kind}{_encoding(a)}, not a {b.kind}{_encoding(b)}"
     if isinstance(a, Codes | TargetCodes) and isinstance(b, Codes | TargetCodes):
         others = [c for c in a.categories if c not in set(b.categories)] or list(a.categories)
-        return f"column {a.name!r} has other categories ({str(others[0]) if others else 'none'!r}"
+        return f"column {a.name!r} has other categories ({str(others[0]) if others else 'none'!r})"
     return f"column {a.name!r} has another {'mean' if isinstance(a, Means) else 'form'}"
 
 
