@@ -511,13 +511,13 @@ def test_no_value_is_made_a_class(made: Path, by: str) -> None:
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert result.exit_code == 3, result.output
     said = " ".join(result.stderr.split())
-    assert "the value 0.7 in row 211, but its attribute `labels` names only the classes 0 to 2" in said
+    assert "the value 0.7 in row 211, and its attribute `labels` names only the classes 0 to 2" in said
 
 
 @pytest.mark.parametrize("values", [[0, 0.7], [0, -1], [0, 3], [0.0, -0.5], [1, 2**64 - 1]])
 def test_values_that_are_no_position_of_a_name(values: list[float]) -> None:
     given_values = np.array(values, np.uint64 if values[1] > 9 else None)
-    with pytest.raises(DataError, match=r"y has the value .* in row 12, but .* the classes 0 to 2"):
+    with pytest.raises(DataError, match=r"it has the value .* in row 12, and .* the classes 0 to 2"):
         class_codes(given_values, 3, "y", 11)
     with pytest.raises(DataError, match="in row 7,"):
         class_codes(given_values, 3, "y", np.array([3, 7]))
