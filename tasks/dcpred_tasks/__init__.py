@@ -1,8 +1,10 @@
-"""dcpred_tasks: what runs on a worker. Numerics, storage and task bodies; never imports dask or
+"""dcpred_tasks: the code of workers. Numerics, storage and task bodies; never imports dask or
 distributed.
 """
 
 import os
 
 if os.name != "posix":
-    raise ImportError("dcpred needs Linux or macOS, whose file locks it uses. On Windows, install it in WSL.")
+    raise ImportError(
+        "Cannot import dcpred: it needs the file locks of Linux or macOS. On Windows, install it in WSL."
+    )

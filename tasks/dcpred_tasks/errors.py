@@ -1,7 +1,7 @@
-"""The error tree. Each class knows the exit code that the command line gives for it.
+"""The error tree. Each class has the exit code of the command line.
 
-Every message is one sentence that says what was asked, what is so, and what to do. All of them take
-that one string, so that they travel between processes unchanged.
+A message states what cannot be done, why, and what to do: "Cannot VERB X: reason. Remedy." Every class takes
+this one string, and errors travel between processes unchanged.
 """
 
 
@@ -18,27 +18,27 @@ class RefusedError(DcpredError, ValueError):
 
 
 class DataError(RefusedError):
-    """The data are not what was asked for: shape, dtype, non-finite values, labels, missing chunks."""
+    """Invalid data: shape, dtype, non-finite values, labels, missing chunks."""
 
 
 class MissingChunkError(DataError):
-    """A chunk of the input is not there."""
+    """A chunk of the input is missing."""
 
 
 class DamagedChunkError(DataError):
-    """A chunk of the input is there and cannot be decoded."""
+    """A chunk of the input exists but cannot be decoded."""
 
 
 class SettingsError(RefusedError):
-    """A setting has an unknown name, or a value that it cannot have."""
+    """A setting has an unknown name or an invalid value."""
 
 
 class ModelFormatError(RefusedError):
-    """A model artifact that cannot be trusted: no artifact, too new, incomplete or altered."""
+    """An unusable model: not a model, too new, incomplete or altered."""
 
 
 class PlanConflictError(RefusedError):
-    """The place for the result belongs to another plan."""
+    """The output belongs to another plan."""
 
 
 class SchedulerError(RefusedError):
@@ -46,13 +46,13 @@ class SchedulerError(RefusedError):
 
 
 class SchedulerAwayError(SchedulerError):
-    """The Dask cluster does not answer, or has no workers, now: another try may find it."""
+    """The Dask cluster does not answer, or has no workers, now: a retry may find it."""
 
     exit_code = 75
 
 
 class IncompleteError(DcpredError):
-    """The run ended with blocks that could not be done."""
+    """The run ended with failed blocks."""
 
     exit_code = 4
 

@@ -1,4 +1,4 @@
-"""The guard around tasks on a worker, and what a task that failed gives back."""
+"""The guard around tasks on a worker, and the result of a failed task."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that failed for good. `deaths` counts workers that died with it."""
+    """A task that failed permanently. `deaths` counts workers that died with it."""
 
     error: BaseException
     deaths: int = 0
 
 
 def guarded(task: Callable[[], T]) -> T | Failure:
-    """An error that dcpred raises on purpose is a result: trying again would not help."""
+    """Run a task and return its result, or an error of dcpred, which a retry would not help."""
     try:
         return task()
     except ResourceError:
@@ -29,8 +29,8 @@ def guarded(task: Callable[[], T]) -> T | Failure:
 
 
 def in_turn(*tasks: Callable[[], T]) -> tuple[list[T | Failure], list[float]]:
-    """The results of tasks that run one after the other, and the seconds that each took. A task that raises
-    ends them: the results are of those before it, and if it is the first, it raises.
+    """The results of successive tasks, and the seconds that each took. A task that raises ends them: the
+    results are of those before it. Raises if the first one does.
     """
     results: list[T | Failure] = []
     seconds: list[float] = []

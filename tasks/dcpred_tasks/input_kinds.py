@@ -1,4 +1,4 @@
-"""What kind of data a caller hands in, and frames as matrices, without an import of the library that they
+"""The kind of data that a caller passes, and frames as matrices, without an import of the library that they
 come from.
 """
 
@@ -17,26 +17,24 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.process import memory_bytes
 
 GIB = 2**30
-STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
+STRIP_BYTES = 64 * 2**20  # bytes of sparse rows made dense at once
 LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
 WIDE = 8  # bytes of integers that float64 may not hold
-EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
-OF_ROUNDED = "subtract a constant from the column, or leave it out"  # what to do
+EXACT_LIMIT = 2**53  # float64 holds every integer up to it
+OF_ROUNDED = "Subtract a constant from the column, or leave it out."
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
 def is_a(data: Any, name: str) -> bool:
     """Whether `data` is of a class of another library, named as in "xarray.DataArray"."""
     library, _, class_name = name.rpartition(".")
-    # Nobody has such data before the library was imported.
+    # Such data cannot exist before the import of the library.
     found = getattr(sys.modules.get(library), class_name, None)
     return found is not None and isinstance(data, found)
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether this is a Dask collection, or an xarray object that holds one or was opened and not yet
-    read.
-    """
+    """Whether this is a Dask collection, or an xarray object with one or opened and not yet read."""
     if isinstance(data, type) or not hasattr(data, "__dask_graph__"):
         return False
     if is_a(data, "xarray.DataArray") or is_a(data, "xarray.Dataset"):
@@ -45,15 +43,13 @@ def is_lazy(data: Any) -> bool:
 
 
 def is_unread(data: Any) -> bool:
-    """Whether this is an xarray object, without Dask, that reads some of its values from a file when they are
-    asked for.
-    """
+    """Whether this is an xarray object, without Dask, that reads some values from a file on request."""
     if is_a(data, "xarray.Dataset"):
         return any(is_unread(array) for array in data.data_vars.values())
     # An index is always in memory.
     if not is_a(data, "xarray.DataArray") or is_a(data.variable, "xarray.IndexVariable"):
         return False
-    # There is no public name for this.
+    # No public name exists for this.
     return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)
 
 
@@ -63,8 +59,8 @@ def is_sparse(data: Any) -> bool:
 
 
 def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
-    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time. One without rows gives an empty
-    strip.
+    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time; an empty strip for a matrix without
+    rows.
     """
     rows = X.tocsr()
     step = max(STRIP_BYTES // max(X.shape[1] * X.dtype.itemsize, 1), 1)
@@ -73,16 +69,16 @@ def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
 
 
 def check_dense(X: Any) -> None:
-    """Raise DataError where a sparse matrix takes more than a quarter of this machine's memory when it is
-    made dense: training keeps several such matrices.
+    """Raise DataError where a sparse matrix takes more than a quarter of this machine's memory when dense:
+    training keeps several such matrices.
     """
     size = X.shape[0] * X.shape[1] * max(X.dtype.itemsize, 8)
     most = memory_bytes() // 4
     if size > most:
         raise DataError(
-            f"X is sparse, and its {X.shape[0]:,} rows of {X.shape[1]:,} features take {size / GIB:,.1f} GiB"
-            f" when they are dense, more than the {most / GIB:,.1f} GiB that are a quarter of this machine's"
-            " memory; choose or project features first, as sklearn.decomposition.TruncatedSVD does"
+            f"Cannot make X dense: its {X.shape[0]:,} rows of {X.shape[1]:,} features take {size / GIB:,.1f}"
+            f" GiB, more than a quarter of this machine's memory ({most / GIB:,.1f} GiB). Choose or project"
+            " features first, for example with sklearn.decomposition.TruncatedSVD."
         )
 
 
@@ -95,8 +91,8 @@ def is_missing(value: Any) -> bool:
 
 
 def unmasked(data: Any) -> Any:
-    """A masked array of NumPy as a plain one with missing values (NaN) for its masked cells, which is float64
-    where its dtype has none; anything else as it is.
+    """A masked array of NumPy as a plain one with NaN for masked cells, as float64 where its dtype has no
+    NaN; anything else unchanged.
     """
     if not isinstance(data, np.ma.MaskedArray):
         return data
@@ -106,16 +102,14 @@ def unmasked(data: Any) -> Any:
 
 
 def unmasked_list(values: Any) -> Any:
-    """A list with NaN for its masked cells; anything else as it is."""
+    """A list with NaN for its masked cells; anything else unchanged."""
     if isinstance(values, list | tuple) and any(value is np.ma.masked for value in values):
         return [np.nan if value is np.ma.masked else value for value in values]
     return values
 
 
-def refuse_rounded(values: Any, column: Any, remedy: str = "make it text, or leave it out") -> None:
-    """Raise DataError for a whole number among the values of a column that float64 does not hold, and for
-    different decimals that it makes equal.
-    """
+def refuse_rounded(values: Any, column: Any, remedy: str = "Make it text, or leave it out.") -> None:
+    """Raise DataError where float64 cannot hold an integer of a column, or makes different decimals equal."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         values = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)].tolist()
     decimals: dict[float, Decimal] = {}
@@ -124,18 +118,19 @@ def refuse_rounded(values: Any, column: Any, remedy: str = "make it text, or lea
             continue
         if isinstance(value, Decimal) and decimals.setdefault(float(value), value) != value:
             raise DataError(
-                f"column {column!r} holds {decimals[float(value)]} and {value}, which float64 makes equal;"
-                f" {remedy}"
+                f"Cannot use column {column!r}: it holds {decimals[float(value)]} and {value}, which float64"
+                f" makes equal. {remedy}"
             )
         if abs(value) > EXACT_LIMIT and value == (whole := int(value)) and int(float(whole)) != whole:
             raise DataError(
-                f"column {column!r} holds the whole number {whole}, which float64 would round; {remedy}"
+                f"Cannot use column {column!r}: it holds the integer {whole}, which float64 would round."
+                f" {remedy}"
             )
 
 
 def check_exact(X: Any) -> None:
-    """Raise DataError for a whole number in a matrix or frame of numbers that float64 does not hold. Only
-    columns of 64 bits, and of objects, are read.
+    """Raise DataError where float64 cannot hold an integer of a matrix or frame of numbers. Only columns of
+    64 bits, and of objects, are read.
     """
     if is_a(X, "pandas.DataFrame"):
         _check_pandas(X)
@@ -207,21 +202,24 @@ def plain_block(block: Any) -> NDArray[Any]:
 
 def plain_numbers(X: Any) -> Any:
     """Lists and arrays with missing values (None, pandas.NA, masked cells) as numbers with NaN, and frames of
-    pandas whose columns are all sparse as dense ones, which scikit-learn leaves as they are or refuses;
-    anything else as it is. Raises DataError for text, for a list of records, and as `check_dense` does.
+    pandas with only sparse columns as dense ones, which scikit-learn does not convert; anything else
+    unchanged. Raises DataError for text, for a list of records, and as `check_dense` does.
     """
     if isinstance(X, list | tuple):
         if len(X) and isinstance(X[0], Mapping):
             raise DataError(
-                "X is a list of records (dicts); pass pandas.DataFrame(X), whose columns have names"
+                "Cannot use X: it is a list of records (dicts). Pass pandas.DataFrame(X), which has columns"
+                " with names."
             )
         X = [unmasked_list(unmasked(row)) for row in X]
         try:
             array = np.asarray(X)
         except ValueError:
-            raise DataError("the rows of X have different lengths; pass as many values in each") from None
+            raise DataError(
+                "Cannot use X: its rows have different lengths. Pass as many values in each."
+            ) from None
         if array.dtype.kind == "f" and array.ndim == 2 and (np.abs(array) >= EXACT_LIMIT).any():
-            check_exact(np.array(X, object))  # NumPy has rounded them.
+            check_exact(np.array(X, object))  # NumPy would round them.
         check_one_table(array, "X")
         check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
@@ -236,17 +234,17 @@ def plain_numbers(X: Any) -> Any:
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of objects as float64, with NaN for missing values; others as they are. Raises DataError,
-    which names a cell, for text and dates.
+    """An array of objects as float64, with NaN for missing values; others unchanged. Raises DataError, with
+    the cell, for text and dates.
     """
-    if array.dtype.kind not in "OUSTMm" or array.ndim != 2:  # others are refused for their shape
+    if array.dtype.kind not in "OUSTMm" or array.ndim != 2:  # check_is_matrix refuses other shapes
         return array
     for at, value in np.ndenumerate(array):
         if isinstance(value, str | bytes | date | np.datetime64 | np.timedelta64) and not is_missing(value):
             raise DataError(
-                f"X holds {'text' if isinstance(value, str | bytes) else 'dates or times'} such as"
-                f" {str(value)[:60]!r} in row {at[0]:,}, column {at[1]}; pass numbers, or a frame, whose"
-                " columns of text and dates are encoded"
+                f"Cannot use X: it holds {'text' if isinstance(value, str | bytes) else 'dates or times'}"
+                f" ({str(value)[:60]!r}) in row {at[0]:,}, column {at[1]}. Pass numbers, or a frame, whose"
+                " columns of text and dates are encoded."
             )
     check_exact(array)
     missing = np.array([is_missing(value) for value in array.flat], bool).reshape(array.shape)
@@ -254,7 +252,7 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_is_matrix(shape: tuple[Any, ...]) -> None:
-    """Raise DataError unless this is the shape of a matrix. scikit-learn asks for the words "Reshape your
+    """Raise DataError unless this is the shape of a matrix. scikit-learn requires the words "Reshape your
     data".
     """
     if len(shape) != 2:
@@ -266,30 +264,32 @@ def check_is_matrix(shape: tuple[Any, ...]) -> None:
 
 
 def check_one_table(data: Any, name: str) -> None:
-    """Raise DataError for what is not one array or frame of real values: a Dataset of xarray, a polars query
-    that was not run, complex numbers, and X of other dimensions than two.
+    """Raise DataError unless this is one array or frame of real values: for a Dataset of xarray, an
+    uncollected polars query, complex numbers, and X that is not two-dimensional.
     """
     if is_a(data, "xarray.Dataset"):
         raise DataError(
-            f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as"
-            f" {name}['features']"
+            f"Cannot use {name}: it is an xarray.Dataset, which holds several arrays. Pass one of them:"
+            f" {name}['features']."
         )
-    kind = getattr(getattr(data, "dtype", None), "kind", "")  # something lazy where data are Delayed
-    if isinstance(kind, str) and kind == "c":  # scikit-learn asks for these words
+    kind = getattr(getattr(data, "dtype", None), "kind", "")  # lazy where data are Delayed
+    if isinstance(kind, str) and kind == "c":  # scikit-learn requires these words
         raise DataError(
-            f"{name} has dtype {data.dtype} (Complex data not supported); pass real numbers, such as"
-            f" {name}.real and {name}.imag"
+            f"Cannot use {name}: it has dtype {data.dtype} (Complex data not supported). Pass real numbers,"
+            f" for example {name}.real and {name}.imag."
         )
     if isinstance(data, str | bytes | os.PathLike):
         raise DataError(
-            f"{name} is {str(data)[:60]!r}, a path and not its rows; read it, as pandas.read_csv does, or use"
-            " `dcpred import`"
+            f"Cannot use {name}: {str(data)[:60]!r} is a path, not rows. Read it, for example with"
+            " pandas.read_csv, or use `dcpred import`."
         )
-    if isinstance(data, Mapping) and not is_sparse(data):  # a DOK array is a dict, too
-        raise DataError(f"{name} is a dict; pass pandas.DataFrame({name}), or one array of it")
+    if isinstance(data, Mapping) and not is_sparse(data):  # a DOK array is also a dict
+        raise DataError(
+            f"Cannot use {name}: it is a dict. Pass pandas.DataFrame({name}), or one array of it."
+        )
     if is_a(data, "polars.LazyFrame"):
         raise DataError(
-            f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()"
+            f"Cannot use {name}: it is a polars LazyFrame, which holds no rows yet. Pass {name}.collect()."
         )
     if name == "X" and isinstance(getattr(data, "shape", None), tuple):
         check_is_matrix(data.shape)
@@ -308,7 +308,8 @@ def as_matrix(X: Any) -> NDArray[Any]:
     for column, dtype in columns if of_pandas else ():
         if dtype.kind not in NUMBERS and not (dtype == np.dtype(object) and _holds_numbers(X[column])):
             raise DataError(
-                f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first"
+                f"Cannot use column {column!r} of X: its dtype {dtype} is not numeric. Encode it as numbers"
+                " first."
             )
     check_exact(X)
     array = np.asarray(X)
@@ -319,5 +320,5 @@ def as_matrix(X: Any) -> NDArray[Any]:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of objects holds numbers, or nothing, and no text or dates."""
+    """Whether a column of objects holds only numbers and missing values."""
     return all(isinstance(value, Real) or is_missing(value) for value in column)

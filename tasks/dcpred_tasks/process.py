@@ -1,6 +1,4 @@
-"""This process: its name, its processor, the versions that it runs, its threads, how much memory it has used,
-and how much it may use.
-"""
+"""This process: its name, processor, package versions, threads, memory use and memory limit."""
 
 import os
 import platform
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-MOST_KEPT_BYTES = 64 * 2**20  # largest KeptRoom of a thread
+MOST_KEPT_BYTES = 64 * 2**20  # largest kept buffer of a thread
 PACKAGES = ("dcpred", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr", "llvmlite")
 
 
@@ -29,7 +27,7 @@ def process_name() -> str:
 
 @lru_cache(maxsize=1)
 def cpu_name() -> str:
-    """The processor as its maker calls it, or its architecture where the system does not tell."""
+    """The name of the processor, or its architecture where the system lacks the name."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -54,17 +52,17 @@ def peak_memory_bytes() -> int:
 
 @cache
 def memory_bytes() -> int:
-    """Memory that this process may use: that of the machine, or less where a control group has less."""
+    """Memory that this process may use: that of the machine, or less by a control group."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *group_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
 def group_limits(groups: Path, mounted: Path) -> list[int]:
-    """Limits of memory of the control groups of a process, of both versions, and of all groups above them:
-    what Slurm, Kubernetes, systemd and containers set.
+    """Memory limits of the control groups of a process, of both versions, and of all parent groups: the
+    limits of Slurm, Kubernetes, systemd and containers.
 
     groups   the file that lists the groups of a process
-    mounted  where their file system lies
+    mounted  the path of their file system
     """
     limits = []
     lines = groups.read_text(encoding="utf-8").splitlines() if groups.exists() else []
@@ -73,7 +71,7 @@ def group_limits(groups: Path, mounted: Path) -> list[int]:
             continue
         top, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
         own = top / path.strip("/")
-        # Within a container the path may be that outside, which is not there; the top is there.
+        # Within a container the path may be that of the host, which does not exist; the top does.
         for folder in (own, *own.parents):
             with suppress(OSError, ValueError):  # "max" is no limit
                 limits.append(int((folder / name).read_text(encoding="utf-8")))
@@ -82,34 +80,34 @@ def group_limits(groups: Path, mounted: Path) -> list[int]:
     return [limit for limit in limits if limit > 0]
 
 
-class KeptRoom(threading.local):
-    """Memory that a thread uses again and again. What is given back to the system is cleared before it comes
-    again, which takes as long as a fifth of the decompression that fills it (2026-11).
+class ReusedBuffer(threading.local):
+    """A buffer that a thread reuses: the system clears fresh memory, which costs up to a fifth of the
+    decompression that fills it (DECISIONS.md).
     """
 
     def __init__(self) -> None:
-        self._room = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
 
     def __call__(self, n_bytes: int) -> NDArray[np.uint8]:
-        """uint8 (n_bytes,) with whatever was left in it: the caller's, until this thread calls again. What is
-        larger than MOST_KEPT_BYTES is not kept.
+        """uint8 (n_bytes,) with arbitrary content, valid until the next call of this thread. A buffer larger
+        than MOST_KEPT_BYTES is not kept.
         """
         if n_bytes > MOST_KEPT_BYTES:
             return np.empty(n_bytes, np.uint8)
-        if len(self._room) < n_bytes:
-            self._room = np.empty(0, np.uint8)  # never both at once
-            self._room = np.empty(n_bytes, np.uint8)
-        return self._room[:n_bytes]
+        if len(self._buffer) < n_bytes:
+            self._buffer = np.empty(0, np.uint8)  # frees the old buffer first
+            self._buffer = np.empty(n_bytes, np.uint8)
+        return self._buffer[:n_bytes]
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that results depend on; only of those that are installed."""
+    """The versions of Python and of the installed packages that results depend on."""
     return dict(_versions())
 
 
 @lru_cache(maxsize=1)
 def _versions() -> tuple[tuple[str, str], ...]:
-    """Read once: the files that tell take 16 ms (2026-11), and what is imported stays what it is."""
+    """Read once, because it is slow and imported packages do not change (DECISIONS.md)."""
     found = [("python", platform.python_version())]
     for package in PACKAGES:
         try:
@@ -120,10 +118,10 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def one_thread(user_api: str | None = None) -> Any:
-    """A context in which BLAS and OpenMP, or the one that is named (blas, openmp), use a single thread.
+    """A context in which BLAS and OpenMP, or the named one (blas, openmp), use a single thread.
 
-    To find their libraries takes 5 ms (2026-11), longer than many a task. They come with modules, so that
-    they are looked for again only where modules have been imported since.
+    The search for their libraries is slow (DECISIONS.md). Modules load them, and a new search starts only
+    after an import.
     """
     return _thread_pools(len(sys.modules)).limit(limits=1, user_api=user_api)
 

@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "model of a newer format": (
         case(lambda b: edit(b.model / "model.json", version=99)),
         3,
-        "install a newer dcpred",
+        "Install a newer dcpred",
     ),
     "flipped bit in the model": (
         case(lambda b: flip(largest(b.model / "arrays.zarr" / "landmarks"))),
@@ -168,7 +168,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     ),
     "data that do not exist": (instead("data", "nowhere.zarr"), 3, "does not exist"),
     "data that are a file": (instead("data", "model/model.json"), 3, "is a file"),
-    "an array that is not there": (case(nothing, "--x", "Z"), 3, "array Z was asked for"),
+    "an array that is not there": (case(nothing, "--x", "Z"), 3, "Cannot find array Z"),
     "too many features": (
         case(lambda b: b.write("X", rows(9, 7))),
         3,
@@ -224,7 +224,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
         "one excludes the other",
     ),
     "a negative limit": (case(nothing, "--max-bad-rows", "-1"), 2, "use an integer of 0 or more"),
-    "training: no target": (case(nothing, "--y", "target", do="train"), 3, "array target was asked for"),
+    "training: no target": (case(nothing, "--y", "target", do="train"), 3, "Cannot find array target"),
     "training: NaN in X": (
         case(spoilt(lambda X: X.__setitem__((7, 2), np.nan)), "--set", "missing=refuse", do="train"),
         3,
@@ -251,7 +251,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "training: weights that are not there": (
         case(nothing, "--sample-weight", "w", do="train"),
         3,
-        "array w was asked for",
+        "Cannot find array w",
     ),
     "importing: a word among numbers": (table("a,b\n1,2\n2,?\n3,4\n"), 3, "--gap '?'"),
     "importing: text that is another in every row": (

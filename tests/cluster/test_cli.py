@@ -318,7 +318,7 @@ def test_refusals(
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)
     refused("it is a table. Import it first", "train", place / "trees.csv", new)
     refused("only one class", "train", other, new, "--workers", 1)
-    refused("array z was asked for", "train", data, new, "--y", "z")
+    refused("Cannot find array z", "train", data, new, "--y", "z")
     refused("7 features, but the model was trained with 4", "score", model, other, new)
     refused("not numbers", "score", model, words, new)
     refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")
@@ -327,7 +327,7 @@ def test_refusals(
     refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
     refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")
     refused("it takes no user and no password; write it as tls://host", *away, "tls://me:secret@host:1")
-    refused("model was asked for", "score", tmp_path / "nothing", data, new)
+    refused("Cannot open a model at", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)
     refused("written as 8x", "tune", data, new, "--budget", "cheap")
@@ -354,7 +354,7 @@ def test_a_damaged_model_is_refused(place: Path, small: Done, tmp_path: Path) ->
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "model.json").write_text(json.dumps(meta | {"version": 99}))
-    refused("install a newer dcpred", "inspect", newer)
+    refused("Install a newer dcpred", "inspect", newer)
 
 
 def test_early_needs_support_vectors(place: Path, small: Done) -> None:
@@ -378,7 +378,7 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refined = MachineCode(own_code(REFINEMENT).bitcode, host(), entry=REFINEMENT.entry)
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()
-    assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
+    assert "Use one of them" in here("warm", "--target", "i486", code=3).stderr
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
     assert [m["target"] for m in as_json("warm")["made"]] == ["x86-64-v3"] * 2
 

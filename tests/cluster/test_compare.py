@@ -198,7 +198,7 @@ def test_numbers_are_no_classes(tmp_path: Path) -> None:
     """Refused before anything is written, as `dcpred train` does."""
     rng = np.random.default_rng(0)
     for n, sentence in (
-        (1_500, "y has more than 1,000 different values; use regression (--task"),
+        (1_500, "y has more than 1,000 different values. Use regression (--task"),
         (200, "200"),
     ):
         X = rng.normal(size=(n, 3)).astype(np.float32)

@@ -84,4 +84,4 @@ def test_what_is_not_listed_is_not_known(server: str) -> None:
 
 def test_an_array_that_is_not_there_is_told(server: str) -> None:
     told = command("evaluate", f"{server}/model", f"{server}/rows.zarr", code=3)
-    assert f"array y was asked for in {server}/rows.zarr, but the group holds X" in told
+    assert f"Cannot find array y in {server}/rows.zarr: the group holds X" in told

@@ -110,8 +110,8 @@ LEADS_ASTRAY: dict[str, tuple[str, Callable[[NDArray[Any]], NDArray[Any]], str]]
     "starts that descend": ("tree_starts", placed(1, 10**6), "nodes with 1 to 16 centres"),
     "a centre at infinity": ("tree_centres", placed((0, 0), np.inf), "not finite"),
     "a landmark that is no number": ("landmarks", placed((0, 0), np.nan), "not finite"),
-    "offsets that descend": ("landmark_at", placed(1, 10**6), "not ascending"),
-    "offsets before the array": ("landmark_at", placed(1, -5), "not ascending"),
+    "offsets that descend": ("landmark_at", placed(1, 10**6), "does not ascend"),
+    "offsets before the array": ("landmark_at", placed(1, -5), "does not ascend"),
     "weights of another leaf": (
         "beta_at",
         lambda at: np.minimum(at + 1, at[-1]) * (at > 0),

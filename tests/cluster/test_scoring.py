@@ -545,7 +545,7 @@ def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path,
     _flip(data / "X" / "c" / "3" / "0")
     with pytest.raises(
         IncompleteError,
-        match=r"1 could not be \(the others are done\).*rows 150 to 200 of .*X were to be read",
+        match=r"1 could not be \(the others are done\).*Cannot read rows 150 to 200 of .*X",
     ):
         run(model, data, tmp_path / "out")
 

@@ -48,40 +48,38 @@ class Refusal:
 
 NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 REFUSALS = (
-    Refusal("another scheme", "dcpred knows s3://, gs://", output="ftp://bucket/out"),
-    Refusal(
-        "a user and a password", "leave it out, and put credentials", output=f"s3://me:{TOKEN}@bucket/out"
-    ),
+    Refusal("another scheme", "is unknown. Use s3://, gs://", output="ftp://bucket/out"),
+    Refusal("a user and a password", "Omit it, and put credentials", output=f"s3://me:{TOKEN}@bucket/out"),
     Refusal(
         "a password with a slash",
-        "leave it out, and put credentials",
+        "Omit it, and put credentials",
         output=f"s3://me:1/{TOKEN}/x@bucket/out",
     ),
-    Refusal(
-        "a password of a server", "leave it out, and put credentials", data=f"https://me:a/{TOKEN}@h/d.zarr"
-    ),
-    Refusal("no name of a bucket", "whose first part is no name", output="s3://bu cket/out"),
-    Refusal("no name of a server", "write https://HOST:PORT/PATH", data="https://h:port/d.zarr"),
+    Refusal("a password of a server", "Omit it, and put credentials", data=f"https://me:a/{TOKEN}@h/d.zarr"),
+    Refusal("no name of a bucket", "its first part is not a name", output="s3://bu cket/out"),
+    Refusal("no name of a server", "Write https://HOST:PORT/PATH", data="https://h:port/d.zarr"),
     Refusal("a query", "nothing may follow ? or #", output=f"s3://bucket/out?token={TOKEN}"),
     Refusal("a query of the data", "nothing may follow ? or #", data=f"https://h/d.zarr?sig={TOKEN}"),
     Refusal("a query to write to", "nothing may follow ? or #", output=f"https://h/out?token={TOKEN}"),
     Refusal("a fragment", "nothing may follow ? or #", model=f"s3://bucket/model#{TOKEN}"),
     Refusal("no bucket", "it names no bucket", output="s3:///out"),
-    Refusal("an empty name", "stores have no empty names", output="s3://bucket/a//b"),
-    Refusal("dots", "stores have no empty names", output="s3://bucket/../out"),
-    Refusal("a lost slash", "two slashes after the colon", data="s3:/bucket/data.zarr"),
-    Refusal("a lost slash of the output", "two slashes after the colon", 2, output="s3:/bucket/out"),
-    Refusal("an account of Azure", "write abfs://c/… with", output="abfs://c@acc.dfs.core.windows.net/out"),
+    Refusal("an empty name", "a path on a store has no empty names", output="s3://bucket/a//b"),
+    Refusal("dots", "a path on a store has no empty names", output="s3://bucket/../out"),
+    Refusal("a lost slash", "a slash is missing after the colon", data="s3:/bucket/data.zarr"),
+    Refusal("a lost slash of the output", "a slash is missing after the colon", 2, output="s3:/bucket/out"),
+    Refusal("an account of Azure", "Write abfs://c/… with", output="abfs://c@acc.dfs.core.windows.net/out"),
     Refusal(
         "an endpoint of the environment",
-        "the variable AWS_ENDPOINT_URL names an endpoint with a user",
+        "the variable AWS_ENDPOINT_URL: it holds a user",
         environment={"AWS_ENDPOINT_URL": f"http://me:{TOKEN}@127.0.0.1:9"},
     ),
     Refusal("no store in memory", "has no store in memory of that name", output="memory://nothing/out"),
     Refusal("a host of files", "a file:// address has no host", 2, output="file://host/tmp/out"),
-    Refusal("a missing bucket", "there is no bucket s3://missing", 5, output="s3://missing/out"),
-    Refusal("a missing bucket of data", "there is no bucket s3://missing", 5, data="s3://missing/d"),
-    Refusal("a missing bucket of a model", "there is no bucket s3://missing", 5, model="s3://missing/m"),
+    Refusal("a missing bucket", "the bucket s3://missing does not exist", 5, output="s3://missing/out"),
+    Refusal("a missing bucket of data", "the bucket s3://missing does not exist", 5, data="s3://missing/d"),
+    Refusal(
+        "a missing bucket of a model", "the bucket s3://missing does not exist", 5, model="s3://missing/m"
+    ),
     Refusal("no model", "holds no model.json", model="{root}/data.zarr"),
     Refusal("no data", "holds no Zarr group", data="{root}/nothing"),
     Refusal("other files", "holds other files", output="{root}"),
@@ -89,27 +87,27 @@ REFUSALS = (
     Refusal(
         "an output on a server of files", "only reads from servers of files", output="https://127.0.0.1:9/o"
     ),
-    Refusal("a secret option", "unlike secrets", options=[f"aws_secret_access_key={TOKEN}"]),
-    Refusal("a token as option", "unlike secrets", options=[f"session_token={TOKEN}"]),
-    Refusal("an option by another name", "write endpoint=", options=["endpoint_url=http://h"]),
-    Refusal("an unknown option", "the options are endpoint, region", options=["speed=high"]),
+    Refusal("a secret option", "it may be a secret", options=[f"aws_secret_access_key={TOKEN}"]),
+    Refusal("a token as option", "it may be a secret", options=[f"session_token={TOKEN}"]),
+    Refusal("an option by another name", "Write endpoint=", options=["endpoint_url=http://h"]),
+    Refusal("an unknown option", "is unknown. Use one of endpoint, region", options=["speed=high"]),
     Refusal("no flag", "true or false", options=["allow_http=yes"]),
     Refusal("no time", "seconds above 0", options=["timeout=0"]),
     Refusal("no time that ends", "at most a day", options=["timeout=1e300"]),
     Refusal("an option without a value", "written as NAME=VALUE", 2, options=["region"]),
     Refusal("an endpoint with a password", "without user", options=[f"endpoint=http://me:{TOKEN}@h:1"]),
     Refusal("an endpoint without a scheme", "https://host:port", options=["endpoint=127.0.0.1:{port}"]),
-    Refusal("no file of certificates", "there is no such file", options=["root_certificate={folder}/none"]),
+    Refusal("no file of certificates", "the file does not exist", options=["root_certificate={folder}/none"]),
     Refusal("a file that holds none", "root_certificate", 5, options=["root_certificate={folder}/text"]),
-    Refusal("another CA", "name the CA with", 5, server="s3_secure"),
+    Refusal("another CA", "Name the CA with", 5, server="s3_secure"),
     Refusal("no TLS", "allow_http=true", 5, environment={"AWS_ALLOW_HTTP": "false"}),
     Refusal("no rights", "the store refuses it", 5, fault="403 before"),
     Refusal("not known", "the store refuses it", 5, fault="401 before"),
     Refusal("another region", "--storage-option region=", 5, fault="301 before"),
     Refusal("nobody there", "Connection refused", 5, options=["endpoint=http://127.0.0.1:9"]),
     Refusal("a store that fails", "503", 5, fault="503 before"),
-    Refusal("no credentials", "give this process some", 5, environment=NO_KEYS),
-    Refusal("no account", "settings are not enough", 5, output="az://container/out"),
+    Refusal("no credentials", "Provide credentials in the environment", 5, environment=NO_KEYS),
+    Refusal("no account", "settings are incomplete or invalid", 5, output="az://container/out"),
 )
 
 

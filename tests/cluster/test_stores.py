@@ -400,9 +400,9 @@ def test_what_is_there_is_no_place_for_data_and_models(known: Known, done: Place
     scratch = ("--scratch", tmp_path / "scratch", "--set", "n_leaves=1")
     for taken in (done.address, f"{known.root}/model", known.root):
         told = command("import", tmp_path / "known.csv", taken, "--target", "target", code=3).stderr
-        assert "that exists; remove it or name another place" in told
+        assert "it already exists. Remove it or choose another path" in told
     told = command("train", known.data, done.address, *scratch, code=3).stderr
-    assert "that exists; remove it or name another place" in told
+    assert "it already exists. Remove it or choose another path" in told
     told = command("train", known.data, f"{done.address}/m", "--scratch", f"{known.root}/s", code=2).stderr
     assert "a folder on a disk is needed here" in told
     assert stored(done) == before
@@ -574,7 +574,7 @@ def test_a_missing_bucket_holds_no_absent_rows(known: Known, output: Place) -> N
         (f"{KIND}://missing/model", known.x, output.address),
         (known.model, known.x, f"{KIND}://missing/out"),
     ):
-        with pytest.raises(ResourceError, match=f"there is no bucket {KIND}://missing"):
+        with pytest.raises(ResourceError, match=f"the bucket {KIND}://missing does not exist"):
             score(*asked, inline)
     assert output.names("") == set()
 

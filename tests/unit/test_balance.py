@@ -146,7 +146,7 @@ def test_nothing_to_do() -> None:
 
 def test_a_split_that_loses_rows_is_refused() -> None:
     centres = np.array([[0.0], [1.0]], np.float32)
-    with pytest.raises(DcpredError, match=r"leaf 0 of 200 rows gave 199 rows"):
+    with pytest.raises(DcpredError, match=r"leaf 0: its 200 rows became 199"):
         balance(0, np.array([200]), 10, 100, lambda requests: [Split(centres, np.array([100, 99]))])
 
 

@@ -245,10 +245,10 @@ def test_repeats_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda b: {"at": b.at + 1}, "bin_at is not ascending"),
-        (lambda b: {"at": b.at[:-1]}, "bin_at is not ascending"),
-        (lambda b: {"rows": -b.rows}, "bin_rows holds no numbers"),
-        (lambda b: {"rows": b.rows[1:]}, "bin_rows holds no numbers"),
+        (lambda b: {"at": b.at + 1}, "bin_at does not ascend"),
+        (lambda b: {"at": b.at[:-1]}, "bin_at does not ascend"),
+        (lambda b: {"rows": -b.rows}, "bin_rows does not hold one number"),
+        (lambda b: {"rows": b.rows[1:]}, "bin_rows does not hold one number"),
         (lambda b: {"edge": -b.edge}, "bin_edge does not ascend"),
         (lambda b: {"edge": b.edge * np.nan}, "bin_edge does not ascend"),
     ],

@@ -62,15 +62,13 @@ def test_features_are_named_by_numbers_ranges_and_names(
     ("names", "why"), [(None, "do not name their features"), (["a"], "have no feature of that name")]
 )
 def test_a_name_that_is_not_there(names: list[str] | None, why: str) -> None:
-    with pytest.raises(SettingsError, match=rf"names the feature 'soil', but the data {why}.*; write auto"):
+    with pytest.raises(SettingsError, match=rf"feature 'soil' in .*: the data {why}.*Write auto"):
         numbered(Settings(categorical="0,soil"), names)
 
 
 @pytest.mark.parametrize("nothing", ["", " ", ",", " , "])
 def test_no_feature_is_refused(nothing: str) -> None:
-    with pytest.raises(
-        SettingsError, match=r"categorical was set to .*which lists no feature; set it to none"
-    ):
+    with pytest.raises(SettingsError, match=r"use categorical=.*: it lists no feature\. Set it to none"):
         Settings(categorical=nothing)
 
 
@@ -82,7 +80,7 @@ def test_auto_may_stand_beside_features_and_none_may_not() -> None:
     assert numbered(make_settings({"categorical": 'auto,"auto"'}), ["a", "auto"]).categorical == "auto,1"
     assert numbered(make_settings({"categorical": "auto,1"}), ["a", "auto"]).categorical == "auto,1"
     assert numbered(make_settings({"categorical": ["auto", "b"]}), ["a", "b"]).categorical == "auto,1"
-    with pytest.raises(SettingsError, match=r"but none stands alone: it is about all features; write it by"):
+    with pytest.raises(SettingsError, match=r"none concerns all features\. Write it alone"):
         numbered(make_settings({"categorical": "none,soil"}), ["soil", "b"])
 
 
@@ -116,7 +114,7 @@ def test_every_value_but_the_most_frequent_and_the_rare_ones_has_a_column() -> N
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        (np.linspace(0, 1, 50), "it holds 0.0204082, which is no whole number"),
+        (np.linspace(0, 1, 50), "it holds 0.0204082, which is not an integer"),
         (np.arange(300), "it has more than 256 different values"),
         (np.repeat([0, 70_000], 20), "its values reach from 0 to 70,000, more than 65,535 apart"),
         (np.repeat([0, -(2**25)], 20), "its values reach from -33,554,432 to 0, more than 65,535 apart"),
@@ -133,17 +131,17 @@ def test_every_value_but_the_most_frequent_and_the_rare_ones_has_a_column() -> N
             "its values reach from 1 to 18,446,744,073,709",
         ),
         (np.repeat([0.0, 2.0**63], 20), r"its values reach from 0 to 9.22337e\+18, more than 65,535 apart"),
-        (np.full(50, 7), "it is 7 in 50 sampled rows, so that it has a single code"),
+        (np.full(50, 7), "it is 7 in 50 sampled rows, so it has a single category"),
         (np.repeat([7, 8], [50, 9]), "it is 7 in 50 sampled rows, and only 9 in which it is another"),
     ],
 )
 def test_a_feature_that_cannot_be_coded(column: NDArray[Any], why: str) -> None:
-    with pytest.raises(SettingsError, match=f"names the feature 0, but {why}.*; number its categories"):
+    with pytest.raises(SettingsError, match=f"feature 0 in .*: {why}.*Number its categories"):
         named(column[:, None], "0")
 
 
 def test_a_feature_that_is_not_there(codes: NDArray[Any]) -> None:
-    with pytest.raises(SettingsError, match="names the feature 6, but the data have features 0 to 5; name"):
+    with pytest.raises(SettingsError, match=r"feature 6 in .*: the data have features 0 to 5. Choose"):
         named(codes, "2-6")
 
 
@@ -199,7 +197,7 @@ def test_candidates_of_few_codes_come_first_where_columns_are_too_many(rng: np.r
 
 @pytest.mark.parametrize("span", ["3-1", "0-99999999999", "9999999999"])
 def test_a_span_that_runs_backwards_or_too_far_is_refused(span: str) -> None:
-    with pytest.raises(SettingsError, match=f"names the features {span}, but a span.*write it as"):
+    with pytest.raises(SettingsError, match=f"features {span} in .*: a span.*Write it as"):
         numbered(make_settings({"categorical": span}), None)
 
 
@@ -222,11 +220,11 @@ def test_a_list_tells_names_from_numbers(given: object) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([1.5], "names the feature 1.5, which is neither a name nor a number from 0 on"),
-        ([False, True], "a mask of True and False, but it lists features; name them by numbers"),
-        ([-1], "names the feature -1, which is neither"),
-        ('["soil"', "no list in JSON; write it as"),
-        ('"so\\il"', "whose quotes cannot be read"),
+        ([1.5], "feature 1.5 in .*: it is neither a name nor a number from 0 on"),
+        ([False, True], "a mask of True and False in .*: it lists features. Name them by numbers"),
+        ([-1], "feature -1 in .*: it is neither"),
+        ('["soil"', "not a list in JSON. Write it as"),
+        ('"so\\il"', "its quotes cannot be read"),
     ],
 )
 def test_a_list_that_names_no_features(given: object, why: str) -> None:
@@ -235,10 +233,10 @@ def test_a_list_that_names_no_features(given: object, why: str) -> None:
 
 
 def test_names_are_told_where_the_data_have_them(codes: NDArray[Any]) -> None:
-    with pytest.raises(SettingsError, match="the feature 3, but the data have features 0 to 2; name some"):
+    with pytest.raises(SettingsError, match=r"feature 3 in .*: the data have features 0 to 2. Choose some"):
         numbered(Settings(categorical="3"), ["a", "b", "c"], 3)
     with (
-        pytest.raises(SettingsError, match=r"names the feature 'soil', but it holds 0\.5"),
+        pytest.raises(SettingsError, match=r"feature 'soil' in .*: it holds 0\.5"),
         features_named(["area", "soil"]),
     ):
         named(codes[:, :2] + 0.5 * np.array([0, 1]), "1")

@@ -83,7 +83,7 @@ def test_numbers_without_a_name(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
     with pytest.raises(
         DataError,
-        match=r"y has the value 2 in row .* names only the classes 0 to 1",
+        match=r"y: it has the value 2 in row .* names only the classes 0 to 1",
     ):
         small().fit(X, with_names(data.y, NAMES[:2]))
 
@@ -97,11 +97,11 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
     y[7] = 0.5
     with pytest.raises(
         DataError,
-        match=r"y has the value 0.5 in row 7, .* only the classes 0 to 2",
+        match=r"y: it has the value 0.5 in row 7, .* only the classes 0 to 2",
     ):
         small().fit(X, with_names(y))
     y[7] = np.nan
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="y: it has missing values"):
         small().fit(X, with_names(y))
 
 

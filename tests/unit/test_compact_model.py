@@ -400,7 +400,7 @@ def test_refusals(X: Any2D, words: list[str]) -> None:
 def test_early_prediction_without_support_vectors_is_refused() -> None:
     model = replace(random_model(0, Kernel("rbf", 1.0)), support=None)
     with pytest.raises(
-        DataError, match="without its support vectors; train it again with keep_support_vectors=true"
+        DataError, match=r"without its support vectors. Train it again with keep_support_vectors=true"
     ):
         score_rows(model, np.zeros((1, 3)), early=True)
     score_rows(model, np.zeros((1, 3)))

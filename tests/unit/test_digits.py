@@ -248,7 +248,7 @@ def test_nothing_is_read_outside_of_arrays(tmp_path: Any) -> None:
 @pytest.mark.parametrize(("target", "there"), [(Target("x86-64-v3"), True), (Target("generic"), False)])
 def test_every_x86_processor_has_the_function(target: Target, there: bool) -> None:
     module = binding.parse_bitcode(own_code().bitcode)
-    instructions.use_own(module, target.has)
+    instructions.link_native(module, target.has)
     module.verify()
     text = {name: str(module.get_function(name)) for name in instructions.NAMES}
     assert ("tdpbssd" in text[instructions.DIGIT_SUMS]) == there

@@ -683,5 +683,5 @@ def test_large_terms_that_cancel_go_in_double_precision() -> None:
 def test_room_for_leaf_numbers_is_looked_at(leaves: NDArray[np.int32]) -> None:
     """Compiled code writes wherever it is told to."""
     model = random_model(0)
-    with pytest.raises(DataError, match="5 leaf numbers side by side are written"):
+    with pytest.raises(DataError, match="Cannot write 5 leaf numbers"):
         Engine(model).score(random_rows(model, 5, 0), leaves)

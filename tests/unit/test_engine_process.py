@@ -173,14 +173,14 @@ def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     changed.write_text("LANES = 8\n")
     sources = (changed, *machine_code.SOURCES[1:])
     monkeypatch.setattr(machine_code, "ENGINE", machine_code.ENGINE._replace(sources=sources))
-    with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.native"):
+    with pytest.raises(RefusedError, match=r"Run python -m dcpred_tasks\.native"):
         machine_code.own_code()
 
 
 def test_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(random_model(0))
     engine.exact = engine.exact._replace(kernel=3.0)  # type: ignore[arg-type]
-    with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.native"):
+    with pytest.raises(RefusedError, match=r"Run python -m dcpred_tasks\.native"):
         engine.score(np.zeros((1, engine.packed.n_features)))
 
 

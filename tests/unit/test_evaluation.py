@@ -481,7 +481,7 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 3 of .* has no target, .* leave .* --drop-unlabelled"):
         evaluate(tmp_path / "model", f"{odd}/X", f"{odd}/y", cost=False)
     text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
-    assert "name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
+    assert "Name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
 
 
 # -- targets that are none, and other wrong data -------------------------------------------------------------
@@ -511,13 +511,13 @@ def test_no_value_is_made_a_class(made: Path, by: str) -> None:
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert result.exit_code == 3, result.output
     said = " ".join(result.stderr.split())
-    assert "the value 0.7 in row 211, but its attribute `labels` names only the classes 0 to 2" in said
+    assert "the value 0.7 in row 211, and its attribute `labels` names only the classes 0 to 2" in said
 
 
 @pytest.mark.parametrize("values", [[0, 0.7], [0, -1], [0, 3], [0.0, -0.5], [1, 2**64 - 1]])
 def test_values_that_are_no_position_of_a_name(values: list[float]) -> None:
     given_values = np.array(values, np.uint64 if values[1] > 9 else None)
-    with pytest.raises(DataError, match=r"y has the value .* in row 12, but .* the classes 0 to 2"):
+    with pytest.raises(DataError, match=r"it has the value .* in row 12, and .* the classes 0 to 2"):
         class_codes(given_values, 3, "y", 11)
     with pytest.raises(DataError, match="in row 7,"):
         class_codes(given_values, 3, "y", np.array([3, 7]))
@@ -611,7 +611,7 @@ def test_other_wrong_data_is_one_sentence(made: Path) -> None:
     )
     numbers = made / "numbers"
     write_model(numbers, random_model(5, task="regression"), {}, {})
-    assert "which its attribute `labels` names" in " ".join(
+    assert "named in its attribute `labels`" in " ".join(
         command(numbers, labelled(made, np.arange(50) % 3, names), code=3).split()
     )
 
@@ -688,5 +688,5 @@ def test_a_metric_by_name_is_that_of_scikit_learn(task: str, tmp_path: Path) -> 
         assert (told["metric"], told["score"]) == (named, pytest.approx(theirs, rel=1e-5)), name
     result = CliRunner().invoke(main, [*words[:4], "--metric", "auc"])
     assert result.exit_code != 0
-    assert f"{task} is judged by one of" in result.stderr
+    assert f"for {task}. Use one of" in result.stderr
     assert name.partition("=")[0] in CliRunner().invoke(main, [*words[:4], "--metric", named]).stdout

@@ -203,7 +203,7 @@ def test_columns_of_a_map() -> None:
 
 def test_a_map_that_there_is_not_is_refused() -> None:
     assert "feature_map" not in settings_dict(Settings())
-    with pytest.raises(SettingsError, match=r"feature_map was set to 'cilp', .*did you mean 'clip'"):
+    with pytest.raises(SettingsError, match=r"feature_map='cilp': .*did you mean 'clip'"):
         make_settings({"feature_map": "cilp"})
 
 

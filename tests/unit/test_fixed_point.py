@@ -240,7 +240,7 @@ def test_wide_cases_are_the_definition() -> None:
 )
 def test_processors_get_their_own(target: Target, pairs: bool, wide: bool) -> None:
     module = binding.parse_bitcode(own_code().bitcode)
-    instructions.use_own(module, target.has)
+    instructions.link_native(module, target.has)
     module.verify()
     text = {name: str(module.get_function(name)) for name in instructions.NAMES}
     assert ("ret i1 true" in text[HAS_PAIR_PRODUCTS], "vpdpwssd" in text[PAIR_PRODUCTS]) == (pairs, pairs)

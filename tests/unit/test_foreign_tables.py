@@ -165,7 +165,7 @@ def test_numbers_that_do_not_fit_the_marks_are_refused(tmp_path: Path) -> None:
     assert "'1.5' in row 0 (counted from 0), but decimals have a comma" in message
     assert "column 'a'" in refused(path, tmp_path, target="y", decimal=",", thousands=".")
     assert "decimal mark is ';'" in refused(path, tmp_path, decimal=";")
-    assert "not the decimal mark" in refused(path, tmp_path, decimal=",", thousands=",")
+    assert "other than the decimal mark" in refused(path, tmp_path, decimal=",", thousands=",")
 
 
 def test_large_whole_numbers_with_marks_are_not_rounded(tmp_path: Path) -> None:

@@ -132,15 +132,15 @@ def test_features_of_indicators_are_named(given: object, found: str) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("", "missing was set to '', which lists no feature; set it to indicate, to"),
-        ("auto,a", "but auto stands alone"),
-        ("a,impute", "but impute stands alone"),
-        ("3", "missing names the feature 3, but the data have features 0 to 2"),
+        ("", "missing='': it lists no feature. Set it to indicate, to"),
+        ("auto,a", "auto concerns all features"),
+        ("a,impute", "impute concerns all features"),
+        ("3", "feature 3 in .*: the data have features 0 to 2"),
         (
             "imputed",
-            r"missing names the feature 'imputed', .* \(did you mean 'impute'\?\); write auto, refuse",
+            r"feature 'imputed' in missing: .* \(did you mean 'impute'\?\)\. Write auto, refuse",
         ),
-        ([True, False], "missing was set to a mask"),
+        ([True, False], "Cannot use a mask of True and False in missing"),
     ],
 )
 def test_what_the_setting_cannot_be(given: object, why: str) -> None:
@@ -152,7 +152,7 @@ def test_columns_of_a_table_are_named_and_features_are_meant() -> None:
     settings = make_settings({"missing": "0,2", "categorical": "auto,2"})
     found = with_codes(settings, [1], {0: 4, 2: 6})
     assert (found.missing, found.categorical) == ("4,6", "auto,1,6")
-    with pytest.raises(SettingsError, match=r"missing names the feature 1, but it is a column of categories"):
+    with pytest.raises(SettingsError, match=r"feature 1 in .*: it is a column of categories"):
         with_codes(make_settings({"missing": "1"}), [1], {0: 4})
 
 
@@ -309,7 +309,7 @@ def test_an_estimator_takes_rows_with_gaps(rows: Any, capsys: pytest.CaptureFixt
     some[:, 2] = NAN
     assert model.predict(some).shape == (3,)
     some[1, 2] = np.inf
-    with pytest.raises(DataError, match=r"row 1 of X cannot be predicted"):
+    with pytest.raises(DataError, match=r"Cannot predict row 1 of X"):
         model.predict(some)
 
 
@@ -320,7 +320,7 @@ def test_an_estimator_that_refuses_gaps(rows: Any) -> None:
     with pytest.raises(DataError, match=r"missing is refuse, but X has nan in row .* set missing to auto"):
         refusing.fit(X, y)
     refusing.fit(np.nan_to_num(X), y)
-    with pytest.raises(DataError, match="row 0 of X cannot be predicted"):
+    with pytest.raises(DataError, match="Cannot predict row 0 of X"):
         refusing.predict(X)
 
 

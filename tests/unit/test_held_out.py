@@ -249,7 +249,7 @@ def test_importances_are_the_shares_of_squared_distances_between_training_rows()
     np.testing.assert_allclose(importances(model), plain / plain.sum(), atol=0.02)
     np.testing.assert_array_equal(known_importances(model), importances(model))
     unsure = replace(model, sureness=None)
-    with pytest.raises(AttributeError, match=r"does not tell how often codes occur; train it again"):
+    with pytest.raises(AttributeError, match=r"lacks the frequencies of categories\. Train it again"):
         importances(unsure)
     assert known_importances(unsure)[1] == 0
     assert known_importances(unsure).sum() == pytest.approx(1)

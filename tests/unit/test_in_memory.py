@@ -283,7 +283,7 @@ def test_values_too_large_for_single_precision_are_named(value: float) -> None:
     X = np.random.default_rng(0).normal(size=(20, 3))
     X[3, 1] = value
     with pytest.raises(
-        DataError, match=r"column 1 of X reaches from .* to 1e\+.*set scaling to standard or minmax"
+        DataError, match=r"column 1 of X: its range from .* to 1e\+.*Set scaling to standard or minmax"
     ):
         fit(X, np.arange(20) % 2, scaling="none")
     for scaling in ("standard", "minmax"):

@@ -124,7 +124,7 @@ def test_another_form_is_another_input(x: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_listed_is_refused(x: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Folder, "lists", False)
-    with pytest.raises(DataError, match="its chunks cannot be listed; use `dcpred score`"):
+    with pytest.raises(DataError, match=r"its chunks cannot be listed\. Use `dcpred score`"):
         state(x)
 
 

@@ -244,14 +244,14 @@ def test_levels(has: str, level: str | None, monkeypatch: pytest.MonkeyPatch) ->
     features = dict.fromkeys({*has.split(), *below}, True) | {"avx512er": False}
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
-    assert processors.own_level() == (None if level is None else Target(level))
+    assert processors.host_level() == (None if level is None else Target(level))
 
 
 def test_code_is_compiled_ahead_of_time(packed: Bitcode, tmp_path: Path) -> None:
     made = [machine_code.warm(name, packed) for name in ("host", "x86-64-v3", "x86-64-v3")]
     assert [code.has_compiled for code in made] == [True, True, False]
     assert {code.places()[0].parents[1] for code in made} == {tmp_path / "cache"}
-    with pytest.raises(SettingsError, match="asked for amd64, but it is made for host, x86-64-v3 and"):
+    with pytest.raises(SettingsError, match="machine code for amd64: the choices are host, x86-64-v3 and"):
         machine_code.warm("amd64", packed)
 
 
@@ -302,16 +302,14 @@ def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: p
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v4")
     features = dict.fromkeys(processors.LEVELS["x86-64-v3"], True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
-    with pytest.raises(
-        SettingsError, match=r"x86-64-v4 was asked for by NUMBA_CPU_NAME, but .* lacks avx512bw"
-    ):
+    with pytest.raises(SettingsError, match=r"x86-64-v4, which NUMBA_CPU_NAME requests: .* lacks avx512bw"):
         machine_code.own_code()
 
 
 def test_machine_code_that_cannot_be_kept_is_told(packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_CACHE_DIR", "/dev/null/none")
     with pytest.raises(
-        ResourceError, match=r"/dev/null/none/dcpred.* cannot be written; set DCPRED_CACHE_DIR"
+        ResourceError, match=r"Cannot write machine code to /dev/null/none/dcpred.*\. Set DCPRED_CACHE_DIR"
     ):
         machine_code.warm("host", packed)
 
@@ -572,7 +570,7 @@ def test_machine_code_that_others_can_write_is_not_run(twice: bytes, kept: Machi
         warnings.simplefilter("always")
         assert called(other, 4) == 8
     (warning,) = seen
-    assert re.search(r"is not used: others can write to it .* DCPRED_CACHE_DIR", str(warning.message))
+    assert re.search(r"Cannot use .*: others can write to it .* DCPRED_CACHE_DIR", str(warning.message))
     assert other.has_compiled
     assert not place.stat().st_mode & 0o022
     again = MachineCode(twice, host())
@@ -602,7 +600,7 @@ def test_code_below_a_folder_where_anybody_may_exchange_folders_is_not_run(
     base.chmod(0o1777)  # as /tmp, where nobody may
     assert MachineCode(twice, host()).is_there()
     base.chmod(0o777)
-    with pytest.warns(RuntimeWarning, match=rf"Machine code in {base} is not used: .*mode 777"):
+    with pytest.warns(RuntimeWarning, match=rf"Cannot use the machine code in {base}: .*mode 777"):
         assert not MachineCode(twice, host()).is_there()
 
 
@@ -677,7 +675,7 @@ def test_machine_code_of_another_user_is_not_run(
     else:
         monkeypatch.setattr(os, "getuid", lambda: 65534)
     other = MachineCode(twice, host())
-    with pytest.warns(RuntimeWarning, match=r"is not used: it belongs to user \d+"):
+    with pytest.warns(RuntimeWarning, match=r"Cannot use .*: it belongs to user \d+"):
         assert called(other, 4) == 8
     assert other.has_compiled
 
@@ -904,7 +902,7 @@ def test_a_later_engine_is_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(scorer, "uses_tiles", lambda: True)
     assert scorer.arithmetic() == "engine 3, tiles"
     with pytest.raises(
-        ResourceError, match=r"scores by the compiled engine 3, tiles, but .* the compiled engine,"
+        ResourceError, match=r"it uses the compiled engine 3, tiles, but .* the compiled engine,"
     ):
         scorer.check_arithmetic(None)
 
@@ -958,7 +956,7 @@ def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
     machine_code._made_of.cache_clear()
     file = packed.folder / "twice.json"
     file.unlink() if left is None else file.write_text(left)
-    with pytest.raises(RefusedError, match=r"twice\.json is missing or damaged: install dcpred anew"):
+    with pytest.raises(RefusedError, match=r"twice\.json: it is missing or damaged\. .*install dcpred again"):
         scorer.arithmetic()
     assert engines.described(random_model(0)).startswith("none: ")
 
@@ -966,4 +964,4 @@ def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
 def test_a_model_is_inspected_where_sources_are_newer(small_engines: None, packed: Bitcode) -> None:
     machine_code._made_of.cache_clear()
     (packed.folder / "twice.json").write_text('{"sources": "of others", "arguments": ""}')
-    assert "was made of other sources" in engines.described(random_model(0))
+    assert "was built from other sources" in engines.described(random_model(0))

@@ -64,11 +64,11 @@ def test_fourier_features_are_as_near_to_the_kernel_as_those_of_scikit_learn() -
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"size": 3}, "size was set to 3, but machine is compact and basis landmarks"),
-        ({"basis": "fourier", "machine": "exact"}, "only the machine compact has a basis"),
-        ({"basis": "fourier", "kernel": "polynomial"}, "basis was set to fourier with kernel polynomial"),
-        ({"machine": "exact", "landmarks": 3}, "only compact models with landmarks use it"),
-        ({"machine": "nothing"}, "machine was set to 'nothing', but it is one of"),
+        ({"size": 3}, "size=3: machine is compact and basis landmarks"),
+        ({"basis": "fourier", "machine": "exact"}, "only compact has a basis"),
+        ({"basis": "fourier", "kernel": "polynomial"}, "basis=fourier with kernel polynomial"),
+        ({"machine": "exact", "landmarks": 3}, "only compact models with landmarks use landmarks"),
+        ({"machine": "nothing"}, "machine='nothing': it is unknown"),
     ],
 )
 def test_settings_that_do_not_go_together(values: dict[str, object], sentence: str) -> None:

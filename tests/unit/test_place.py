@@ -265,7 +265,10 @@ class StoreContract(PlaceContract):
         self, server: StoreServer, operation: Callable[[Place], object]
     ) -> None:
         missing = f"{server.scheme}://missing"
-        with used(server), pytest.raises(ResourceError, match=f"there is no bucket {missing}; make it"):
+        with (
+            used(server),
+            pytest.raises(ResourceError, match=rf"the bucket {missing} does not exist"),
+        ):
             operation(open_place(f"{missing}/run"))
 
 

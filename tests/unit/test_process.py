@@ -85,7 +85,7 @@ def test_memory_is_no_more_than_a_group_may_use(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_memory_is_kept_by_thread() -> None:
-    room = process.KeptRoom()
+    room = process.ReusedBuffer()
     first = room(10)
     first[:] = 7
     assert np.shares_memory(room(8), first)

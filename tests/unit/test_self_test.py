@@ -111,7 +111,7 @@ def test_each_process_checks_when_it_opens_a_model(
     monkeypatch.setattr(
         scorer, "score_rows", lambda m, X: (real(m, X)[0] + np.float32(0.1), np.ones(len(X), np.uint8))
     )
-    with pytest.raises(ModelFormatError, match="gives other decision values"):
+    with pytest.raises(ModelFormatError, match="computes other decision values"):
         open_model(str(tmp_path / "m"), model_hash)
     open_model.cache_clear()
 

@@ -182,7 +182,9 @@ def test_groups_and_arrays_of_zarr(tmp_path: Path, version: Any) -> None:
     assert found["X"].metadata.zarr_format == 3
     assert "dcpred_schema" not in found.attrs
     group["y"].attrs["labels"] = ["no"]
-    with pytest.raises(DataError, match=r"y' of g\.zarr has the value 1 in row 1, but .* the classes 0 to 0"):
+    with pytest.raises(
+        DataError, match=r"y' of g\.zarr: it has the value 1 in row 1, and .* the classes 0 to 0"
+    ):
         import_data(str(tmp_path / "g.zarr"), str(tmp_path / "refused.zarr"))
     assert not (tmp_path / "refused.zarr").exists()
     group["y"].attrs["labels"] = ["no", "yes"]

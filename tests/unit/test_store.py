@@ -295,13 +295,13 @@ def test_find_array(tmp_path: Path) -> None:
     assert find_array(f"{path}/X", "X") == f"{path}/X"
     assert find_array(path, "deep/z") == f"{path}/deep/z"
     with pytest.raises(
-        DataError, match=r"array weight was asked for in .*d.zarr, but the group holds X, y; rename"
+        DataError, match=r"Cannot find array weight in .*d\.zarr: the group holds X, y\. Rename"
     ):
         find_array(path, "weight")
-    with pytest.raises(DataError, match="but the group holds X, y"):
+    with pytest.raises(DataError, match="the group holds X, y"):
         find_array(path, "deep")  # a group is no array
     with pytest.raises(
-        DataError, match=r"array y was asked for in .*, but that is a single array; pass the group"
+        DataError, match=r"Cannot find array y in .*: that is a single array\. Pass the group"
     ):
         find_array(f"{path}/X", "y")
     create_group(tmp_path / "empty.zarr")
@@ -326,13 +326,13 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         (path / "X", "group", "holds no Zarr group"),
     ):
         with pytest.raises(
-            DataError, match=rf"a Zarr {kind} was asked for at {address}, but it {so}; make one with"
+            DataError, match=rf"Cannot open a Zarr {kind} at {address}: it {so}\. Make one with"
         ):
             (open_array if kind == "array" else open_group)(address)
-    with pytest.raises(DataError, match="the metadata there mean nothing to Zarr as it is installed here"):
+    with pytest.raises(DataError, match="Zarr as installed here cannot interpret its metadata"):
         open_array(broken / "X")
     for nothing in ("nowhere", "empty"):
-        with pytest.raises(DataError, match=f"asked for at .*{nothing}, but it"):
+        with pytest.raises(DataError, match=f"Zarr .* at .*{nothing}: it"):
             find_array(tmp_path / nothing, "X")
     with pytest.raises(DataError, match="/file as a data set: it is a file whose name has no ending"):
         find_array(tmp_path / "file", "X")

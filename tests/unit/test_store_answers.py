@@ -32,7 +32,7 @@ from dcpred_tasks.storage import bucket, retry, store_requests, zarr_arrays
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.retry import is_transient
-from dcpred_tasks.storage.store_requests import StoreError, at_once, request_threads, told, waited_for
+from dcpred_tasks.storage.store_requests import StoreError, at_once, request_threads, translate, waited_for
 from dcpred_tasks.task_bodies import score_block
 from support.models import random_model, random_rows
 from support.pools import inline
@@ -170,7 +170,7 @@ def test_a_name_tells_no_cause(name: str) -> None:
             " status code: 503 Service Unavailable: <Error><Code>SlowDown</Code>"
             f'<Key>{name}/0</Key></Error>\n\nDebug source:\n path: "{name}/0", uri: {where}'
         )
-        meant = told(GenericError(text), f"s3://bucket/{name}/0")
+        meant = translate(GenericError(text), f"s3://bucket/{name}/0")
         assert type(meant) is StoreError
         assert is_transient(meant)
         assert "\n" not in str(meant)
@@ -180,8 +180,8 @@ def test_a_name_tells_no_cause(name: str) -> None:
 SAID = {
     "the store refuses it": "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>",
     "ExpiredToken": "status code: 400 Bad Request: <Error><Code>ExpiredToken</Code></Error>",
-    "there is no bucket": 'code: 404 Not Found: <?xml?>\n<Error><Code>NoSuchBucket</Code>"',
-    "make it or name another": 'code: 404 Not Found: <?xml?>\n<Error>\n  <Code>ContainerNotFound</Code>"',
+    "bucket s3://bucket does not exist": 'code: 404 Not Found: <?xml?>\n<Error><Code>NoSuchBucket</Code>"',
+    "Create it or choose another": 'code: 404 Not Found: <?xml?>\n<Error>\n  <Code>ContainerNotFound</Code>"',
     "without TLS": "HTTP error: builder error",
     "in another region": "Received redirect without LOCATION, this normally indicates a wrong region",
     "is not trusted": "HTTP error: error sending request\n\nDebug source: InvalidCertificate(UnknownIssuer)",
@@ -190,7 +190,7 @@ SAID = {
 
 @pytest.mark.parametrize("sentence", SAID)
 def test_a_cause_that_stays_is_told(sentence: str) -> None:
-    meant = told(GenericError(f"Generic S3 error: {SAID[sentence]}"), "s3://bucket/name")
+    meant = translate(GenericError(f"Generic S3 error: {SAID[sentence]}"), "s3://bucket/name")
     assert isinstance(meant, ResourceError)
     assert sentence in str(meant)
     assert "\n" not in str(meant)
@@ -203,7 +203,9 @@ def test_a_reply_is_told_without_what_was_sent(monkeypatch: pytest.MonkeyPatch) 
         "<Token-0>the-token</Token-0><RequestId>1</RequestId></Error>"
     )
     for text in (body, body.removesuffix("</Error>"), f"{body} a-secret-of-mine"):
-        meant = told(GenericError(f"status code: 400 Bad Request: {text}\n\nDebug source:\n x"), "s3://b/x")
+        meant = translate(
+            GenericError(f"status code: 400 Bad Request: {text}\n\nDebug source:\n x"), "s3://b/x"
+        )
         assert isinstance(meant, ResourceError)
         assert "400 Bad Request: ExpiredToken: It has" in str(meant)
         assert not any(word in str(meant) for word in ("the-token", "RequestId", "a-secret-of-mine", "Debug"))

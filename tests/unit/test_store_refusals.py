@@ -18,7 +18,7 @@ from dcpred_tasks.storage.place import open_place
 from support.data import make_group
 from support.models import random_model, random_rows
 
-SAYS = "the package obstore is not installed; install"
+SAYS = "the package obstore is not installed. Install"
 ALL_LOCAL = """
 import sys
 import numpy as np
@@ -88,14 +88,14 @@ def test_so_does_the_command_line(command: tuple[str, ...]) -> None:
 
 
 REFUSED = {
-    "with a user or password": "https://user:sesame@127.0.0.1/data.zarr",
+    "a user or password": "https://user:sesame@127.0.0.1/data.zarr",
     "nothing may follow": "s3://bucket/data.zarr?token=sesame",
     "nothing may follow ": "az://bucket/data.zarr#sesame",
-    "have no empty names": "s3://bucket//data.zarr",
-    "have no empty names,": "s3://bucket/data.zarr//",
-    "or .. in a path": "gs://bucket/../data.zarr",
+    "has no empty names": "s3://bucket//data.zarr",
+    "has no empty names,": "s3://bucket/data.zarr//",
+    "no empty names, . or ..": "gs://bucket/../data.zarr",
     "names no bucket": "s3:///data.zarr",
-    "dcpred knows": "ftp://user:sesame@bucket/data.zarr",
+    "its scheme is unknown": "ftp://user:sesame@bucket/data.zarr",
 }
 ASKED = {
     "score": ["model", "ADDRESS", "out"],

@@ -93,7 +93,7 @@ def test_a_row_without_a_score_is_named_or_lazily_has_none(
     X[7, 1] = np.nan
     for model, name in ((fitted, "predict_proba"), (fitted, "novelty"), (regressor, "predict_interval")):
         for one in (model, served(model, folder)):
-            with pytest.raises(DataError, match=r"row 7 of X cannot be predicted"):
+            with pytest.raises(DataError, match=r"Cannot predict row 7 of X"):
                 getattr(one, name)(X)
         found = getattr(model, name)(da.from_array(X, chunks=(5, 4))).compute().reshape(20, -1)
         np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(20) == 7)
@@ -107,7 +107,7 @@ def test_intervals_are_about_predictions_and_narrower_for_a_larger_alpha(
     np.testing.assert_allclose(wide.mean(axis=1), regressor.predict(data.X), rtol=1e-9, atol=1e-12)
     assert (wide[:, 0] < narrow[:, 0]).all()
     assert (narrow[:, 1] < wide[:, 1]).all()
-    with pytest.raises(SettingsError, match=r"alpha 0.9, but it is the share of rows"):
+    with pytest.raises(SettingsError, match=r"alpha 0.9: it is the share of rows"):
         regressor.predict_interval(data.X, alpha=0.9)
 
 

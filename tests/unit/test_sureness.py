@@ -37,7 +37,8 @@ def test_the_quantile_is_that_of_split_conformal(seed: int, n: int) -> None:
         rank = math.ceil((n + 1) * (1 - alpha) - 1e-9)
         if rank > n:
             with pytest.raises(
-                SettingsError, match=r"trained on so few rows that it gives (none|alpha from)"
+                SettingsError,
+                match=r"trained on (too few rows to hold any out|so few rows that alpha starts)",
             ):
                 found.at(alpha)
         else:
@@ -105,7 +106,7 @@ def test_an_alpha_between_those_that_are_stored_is_kept_on_the_sure_side() -> No
 
 @pytest.mark.parametrize("alpha", [0.0, 0.009, 0.51, 1.0, -0.1, math.nan, math.inf, "0.1", None])
 def test_another_alpha_is_refused(alpha: object) -> None:
-    with pytest.raises(SettingsError, match=r"from 0.01 to 0.5; give one of those"):
+    with pytest.raises(SettingsError, match=r"number from 0.01 to 0.5"):
         check_alpha(alpha)
 
 
@@ -158,11 +159,9 @@ def test_strips_of_novelty_do_not_matter(rng: np.random.Generator, monkeypatch: 
 def test_what_a_model_does_not_know_is_said_in_a_sentence() -> None:
     classes, numbers = random_model(1), random_model(2, task="regression")
     for ask in (answers.calibration_of, answers.novelty_of):
-        with pytest.raises(
-            DataError, match=r"asked for, but the model was trained with calibrate=false, or by"
-        ):
+        with pytest.raises(DataError, match=r": the model was trained with calibrate=false, or by"):
             ask(classes)
-    with pytest.raises(DataError, match=r"probabilities were asked for, but the model is one for regression"):
+    with pytest.raises(DataError, match=r"Cannot compute probabilities: the task of the model is regression"):
         answers.calibration_of(sure(numbers))
-    with pytest.raises(DataError, match=r"intervals were asked for, but the model is one for classification"):
+    with pytest.raises(DataError, match=r"Cannot compute intervals: the task of the model is classification"):
         answers.intervals_of(sure(classes))

@@ -173,7 +173,10 @@ def test_fields_between_semicolons_and_tabs(tmp_path: Path, separator: str, file
     np.testing.assert_array_equal(group["X"][:], [[i, i % 2] for i in range(40)])
     assert group["X"].attrs["feature_names"] == ["size, in m", "town"]
     text(tmp_path, separator.join("ay") + "\n" + f"1,5{separator}0\n" * 9, "decimals.csv")
-    with pytest.raises(DataError, match=r"numbers with signs or separators, as '1,5'; pass --decimal , "):
+    with pytest.raises(
+        DataError,
+        match=r"numbers with signs or separators \('1,5'\)\. Write them as 1234\.5, pass --decimal , ",
+    ):
         import_data(tmp_path / "decimals.csv", tmp_path / "b.zarr", target="y")
 
 
@@ -544,15 +547,15 @@ def test_columns_of_another_type_are_refused(tmp_path: Path) -> None:
         (
             "age",
             ["x"],
-            "must hold numbers, as it did where the schema was made, but it holds text such as 'x'",
+            "its schema expects numbers, but it holds text ('x')",
         ),
         (
             "day",
             [3],
-            r"must hold dates (ISO 8601), as it did where the schema was made, but it holds numbers",
+            r"its schema expects dates (ISO 8601), but it holds numbers",
         ),
-        ("old", ["perhaps"], "must hold true and false"),
-        ("colour", pd.to_datetime(["2020-01-01"]), "must hold text or numbers"),
+        ("old", ["perhaps"], "its schema expects true and false"),
+        ("colour", pd.to_datetime(["2020-01-01"]), "its schema expects text or numbers"),
     ):
         frame = FRAME.head(1).drop(columns=name)
         frame[name] = values
@@ -563,7 +566,7 @@ def test_nothing_to_follow(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.eye(2))
     import_data(tmp_path / "a.npy", tmp_path / "a.zarr")
     path = text(tmp_path, "a\n1\n")
-    refused(path, tmp_path, "knows neither a schema nor names of features", like=tmp_path / "a.zarr")
+    refused(path, tmp_path, "has neither a schema nor names of features", like=tmp_path / "a.zarr")
     with pytest.raises(RefusedError, match="does not exist"):
         import_data(path, tmp_path / "out.zarr", like=tmp_path / "nowhere.zarr")
 
@@ -625,7 +628,7 @@ def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for content, why in (
         ("{", "is not valid JSON"),
         ("[" * 99_999, "is not valid JSON"),
-        ("3", "no JSON object"),
+        ("3", "not hold a JSON object"),
     ):
         given.write_text(content)
         refused(path, tmp_path, why, schema=given)

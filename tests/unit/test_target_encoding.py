@@ -465,7 +465,7 @@ def test_a_model_of_an_earlier_version_scores_old_and_new_rows(tmp_path: Path) -
     found = zarr.open_group(tmp_path / "new.zarr", mode="r")["X"][:]
     np.testing.assert_array_equal(score_rows(model, found)[0], score_rows(model, rows)[0])
     import_data(frame, tmp_path / "codes.zarr")
-    with pytest.raises(DataError, match=r"as target and not a category as means.*--like"):
+    with pytest.raises(DataError, match=r"as target, not a category as means.*--like"):
         check_same_encoding(f"{tmp_path}/codes.zarr/X", open_artifact(tmp_path / "old"))
     train_data = zarr.open_group(tmp_path / "new.zarr", mode="r+")
     train_data.create_array("y", data=y)

@@ -79,7 +79,7 @@ def test_a_cost_is_a_probability() -> None:
 
 @pytest.mark.parametrize("given", ["0", "1", "1.5", "f2", "precision>0.9", "recall>=2", "cost=0", "cost=-1"])
 def test_what_is_no_threshold_is_refused(given: str) -> None:
-    with pytest.raises(SettingsError, match="but it is a probability between 0 and 1, none, f1, balanced"):
+    with pytest.raises(SettingsError, match="it must be a probability between 0 and 1, none, f1, balanced"):
         make_settings({"threshold": given})
 
 
@@ -89,7 +89,7 @@ def test_it_is_for_calibrated_probabilities_of_two_classes() -> None:
     with pytest.raises(SettingsError, match="only classification uses it"):
         make_settings({"threshold": "f1", "task": "regression"})
     X, _ = rare(300)
-    with pytest.raises(DataError, match="the target has 3 classes, and a threshold is for two"):
+    with pytest.raises(DataError, match="the target has 3 classes, and a threshold needs two"):
         DCPredClassifier(threshold="f1", **ONE_LEAF).fit(X, np.arange(300) % 3)
 
 

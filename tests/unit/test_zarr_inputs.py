@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text(tmp_path: Path, command: str) -> None:
 def test_empty_text_is_no_class(tmp_path: Path) -> None:
     some = np.where(np.arange(len(X)) == 7, "", WORDS).astype(np.dtypes.StringDType())
     path = data_set(tmp_path / "d.zarr", some)
-    with pytest.raises(DataError, match="the text of y is empty in row 7"):
+    with pytest.raises(DataError, match="its text is empty in row 7"):
         train(str(path / "X"), str(path / "y"), tmp_path / "m", make_settings(FEW), inline)
 
 
@@ -232,7 +232,7 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     model = tmp_path / "model"
     say = Recorder()
     train(x, target, model, make_settings(FEW), inline, say=say)
-    note = f"{6 - stored(path)} of 6 chunks of {target} are not stored; they are read as the fill value"
+    note = f"{6 - stored(path)} of 6 chunks of {target} are not stored. They are read as the fill value"
     assert any(one.startswith(note) for one in say.told)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120
     assert evaluate(model, x, target, cost=False)["n_samples"] == 120
@@ -316,7 +316,7 @@ def test_chunks_that_a_store_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
     array = create_array(create_group(where), "X", (20, 3), np.float32, 5, fill_value=7)
     array[...] = 1
     open_place(f"{where}/X").remove("c/1/0")
-    with pytest.raises(MissingChunkError, match=r"chunk .*c/1/0 was to be read, but it is missing"):
+    with pytest.raises(MissingChunkError, match=r"Cannot read the chunk .*c/1/0: it is missing"):
         read_rows(open_array(f"{where}/X"), 0, 20)
     now = time.time()
     states = [open_input(f"{where}/X", now)]

@@ -56,7 +56,7 @@ def _read_array(
     check_stored(name, stored.shape, stored.chunks)
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
     if shape != declared["shape"] or of != declared["dtype"] or of != dtype.name:
-        raise altered(path, f"array {name} is {of} {shape} and not {dtype.name} {declared['shape']}")
+        raise altered(path, f"array {name} is {of} {shape}, not {dtype.name} {declared['shape']}")
     value = np.asarray(stored[...])
     if digest(value) != declared["digest"]:
         raise altered(path, f"array {name} does not match its digest")
@@ -74,6 +74,6 @@ def checked(path: str) -> Iterator[None]:
 
 def altered(path: str, how: str) -> ModelFormatError:
     return ModelFormatError(
-        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it"
-        " again"
+        f"Cannot use the model at {path}: it is damaged or was altered: {how}. Copy it again from its source"
+        " or train it again."
     )

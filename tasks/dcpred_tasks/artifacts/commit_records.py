@@ -1,8 +1,8 @@
 """Commit records: what a scoring run is, and what each of its blocks left behind.
 
-A record is created once and never written over. Two attempts at a block that agree collapse into one record;
-where they do not, the second is kept beside the first as `NNNNNN.conflict-DIGEST.json`, so that the
-difference is visible. The numbered events in `commit` say how.
+A record is created once and never overwritten. Two attempts at a block that agree share one record. Where
+they differ, the second is written beside the first as `NNNNNN.conflict-DIGEST.json`, which shows the
+difference. `commit` lists the events.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from dcpred_tasks.storage.place import Entry, Place, open_place
 
 @dataclass(frozen=True)
 class ScoreRun:
-    """What every scoring task is told: addresses and small values."""
+    """What every scoring task receives: addresses and small values."""
 
     run: str
     """Hash of the plan (`dcpred.runs.identity.run_hash`)."""
@@ -34,7 +34,7 @@ class ScoreRun:
     output: str
     """Address of the output."""
     outputs: tuple[str, ...]
-    """Names of the output columns that were asked for, without the status."""
+    """Names of the requested output columns, without the status."""
     n_rows: int
     """Rows of X."""
     chunk_rows: int
@@ -42,13 +42,13 @@ class ScoreRun:
     block_rows: int
     """Rows of a block, a whole number of output chunks; the last block may have fewer."""
     stride: int = 0
-    """Every so many rows one is sampled for statistics; 0 where the numbers of rows say (`sample_stride`)."""
+    """One row in so many is sampled for statistics; 0: `sample_stride` derives it from the number of rows."""
     alpha: float | None = None
-    """Share of rows outside of intervals; None where no output column takes it."""
+    """Fraction of rows outside of intervals; None where no output column needs it."""
     costs: Costs | None = None
     """Costs of labels (dcpred_tasks.model.label_rule); None where labels follow decision values."""
     arithmetic: str | None = None
-    """What scores rows, where it is not the compiled engine (`scoring.scorer.arithmetic`)."""
+    """What scores rows in place of the compiled engine (`scoring.scorer.arithmetic`)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -56,9 +56,7 @@ class ScoreRun:
         return columns(self.outputs, self.alpha, self.costs)
 
     def told(self) -> dict[str, Any]:
-        """Its fields as plans and manifests hold them, less those that are None: older versions have no such
-        fields.
-        """
+        """Fields for plans and manifests, without those that are None: earlier versions lack them."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
@@ -81,7 +79,7 @@ class ScoreRun:
         return below(self.output, "scores.zarr", name)
 
     def record_name(self, block: int) -> str:
-        """The name of a block's commit record in the output, whether it is there or not."""
+        """The name of the commit record of a block in the output, which may not exist."""
         return f"blocks/{block:06d}.json"
 
     def rows(self, block: int) -> tuple[int, int]:
@@ -89,7 +87,7 @@ class ScoreRun:
         return block * self.block_rows, min((block + 1) * self.block_rows, self.n_rows)
 
     def chunks(self, block: int) -> Iterator[tuple[int, int]]:
-        """The output chunks of a block: of each its first row, and the row after its last."""
+        """The first row, and the row after the last, of each output chunk of a block."""
         start, stop = self.rows(block)
         for at in range(start, stop, self.chunk_rows):
             yield at, min(at + self.chunk_rows, stop)
@@ -97,7 +95,7 @@ class ScoreRun:
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """What a task says of a block that is done: the fields of its JSON file, which has a checksum besides."""
+    """What a task reports of a finished block: the fields of its JSON file, which also has a checksum."""
 
     run: str
     """Hash of the plan."""
@@ -110,58 +108,59 @@ class CommitRecord:
     digest: str
     """Digest of the digests of its output chunks, in their order."""
     status: dict[str, int]
-    """Rows by status code; codes that no row has are left out."""
+    """Rows by status code; codes without rows are omitted."""
     bad_rows: list[tuple[int, int, int]]
-    """The first rows that were not scored: row, status code, and the first feature to blame or -1."""
+    """The first rows that were not scored: row, status code, and the first feature at fault, or -1."""
     read_seconds: float
     """Time spent on reading X."""
     score_seconds: float
     """Time spent on scores."""
     write_seconds: float
-    """Time spent on writing and on digests."""
+    """Time spent on writes and digests."""
     process: str
     """The worker process, host:pid."""
     peak_memory_bytes: int
-    """Most memory of that process so far."""
+    """Peak memory of that process so far."""
     sizes: dict[str, list[int]]
     """Bytes on disk of the output chunks of each array, in their order."""
     retries: int = 0
-    """Reads and writes that failed for a while and were tried again."""
+    """Reads and writes that failed and were retried."""
     quarantined: str = ""
-    """Why rows were given up; "" where none were."""
+    """Why rows failed; "" where none did."""
     statistics: dict[str, Any] = field(default_factory=dict)
     """`Statistics.packed` of its rows, the seconds that they took, and the name of the processor."""
     tags: dict[str, list[str]] = field(default_factory=dict)
     """On object stores: tags of the output chunks of each array, in their order."""
     attempt: str = ""
-    """On object stores: what tells this attempt's record from any other's, where a reply was lost."""
+    """On object stores: identifies the record of this attempt where a reply was lost."""
     origin: str = ""
-    """Of a block that a refresh took over: the name of the run that scored it."""
+    """The name of the run that scored the block, where a refresh reuses it."""
     tag: str = field(default="", compare=False)
-    """On object stores: the tag of the record itself. It is not written."""
+    """On object stores: the tag of the record itself, which is not written."""
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
 CODES = {str(int(status)) for status in Status}
-OPTIONAL = ("tags", "attempt", "origin")  # fields that are left out where they are empty
+OPTIONAL = ("tags", "attempt", "origin")  # omitted where empty
 
 
 def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
     """Make this the record of its block, and return the record that stands.
 
-    Guarded against, with two attempts at one block (a task that was given to a second worker, or two drivers
-    while a lease changes hands):
+    Guards against two attempts at one block (a task that a second worker received, or two drivers while a
+    lease changes hands):
 
     1. Attempts A and B score the block and write its output chunks. The same model gives the same bytes, so
-       that nobody can tell who wrote a chunk last.
-    2. A commits: `create` makes the record, for it is not there yet.
-    3. B commits: `create` finds A's record, and changes nothing.
-    4. B reads it. If the digests agree, B returns A's record, and all is as if B had never been.
-    5. If they differ (another processor, damaged memory), the chunks on disk may be of either. B leaves its
-       own record beside A's, so that verification finds a conflict and --repair scores the block again.
+       the order of the writes does not matter.
+    2. A commits: `create` makes the record, which does not exist yet.
+    3. B commits: `create` finds the record of A, and changes nothing.
+    4. B reads it. If the digests agree, B returns the record of A.
+    5. If they differ (another processor, damaged memory), the chunks on disk may come from either. B writes
+       its own record beside that of A: verification then finds a conflict, and --repair scores the block
+       again.
 
-    If the record that stands cannot be read, was altered or is of another run, it is replaced: nothing rests
-    on it.
+    An existing record that cannot be read, was altered or belongs to another run is replaced, because nothing
+    relies on it.
     """
     place, name = run.place, run.record_name(record.block)
     data = record_bytes(record)
@@ -177,21 +176,21 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
 
 
 def record_bytes(record: CommitRecord) -> bytes:
-    """What stands in the file of a record."""
+    """The content of the file of a record."""
     value = {k: v for k, v in asdict(record).items() if k != "tag" and (v or k not in OPTIONAL)}
     return encoded({**value, "checksum": digest_json(value)})
 
 
 def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
-    """The commit record of a block. None where there is none, it is of another run or block, or it does not
-    hold what was written.
+    """The commit record of a block. None where it does not exist, belongs to another run or block, or does
+    not hold what was written.
     """
     standing = run.place.read(run.record_name(block))
     return None if standing is None else parsed_record(run, block, standing.data)
 
 
 def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None:
-    """The same of the bytes that stand there."""
+    """The commit record of a block from its bytes; None as `read_record`."""
     try:
         value = decoded(data, run.record_name(block))
         if value.pop("checksum") != digest_json(value):
@@ -205,7 +204,7 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
 
 
 def _has_types(record: CommitRecord) -> bool:
-    """Whether fields hold what they are said to, since a checksum can be made by anybody."""
+    """Whether fields have their types: anybody can compute a checksum."""
     counts = [record.start, record.stop, record.retries, record.peak_memory_bytes, *record.status.values()]
     seconds = (record.read_seconds, record.score_seconds, record.write_seconds)
     texts = [record.digest, record.process, record.quarantined, record.attempt, record.origin]
@@ -229,13 +228,13 @@ def list_records(run: ScoreRun) -> dict[int, Entry]:
 
 
 def record_splits(run: ScoreRun) -> list[str]:
-    """Names between which records of a long run are listed side by side."""
+    """Names that split the listing of a long run into parallel parts."""
     n_blocks = -(-run.n_rows // run.block_rows)
     parts = min(LISTINGS, n_blocks // LISTED_AT_ONCE)
     return [run.record_name(part * n_blocks // parts) for part in range(1, parts)]
 
 
 def block_of(run: ScoreRun, name: str) -> int | None:
-    """The block that a name in an output is the record of."""
+    """The block whose record has this name."""
     number = name.removeprefix("blocks/").removesuffix(".json")
     return int(number) if number.isdecimal() and name == run.record_name(int(number)) else None

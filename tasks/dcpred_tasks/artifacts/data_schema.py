@@ -21,11 +21,11 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.place import open_place
 
-GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group, one of which is there
+GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
 
 
 def schema_of_array(x: str) -> Schema | None:
-    """The schema of the group that an array lies in; None where there is none. Raises DataError where it is
+    """The schema of the group that holds an array; None where there is none. Raises DataError where it is
     damaged.
     """
     group, _, name = local_path(x).rstrip("/").rpartition("/")
@@ -43,7 +43,7 @@ def schema_of_array(x: str) -> Schema | None:
 
 
 def schema_of_given(X: Any) -> Schema | None:
-    """The schema of the group of a Zarr array that a caller passes, on disk, in a bucket or in memory; None
+    """The schema of the group of a Zarr array on disk, in a bucket or in memory; None
     for any other data. Raises DataError where the schema is damaged.
     """
     if not isinstance(X, zarr.Array):
@@ -54,14 +54,14 @@ def schema_of_given(X: Any) -> Schema | None:
     group, _, _ = X.store_path.path.rpartition("/")
     try:
         attributes = zarr.open_group(X.store_path.store, path=group, mode="r").attrs
-    except (FileNotFoundError, ValueError):  # The array lies in no group.
+    except (FileNotFoundError, ValueError):  # The array has no group.
         return None
     return read_schema(attributes[ATTRIBUTE], "X") if ATTRIBUTE in attributes else None
 
 
 def schema_to_follow(address: str | Path) -> Schema:
-    """The schema of the model or data set at an address. Where only the names of features are known, all of
-    them are numbers. Raises DataError where there is neither.
+    """The schema of the model or data set at an address. Features that have only names are numbers. Raises
+    DataError where neither exists.
     """
     place = open_place(address)
     if place.read(MODEL_FILE) is not None:
@@ -74,8 +74,8 @@ def schema_to_follow(address: str | Path) -> Schema:
         return numbers_schema(names)
     if found is None:
         raise DataError(
-            f"data were to be encoded like {address}, but this {kind} knows neither a schema nor names of"
-            " features: its rows are numbers in their order; import without --like"
+            f"Cannot encode data like {address}: this {kind} has neither a schema nor names of features."
+            " Import without --like: rows are then numbers in their order."
         )
     return found
 
@@ -90,7 +90,7 @@ def counted_features(address: str | Path) -> dict[str, int]:
     group = local_path(x).rstrip("/").rpartition("/")[0]
     try:
         base = dict(zarr_arrays.open_group(group).attrs).get(INDEX_BASE)
-    except DataError:  # The array lies in no group.
+    except DataError:  # The array has no group.
         base = None
     found = {"n_features": int(zarr_arrays.open_array(x).shape[1])}
     return found | ({"index_base": int(base)} if base in (0, 1) else {})
@@ -139,8 +139,8 @@ def _check_encoding(x: str, data: Schema | None, model: Schema | None, path: str
     difference = first_difference(data, model)
     if difference is None:
         return
-    saved = "" if path is not None else "save the model as MODEL, and "
+    import_again = "Import" if path is not None else "Save the model as MODEL, then import"
     raise DataError(
-        f"the features of {x} are not encoded as those that the model was trained on ({difference});"
-        f" {saved}import the rows again with `dcpred import SOURCE DEST --like {path or 'MODEL'}`"
+        f"Cannot score {x} with this model: its features are encoded differently ({difference})."
+        f" {import_again} the rows again with `dcpred import SOURCE DEST --like {path or 'MODEL'}`."
     )

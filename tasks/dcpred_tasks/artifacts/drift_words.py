@@ -1,4 +1,4 @@
-"""Drift in the words of the table that a model was trained on: names of features, categories and dates."""
+"""Drift in terms of the training table: names of features, categories and dates."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,13 +13,13 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.statistics import Statistics
 
-LISTED_BINS = 24  # most bins of a feature: those with most rows
+LISTED_BINS = 24  # bins of a feature that a report shows: those with most rows
 MISSING, RARE = "missing", "other categories"
 ALIKE = 2.0**-17  # width of a bin that holds one value, relative to it
 
 
 def describe_drift(artifact: Artifact, model: Model, gathered: Statistics) -> dict[str, Any]:
-    """What `scoring.drift.drift` finds, with names of features and bins in words."""
+    """The result of `scoring.drift.drift`, with names of features and bins."""
     trained = None if model.reference is None else model.reference.first(model.n_features)
     scored = raw_moments(model.scaling, gathered.moments)
     found = drift(trained, scored, model.leaf_rows, gathered.leaf_rows, model.bins, gathered.bin_rows)
@@ -42,7 +42,7 @@ def describe_drift(artifact: Artifact, model: Model, gathered: Statistics) -> di
 
 
 def _put_words(one: dict[str, Any], schema: Schema | None, feature: int) -> None:
-    """The shares of the bins of a feature by what they hold, in place of those by edges."""
+    """Replace the edges of the bins of a feature by their content."""
     if "edges" not in one:
         return
     edges, shares, before = one.pop("edges"), one.pop("shares"), one.pop("training_shares")
@@ -60,7 +60,7 @@ def _put_words(one: dict[str, Any], schema: Schema | None, feature: int) -> None
 
 
 def _labels(edges: Sequence[float], schema: Schema | None, feature: int) -> list[str]:
-    """What each bin holds."""
+    """The content of each bin, as text."""
     if not edges:
         return ["values", MISSING]
     column = None if schema is None else _column(schema, feature)
@@ -76,7 +76,7 @@ def _labels(edges: Sequence[float], schema: Schema | None, feature: int) -> list
 
 
 def _category(low: float, high: float, column: Category) -> str:
-    """The category whose code lies between edges."""
+    """The category whose number lies between edges."""
     code = int(low + 0.5)
     if code == column.other:
         return NEVER_SEEN
@@ -86,16 +86,16 @@ def _category(low: float, high: float, column: Category) -> str:
 
 
 def _value(value: float, schema: Schema | None, feature: int) -> str:
-    """A value as it stands in the table: edges lie a little beside it (dcpred_tasks.model.bins)."""
+    """A value as the table has it: edges lie a little beside it (dcpred_tasks.model.bins)."""
     value = _without_margin(value)
     if schema is not None and isinstance(_column(schema, feature), Boolean) and value in (0, 1):
         return "true" if value else "false"
-    said = None if schema is None else schema.says(feature, round(value))
-    return f"{value:.6g}" if said is None or said == OTHERS else said
+    described = None if schema is None else schema.says(feature, round(value))
+    return f"{value:.6g}" if described is None or described == OTHERS else described
 
 
 def _without_margin(edge: float) -> float:
-    """The short number that an edge lies beside, or the edge itself."""
+    """The short number next to an edge, or the edge itself."""
     short = 0.0 if abs(edge) <= 2 * TINY else float(f"{edge:.5g}")
     return short if abs(edge - short) <= 1.5 * TOLERANCE * abs(short) + 2 * TINY else edge
 

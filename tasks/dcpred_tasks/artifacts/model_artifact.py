@@ -3,12 +3,12 @@
 model.json holds
 
     format, version
-    hash             of `model`, so that it covers every array of it, and equal models have equal hashes
-                     wherever they were trained
+    hash             of `model`, which covers every array; equal models have equal hashes wherever they were
+                     trained
     model            what it is: task, classes, kernels, settings, and shape, dtype and digest of every array
     provenance       where it came from
-    self_test        shape, dtype and digest of its arrays; not in the hash, for its values are sums, whose
-                     last bits are those of the machine
+    self_test        shape, dtype and digest of its arrays; outside the hash, because the last bits of its
+                     sums depend on the processor
 
 Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
 """
@@ -71,12 +71,11 @@ from dcpred_tasks.storage.place import Folder, Place, open_place, read_document,
 from dcpred_tasks.storage.probe import PROBE
 
 FORMAT = "dcpred-model"
-# Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
-# features, 4 machines of other systems, 5 gaps or a schema that encodes features, 6 features on a logarithmic
-# scale, 7 leaves without output weights of classes that they lack, or means of the target in place of codes,
-# 8 mapped features, 9 intervals whose widths follow the prediction, or weights of classes, 10 a transform of
-# the target. A model is written in the first version that has what it has, for readers of that, and in 2 at
-# least.
+# Version 1 has no γ of each landmark: all have that of the kernel. Version 3 adds ARD scales of leaves or
+# one-hot encoded features, 4 baselines, 5 missing values or a schema that encodes features, 6 features on a
+# logarithmic scale, 7 leaves without output weights of classes that they lack, or target encoding, 8 mapped
+# features, 9 intervals whose widths follow the prediction, or class weights, 10 a transform of the target. A
+# model is written in the first version that has all its features, and at least in 2.
 VERSION = 10
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
@@ -89,15 +88,14 @@ Standing = Literal["refuse", "keep", "replace"]
 
 @dataclass(frozen=True)
 class Artifact:
-    """A model on disk, opened: what its model.json says, read and checked once. Arrays are read and checked
-    when they are asked for.
+    """An opened model on disk: its model.json, read and checked once. Arrays are read and checked on request.
 
     hash        covers `body`, and so every array that it declares
     body        what the model is: task, classes, kernels, settings, arrays
     provenance  where it came from
-    declared    arrays of the self-test, as body["arrays"] declares others; empty for a model without
+    declared    arrays of the self-test, in the form of body["arrays"]; empty for a model without
     path        its address
-    group       address of the Zarr group that model.json names
+    group       address of the Zarr group named in model.json
     """
 
     path: str
@@ -114,17 +112,17 @@ class Artifact:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features that the model was trained on, None where the data had none."""
-        # No hash covers the provenance, so that anything may stand there.
+        # No hash covers the provenance: it may hold anything.
         names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None
         return tuple(str(name) for name in names) if isinstance(names, list) else None
 
     @property
     def schema(self) -> Schema | None:
-        """What the columns were that the model was trained on, None where the data did not say."""
+        """The schema of the training data, None where the data had none."""
         return read_model_schema(self.body, self.provenance, self.path)
 
     def model(self, *, support: bool = False) -> Model:
-        """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
+        """The model; its support vectors only on request. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | BINS | OF_ROWS, self.body["arrays"])
@@ -168,7 +166,7 @@ class Artifact:
         return model
 
     def _parts(self, n_features: int) -> Parts | None:
-        """What is known of the columns of the table; None where nothing is."""
+        """The columns of the table; None where they are unknown."""
         schema, names = self.schema, self.feature_names
         return None if schema is None and names is None else parts_of_table(schema, names, n_features)
 
@@ -176,14 +174,14 @@ class Artifact:
         try:
             return Scaling.of(arrays)
         except ValueError as error:
-            raise altered(self.path, f"what says how rows are read is damaged: {error}") from None
+            raise altered(self.path, f"its arrays of features are damaged: {error}") from None
 
     def support(self) -> Support:
-        """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
+        """The local SVMs, for early prediction. Raises ModelFormatError, DataError if the model has none."""
         if not self.has_support:
             raise DataError(
-                f"early prediction was asked for, but the model at {self.path} was saved without its support"
-                " vectors; train it again with --set keep_support_vectors=true"
+                f"Cannot predict early with the model at {self.path}: it was saved without its support"
+                " vectors. Train it again with --set keep_support_vectors=true."
             )
         a = read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
         n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
@@ -194,7 +192,7 @@ class Artifact:
         return support
 
     def self_test(self) -> SelfTest | None:
-        """The self-test that the model was stored with; None for a model of an older format. Raises
+        """The stored self-test of the model; None for a model of an older format. Raises
         ModelFormatError where it is damaged.
         """
         if not self.declared:
@@ -214,19 +212,19 @@ def write_model(
 ) -> str:
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
-    A store has no directory that is renamed when it is whole: arrays are written under a name that no other
-    attempt has, and model.json, which names them, is created last.
+    A store cannot rename a directory: arrays are written under a name that is unique to this attempt, then
+    model.json, which names them, is created last.
 
-    standing  what to do where something is already: refuse it; keep the same model, and refuse others; or
-              replace a model, too
+    standing  what to do where the address is taken: refuse; keep an equal model and refuse others; or replace
+              a model
     Raises DataError where it refuses, and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
     total = sum(a.nbytes for a in ({"beta": model.beta} | arrays).values())
     if total > LARGEST_MODEL:
         raise DataError(
-            f"the model has {total:,} bytes, but a model may have a quarter of the memory of this machine,"
-            f" {LARGEST_MODEL:,} bytes; set landmarks or products lower, or max_leaf_rows higher"
+            f"Cannot save the model: it has {total:,} bytes, more than a quarter of the memory of this"
+            f" machine ({LARGEST_MODEL:,} bytes). Set landmarks or products lower, or max_leaf_rows higher."
         )
     encoding, naming = schema_documents(schema)
     body = {
@@ -235,7 +233,7 @@ def write_model(
         "kernel": model.kernel.as_dict(),
         "local_kernel": model.local_kernel.as_dict(),
         "triangle_bound": model.triangle_bound,
-        # Without calibration a model is what versions before it wrote, with the same hash.
+        # Without calibration a model equals that of earlier versions, with the same hash.
         "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},
         "arrays": _declared(arrays),
         **({} if model.machines is None else {"machine": model.machines.name}),
@@ -245,7 +243,7 @@ def write_model(
     model_hash = digest_json(body)
     test = make_self_test(model)
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
-    told = {
+    document = {
         "format": FORMAT,
         "version": max(*_versions(model, encoding), *(ARRAYS[name].since for name in arrays)),
         "hash": model_hash,
@@ -254,31 +252,31 @@ def write_model(
         "self_test": _declared(tests),
     }
     place = open_place(path)
-    if standing != "refuse" and _is_same(place, told):
+    if standing != "refuse" and _is_same(place, document):
         return model_hash
     is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
     if standing == "replace" and is_model:
-        _replace(place, arrays | tests, told)
+        _replace(place, arrays | tests, document)
     elif is_model or (standing != "refuse" and isinstance(place, Folder) and not is_free(place.path)):
         raise _stands(place, is_model)
     elif is_remote(path):
-        _write_to_store(place, arrays | tests, told)
+        _write_to_store(place, arrays | tests, document)
     elif not is_free(Path(place.address)):
         raise _exists(place)
     else:
         with new_directory(Path(place.address)) as partial:
             _write_arrays(str(partial / ARRAYS_GROUP), arrays | tests)
-            write_json(partial / MODEL_FILE, told)
+            write_json(partial / MODEL_FILE, document)
     return model_hash
 
 
 def _versions(model: Model, encoding: Mapping[str, Any]) -> tuple[int, int]:
-    """The first versions of the format that have what is no array."""
+    """The first versions of the format that can hold what is not an array."""
     return 5 if encoding else 2, 10 if model.target else 2
 
 
-def _is_same(place: Place, told: Mapping[str, Any]) -> bool:
-    """Whether the same model lies there, whole, with the same names of features."""
+def _is_same(place: Place, document: Mapping[str, Any]) -> bool:
+    """Whether the place holds the same complete model, with the same names of features."""
     try:
         artifact = open_artifact(place.address)
         artifact.model(support=artifact.has_support)
@@ -286,7 +284,10 @@ def _is_same(place: Place, told: Mapping[str, Any]) -> bool:
     except (DataError, ModelFormatError):
         return False
     names = "feature_names"
-    same = artifact.hash == told["hash"], artifact.provenance.get(names) == told["provenance"].get(names)
+    same = (
+        artifact.hash == document["hash"],
+        artifact.provenance.get(names) == document["provenance"].get(names),
+    )
     return all(same)
 
 
@@ -297,18 +298,18 @@ def _stands(place: Place, is_model: bool) -> DataError:
             " replace it, or choose another path."
         )
     return DataError(
-        f"Cannot save the model to {place.address}: it already exists and is no model. Remove it or choose"
+        f"Cannot save the model to {place.address}: it already exists and is not a model. Remove it or choose"
         " another path."
     )
 
 
-def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
-    """Write a model over another: its arrays under a name of their own, then model.json, which names them, so
-    that a reader finds the one or the other whole. The arrays of the old one are removed last.
+def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> None:
+    """Write a model over another: its arrays under a unique name, then model.json, which names them, then
+    remove the old arrays. A reader finds the one or the other complete model.
     """
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
-    place.write(MODEL_FILE, encoded({**told, "arrays": group}))
+    place.write(MODEL_FILE, encoded({**document, "arrays": group}))
     for old in place.names(""):
         if old != group and (old == ARRAYS_GROUP or STORE_GROUP.fullmatch(old)):
             for name in place.listing(old):
@@ -319,27 +320,27 @@ def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str
 
 def _exists(place: Place) -> DataError:
     return DataError(
-        f"a model was to be written to {place.address}, but that exists; remove it or name another place"
+        f"Cannot write a model to {place.address}: it already exists. Remove it or choose another path."
     )
 
 
 def check_free_for_model(place: Place) -> None:
-    """Raise DataError where anything but what an attempt that was cut off left lies on a store: arrays, and
-    the probe of who looked whether it may write there.
+    """Raise DataError where a store holds anything but remains of an interrupted attempt: arrays, and the
+    probe of a process that checked for permission to write.
     """
     if any(not STORE_GROUP.fullmatch(name) and not name.startswith(PROBE) for name in place.names("")):
         raise _exists(place)
 
 
-def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
+def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> None:
     check_free_for_model(place)
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
-    if not place.create(MODEL_FILE, encoded({**told, "arrays": group})):
+    if not place.create(MODEL_FILE, encoded({**document, "arrays": group})):
         for name in place.listing(group):
             place.remove(name)
         standing = read_own_document(place, MODEL_FILE) or {}
-        if standing.get("hash") != told["hash"]:
+        if standing.get("hash") != document["hash"]:
             raise _exists(place)
 
 
@@ -377,14 +378,14 @@ def open_artifact(path: str | Path) -> Artifact:
     if value is None:
         so = f"holds no {MODEL_FILE}" if is_remote(path) or Path(path).exists() else "does not exist"
         raise ModelFormatError(
-            f"a model was asked for at {path}, but it {so}; train one with `dcpred train DATA.zarr MODEL`"
+            f"Cannot open a model at {path}: it {so}. Train one with `dcpred train DATA.zarr MODEL`."
         )
     if value.get("format") != FORMAT:
-        raise ModelFormatError(f"a model was asked for at {path}, but its model.json is not of a {FORMAT}")
+        raise ModelFormatError(f"Cannot open a model at {path}: its model.json is not of a {FORMAT}.")
     if not isinstance(value.get("version"), int) or value["version"] > VERSION:
         raise ModelFormatError(
-            f"the model at {path} has format version {value.get('version')}, but this dcpred reads up to"
-            f" {VERSION}; install a newer dcpred"
+            f"Cannot open the model at {path}: it has format version {value.get('version')}, and this dcpred"
+            f" reads versions up to {VERSION}. Install a newer dcpred."
         )
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
@@ -402,18 +403,18 @@ def open_artifact(path: str | Path) -> Artifact:
 def _matches(body: dict[str, Any], expected: object) -> bool:
     try:
         return digest_json(body) == expected
-    except ValueError:  # NaN or infinity, which JSON does not have and Python reads
+    except ValueError:  # NaN or infinity, which Python reads, but which is not JSON
         return False
 
 
 def read_model(path: str | Path, *, support: bool = False) -> Model:
-    """The model at a path, for whoever needs nothing else of it. Raises ModelFormatError, DataError."""
+    """The model at a path. Raises ModelFormatError, DataError."""
     return open_artifact(path).model(support=support)
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
-    coded features or gaps, older ones no reference values: what the hash covers tells.
+    """The arrays that the model declares. Which ones are absent depends on its format and its features; the
+    hash covers the declaration.
     """
     unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
     return {

@@ -1,7 +1,7 @@
-"""Whether a model that was read can be one: digests tell that nothing was changed since, not who wrote it.
+"""Whether a model is consistent: digests show that nothing changed since it was written, not who wrote it.
 
-Compiled code follows offsets and numbers of nodes, leaves and landmarks without a look at the ends of arrays,
-so that each is looked at here. What is wrong is told by ValueError.
+Compiled code follows offsets and numbers of nodes, leaves and landmarks without checks of bounds. Each of
+them is checked here, and an inconsistency raises ValueError.
 """
 
 import math
@@ -23,32 +23,32 @@ from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
-MOST_ROWS = 2**53  # A double counts so far.
-MOST_CENTRES = 16  # The engine looks at no more in a node.
+MOST_ROWS = 2**53  # float64 holds every integer up to here
+MOST_CENTRES = 16  # the most that the engine compares in a node
 LARGEST_DEGREE = 10
 MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
-# No process could work with more than that beside its rows.
+# A process needs memory for its rows, too.
 LARGEST_MODEL = memory_bytes() // 4
 
 
 def check_body(body: Mapping[str, Any]) -> None:
-    """What model.json says a model is, before any array is read."""
+    """Check the body of model.json, before any array is read."""
     if body.get("task") not in TASKS:
-        raise ValueError("its task is none")
+        raise ValueError("its task is invalid")
     classes = body.get("classes")
     if not isinstance(classes, list) or len(classes) > MOST_CLASSES:
-        raise ValueError("its classes are no list of names")
+        raise ValueError("its classes are not a list of names")
     if not all(isinstance(name, str | int | float | bool) for name in classes):
-        raise ValueError("a class is neither number nor text")
+        raise ValueError("a class is neither a number nor text")
     if (body["task"] == "regression") == bool(classes):
         raise ValueError(f"a {body['task']} has {len(classes)} classes")
     for name in ("kernel", "local_kernel"):
         _check_kernel(name, body.get(name))
     if body.get("triangle_bound") not in BOUNDS:
-        raise ValueError("its bound of the triangle inequality is none")
+        raise ValueError("its bound of the triangle inequality is invalid")
     if not isinstance(body.get("settings"), dict):
-        raise ValueError("its settings are no object")
+        raise ValueError("its settings are not an object")
     if "machine" in body:
         known(str(body["machine"]))
     if "target" in body:
@@ -60,40 +60,40 @@ def check_body(body: Mapping[str, Any]) -> None:
 
 def _check_kernel(name: str, kernel: object) -> None:
     if not isinstance(kernel, dict) or not set(STORED) <= set(kernel) <= set(DEFAULTS):
-        raise ValueError(f"its {name} has not name, gamma, degree and coef0")
+        raise ValueError(f"its {name} lacks name, gamma, degree or coef0")
     if kernel["name"] not in KERNELS:
-        raise ValueError(f"its {name} is of no known name")
+        raise ValueError(f"its {name} has an unknown name")
     numbers = (value for key, value in kernel.items() if key != "name")
     if not all(type(value) in (int, float) and value >= 0 for value in numbers):
-        raise ValueError(f"gamma and coef0 of its {name} are no numbers from 0")
+        raise ValueError(f"gamma or coef0 of its {name} is not a number from 0")
     if type(kernel["degree"]) is not int or not 1 <= kernel["degree"] <= LARGEST_DEGREE:
-        raise ValueError(f"the degree of its {name} is none from 1 to {LARGEST_DEGREE}")
+        raise ValueError(f"the degree of its {name} is not an integer from 1 to {LARGEST_DEGREE}")
 
 
 def check_declared(arrays: object) -> None:
-    """Shapes, dtypes and digests of arrays, and how much memory they take."""
+    """Check shapes, dtypes and digests of arrays, and the memory that they take."""
     if not isinstance(arrays, dict):
-        raise ValueError("its arrays are no object")
+        raise ValueError("its arrays are not an object")
     total = 0
     for name, declared in arrays.items():
         if not isinstance(declared, dict) or not {"shape", "dtype", "digest"} <= set(declared):
-            raise ValueError(f"array {name[:40]} has not shape, dtype and digest")
+            raise ValueError(f"array {name[:40]} lacks shape, dtype or digest")
         shape = declared["shape"]
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(f"the shape of array {name[:40]} is none")
+            raise ValueError(f"the shape of array {name[:40]} is invalid")
         total += ITEM_BYTES.get(str(declared["dtype"]), 8) * math.prod(shape)
     if total > LARGEST_MODEL:
         raise ValueError(f"its arrays have {total:,} bytes, more than a quarter of this machine's memory")
 
 
 def check_stored(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
-    """A chunk, which is read as a whole, has no more values than the array."""
+    """Check that a chunk, which is read as a whole, has at most the values of the array."""
     if math.prod(chunks) > math.prod(max(n, 1) for n in shape):
         raise ValueError(f"a chunk of array {name} has shape {list(chunks)}, the array {list(shape)}")
 
 
 def check_model(model: Model) -> None:
-    """The arrays of a model, as scoring follows them."""
+    """Check the arrays that scoring follows."""
     n_leaves, n_outputs = model.intercept.shape
     wanted = 1 if len(model.classes) <= 2 else len(model.classes)
     if n_leaves == 0 or n_outputs != wanted:
@@ -128,9 +128,11 @@ def check_model(model: Model) -> None:
 def _check_bins(model: Model, bins: Bins) -> None:
     n = model.n_features + model.n_outputs
     if len(bins.at) != n + 1 or bins.at[0] != 0 or (np.diff(bins.at) < 0).any():
-        raise ValueError(f"array bin_at is not ascending from 0, with edges of {n} features and outputs")
+        raise ValueError(
+            f"array bin_at does not ascend from 0 with an edge for each of {n} features and outputs"
+        )
     if len(bins.rows) != len(bins.edge) + 2 * n or ((bins.rows < 0) | (bins.rows > MOST_ROWS)).any():
-        raise ValueError("array bin_rows holds no numbers of rows, one for each bin")
+        raise ValueError("array bin_rows does not hold one number of rows for each bin")
     if not np.isfinite(bins.edge).all() or any((np.diff(one[:-1]) <= 0).any() for one in bins.edges):
         raise ValueError("array bin_edge does not ascend")
 
@@ -153,7 +155,7 @@ def _check_calibration(model: Model, calibration: Calibration) -> None:
         raise ValueError("arrays calibration_knot and calibration_value do not ascend")
     shares = calibration.prior
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
-        raise ValueError("arrays calibration_prior and calibration_share are no shares")
+        raise ValueError("arrays calibration_prior and calibration_share hold a value that is not a share")
     if (calibration.weight <= 0).any():
         raise ValueError("array calibration_weight has a weight that is not above 0")
 
@@ -166,9 +168,9 @@ def _check_intervals(model: Model, intervals: Intervals) -> None:
         or (intervals.quantile < 0).any()
         or (np.diff(intervals.quantile) < 0).any()
     ):
-        raise ValueError("arrays interval_spread and interval_quantile are no sizes that ascend")
+        raise ValueError("arrays interval_spread and interval_quantile do not hold ascending sizes")
     if (np.diff(intervals.alpha) >= 0).any() or ((intervals.alpha <= 0) | (intervals.alpha >= 1)).any():
-        raise ValueError("array interval_alpha holds no shares that descend")
+        raise ValueError("array interval_alpha does not hold descending shares")
 
     if (np.diff(intervals.share) <= 0).any() or ((intervals.share <= 0) | (intervals.share >= 1)).any():
         raise ValueError("array interval_share does not ascend between 0 and 1")
@@ -184,20 +186,20 @@ def _check_scale(model: Model, scale: Scale) -> None:
     if (scale.at != model.beta_at).any():
         raise ValueError("array scale_at has other offsets than beta_at")
     if (scale.bounds[:, 0] > scale.bounds[:, 1]).any() or np.abs(scale.bounds).max() > MOST_LOG_SCALE:
-        raise ValueError("array scale_bounds holds no ranges of log sizes")
+        raise ValueError("array scale_bounds does not hold ranges of log sizes")
 
 
 def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> None:
     for name, shape in shapes.items():
         array = getattr(holder, name)
         if array.shape != shape:
-            raise ValueError(f"array {prefix}{name} has shape {list(array.shape)} and not {list(shape)}")
+            raise ValueError(f"array {prefix}{name} has shape {list(array.shape)}, not {list(shape)}")
         if not np.isfinite(array).all():
             raise ValueError(f"array {prefix}{name} holds a value that is not finite")
 
 
 def _check_shapes(model: Model) -> None:
-    """Those of arrays without values, too, which dimensions on disk do not tell of."""
+    """Check shapes, also of arrays without values, whose dimensions on disk state nothing."""
     columns, outputs, leaves = model.n_columns, model.n_outputs, model.n_leaves
     n_centres, n_landmarks = len(model.tree.children), len(model.landmarks)
     shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
@@ -221,7 +223,7 @@ def _check_shapes(model: Model) -> None:
             shapes["feature_gaps"] = (model.reference.gaps, (model.scaling.n_encoded,))
     for name, (array, shape) in shapes.items():
         if array.shape != shape:
-            raise ValueError(f"array {name} has shape {list(array.shape)} and not {list(shape)}")
+            raise ValueError(f"array {name} has shape {list(array.shape)}, not {list(shape)}")
 
 
 def _check_finite(model: Model) -> None:
@@ -244,11 +246,11 @@ def _check_finite(model: Model) -> None:
             raise ValueError(f"array {name} holds a value that is not finite")
     gaps = of_features.get("feature_gaps", np.empty(0))
     if ((gaps < 0) | (gaps > 1)).any():
-        raise ValueError("array feature_gaps holds no shares of rows")
+        raise ValueError("array feature_gaps holds a value that is not a share of rows")
     if (model.gamma < 0).any():
         raise ValueError("array gamma holds a negative value")
     if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():
-        raise ValueError("array leaf_rows holds no numbers of rows")
+        raise ValueError("array leaf_rows holds a value that is not a number of rows")
 
 
 def _check_tree(model: Model) -> None:
@@ -256,10 +258,10 @@ def _check_tree(model: Model) -> None:
     tree, n_leaves = model.tree, model.n_leaves
     starts, children = tree.starts, tree.children.astype(np.int64)
     if len(starts) == 0:
-        raise ValueError("array tree_starts has no end")
+        raise ValueError("array tree_starts lacks an end")
     counts = np.diff(starts)
     if starts[0] != 0 or starts[-1] != len(children) or ((counts < 1) | (counts > MOST_CENTRES)).any():
-        raise ValueError(f"array tree_starts is not that of nodes with 1 to {MOST_CENTRES} centres")
+        raise ValueError(f"array tree_starts does not describe nodes with 1 to {MOST_CENTRES} centres")
     node = np.repeat(np.arange(tree.n_nodes), counts)
     if ((children >= 0) & ((children <= node) | (children >= tree.n_nodes))).any():
         raise ValueError("array tree_children names a node that does not come after its parent")
@@ -269,26 +271,26 @@ def _check_tree(model: Model) -> None:
 
 def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:
     if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
-        raise ValueError(f"array {name} is not ascending from 0, with an edge for each of {n_leaves} leaves")
+        raise ValueError(f"array {name} does not ascend from 0 with an edge for each of {n_leaves} leaves")
 
 
 def _check_leaves(model: Model) -> None:
-    """In every leaf: products of its own landmarks, and a row of output weights for each basis function."""
+    """Check every leaf: pairs of its own landmarks, and a row of output weights for each basis function."""
     landmarks, products, distances, weights = (
         np.diff(at) for at in (model.landmark_at, model.pair_at, model.triangle_at, model.beta_at)
     )
     points = distances // np.maximum(landmarks, 1)
     if (points * landmarks != distances).any():
-        raise ValueError("a leaf has distances to other numbers of landmarks than it has")
+        raise ValueError("the distances and landmarks of a leaf differ in number")
     if ((weights != landmarks + products + points) & (weights != 0)).any():
-        raise ValueError("a leaf has other numbers of output weights than of basis functions")
+        raise ValueError("the output weights and basis functions of a leaf differ in number")
     most = np.repeat(landmarks, products)[:, None]
     if ((model.pairs < 0) | (model.pairs >= most)).any():
-        raise ValueError("array pairs names a landmark that its leaf has not")
+        raise ValueError("array pairs names a landmark that its leaf lacks")
 
 
 def check_support(support: Support) -> None:
-    """The local machines."""
+    """Check the local SVMs."""
     _check_offsets("support_at", support.at, len(support.intercept))
     for name in ("vectors", "dual", "intercept", "gamma"):
         if not np.isfinite(getattr(support, name)).all():

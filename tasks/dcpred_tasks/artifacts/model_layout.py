@@ -25,49 +25,48 @@ COMPACT = {
     **model_arrays(Model),
     "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
 }
-# In the place of `beta` where leaves lack classes: the weights of each leaf for the outputs that it has.
+# In place of `beta` where leaves lack classes: the weights of each leaf for its outputs.
 PRESENT = {
     "output_at": ModelArray(INDEX_DTYPE, (EDGE,), since=7),
     "outputs": ModelArray(LEAF_DTYPE, ("present_output",), offsets="output_at", since=7),
     "weights": ModelArray(MODEL_DTYPE, ("weight",), since=7),
 }
 SUPPORT = model_arrays(Support, "support_")
-# Machines of another system; only in models that have them.
+# Leaf models of a baseline; only in models that have them.
 MACHINES = model_arrays(Machines, "machine_")
-# Optional arrays: older readers ignore them, so that adding one needs no new version.
+# Optional arrays: earlier readers ignore them, and adding one needs no new version.
 REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
     "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
 }
-# What says how features become columns; only in models where some are coded, or that know gaps. What a model
-# without them has for each feature it then has for each column, but for what is told of raw features.
+# How features become columns; only in models with one-hot encoded features or missing values. Other arrays of
+# features then have an entry for each column, except those of raw features.
 CODING = {
     "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
     "code": ModelArray(ACC_DTYPE, ("column",), since=3),
 }
-# Only in models that know gaps: what stands for them, and the share of training rows that have one.
+# Only in models with missing values: their marker, and the share of training rows that lack each feature.
 GAPS = {
     "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
     "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
 # Only in models with features on a logarithmic scale.
 SYMLOG = {f"symlog_{f.name}": ModelArray(ACC_DTYPE, ("feature",), since=6) for f in fields(Symlog)}
-# Only in models with mapped features; knots only of maps by quantiles.
+# Only in models with mapped features; knots only for quantile maps.
 MAPS = {f"map_{name}": ModelArray(ACC_DTYPE, ("feature",), since=8) for name in ("centre", "rate", "sd")}
 KNOTS = {
     "map_at": ModelArray(INDEX_DTYPE, ("knot_edge",), since=8),
     "map_knot": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
     "map_value": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
 }
-# Only in models that encode codes of categories as means of the target. What is told of features is told of
-# encoded ones.
+# Only in models with target encoding. Other arrays of features then describe encoded features.
 TARGETS = {
     "target_feature": ModelArray(INDEX_DTYPE, ("target_feature",), since=7),
     "target_at": ModelArray(INDEX_DTYPE, ("target_edge",), since=7),
     "target_table": ModelArray(ACC_DTYPE, ("position", "mean"), since=7),
 }
-# How sure a model is: optional, too, all of novelty and all of what its task has. Decision values and labels
-# are the same without.
+# Uncertainty of a model. Optional: novelty as a whole, and all that its task has. Decision values and labels
+# do not depend on it.
 NOVELTY = model_arrays(Novelty, "novelty_")
 CALIBRATION = {
     "calibration_knot": ModelArray(ACC_DTYPE, ("knot",)),
@@ -81,42 +80,41 @@ INTERVALS = {
     "interval_alpha": ModelArray(ACC_DTYPE, ("alpha",)),
     "interval_quantile": ModelArray(ACC_DTYPE, ("alpha",)),
 }
-# Training rows that contributions compare with: optional, too.
+# Background rows of contributions. Optional.
 BACKGROUND = model_arrays(Background, "background_")
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-# Where training rows lie, which scored rows are compared with: optional, too.
+# The distribution of training rows, which scored rows are compared with. Optional.
 BINS = {
     "bin_at": ModelArray(INDEX_DTYPE, ("binned_edge",), since=2),
     "bin_edge": ModelArray(ACC_DTYPE, ("bin_edge",), offsets="bin_at", since=2),
     "bin_rows": ModelArray(INDEX_DTYPE, ("bin",), since=2),
 }
-# Of intervals, but not in models of earlier versions, or where widths are those of leaves. A reader that does
-# not know the scale would give other widths.
+# Intervals whose widths follow the prediction. A reader without the scale would compute other widths.
 QUANTILES = {
     "interval_share": ModelArray(ACC_DTYPE, ("quantile_share",)),
     "interval_signed": ModelArray(ACC_DTYPE, ("quantile_share",)),
 }
 SCALE = model_arrays(Scale, "scale_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
-OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
+OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
 ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
 def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array on disk. One without values, as the centres of a single leaf,
-    shares none of them with other arrays.
+    """Names of the dimensions of an array on disk. An array without values, as the centres of a single leaf,
+    shares no dimension with other arrays.
     """
     return dimensions_of(name, among) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array among others of a model: those that are there say whether it has
-    columns, or encoded features, in place of features.
+    """Names of the dimensions of an array among others of a model, which determine whether it has columns, or
+    encoded features, in place of features.
     """
     feature = "feature"
     if name in OF_ENCODED_FEATURES:
@@ -127,14 +125,14 @@ def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
 
 
 def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise ValueError where arrays that share a dimension have other sizes in it, or where offsets do
-    not end with what they are of: compiled code would read past the end.
+    """Raise ValueError where arrays differ in a shared dimension, or where offsets do not end with the size
+    of what they index: compiled code would read past the end.
     """
     sizes: dict[str, tuple[int, str]] = {}
     for name, value in arrays.items():
         dimensions = dimensions_of(name, arrays)
         if value.ndim != len(dimensions):
-            raise ValueError(f"array {name} has shape {list(value.shape)} and not ({', '.join(dimensions)})")
+            raise ValueError(f"array {name} has shape {list(value.shape)}, not ({', '.join(dimensions)})")
         for dimension, size in zip(dimensions, value.shape, strict=True) if value.size else ():
             first, other = sizes.setdefault(dimension, (size, name))
             if size != first:
@@ -179,13 +177,13 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
 
 
 def present_weights(beta: SingleArray, beta_at: IntArray) -> dict[str, NDArray[Any]]:
-    """Output weights (basis, output) as the arrays of PRESENT: of each leaf its rows, without outputs whose
+    """Output weights (basis, output) as the arrays of PRESENT: the rows of each leaf, without outputs whose
     weights are all 0.
     """
     outputs, weights = [np.empty(0, LEAF_DTYPE)], [np.empty(0, MODEL_DTYPE)]
     for first, last in pairwise(beta_at.tolist()):
         rows = beta[first:last]
-        own = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # −0 is kept
+        own = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # keeps −0
         outputs.append(own.astype(LEAF_DTYPE))
         weights.append(rows[:, own].ravel())
     return {
@@ -203,10 +201,10 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
     n_leaves, n_outputs = arrays["intercept"].shape
     for name, at in (("beta_at", beta_at), ("output_at", output_at)):
         if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
-            raise ValueError(f"array {name} is not ascending from 0, with an edge for each leaf")
+            raise ValueError(f"array {name} does not ascend from 0 with an edge for each leaf")
     same_leaf = np.diff(np.searchsorted(output_at, np.arange(len(outputs)), side="right")) == 0
     if ((outputs < 0) | (outputs >= n_outputs)).any() or (np.diff(outputs)[same_leaf] <= 0).any():
-        raise ValueError(f"array outputs does not name some of {n_outputs} outputs in each leaf, ascending")
+        raise ValueError(f"array outputs does not name ascending outputs of {n_outputs} in each leaf")
     rows, columns = np.diff(beta_at), np.diff(output_at)
     total = int(beta_at[-1]) * n_outputs * np.dtype(MODEL_DTYPE).itemsize
     if total > most:
@@ -214,7 +212,7 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
             f"its output weights have {total:,} bytes, more than the {most:,} that fit in memory"
         )
     if int((rows * columns).sum()) != len(arrays["weights"]):
-        raise ValueError("array weights has not one for each basis function and output of a leaf")
+        raise ValueError("array weights does not have one for each basis function and output of a leaf")
     beta = np.zeros((int(beta_at[-1]), n_outputs), MODEL_DTYPE)
     first = 0
     for leaf in np.flatnonzero(rows * columns):
@@ -226,7 +224,7 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
 
 
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays of Sureness that a model of this task has; none where none of them is declared."""
+    """The uncertainty arrays of a model of this task; empty where it declares none of them."""
     own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
     for more in (QUANTILES, SCALE) if task == "regression" else ():
         own = own | more if any(name in declared for name in more) else own
@@ -236,7 +234,7 @@ def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, Mode
 
 
 def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
-    """The arrays of Sureness by their names on disk."""
+    """The arrays of uncertainty by their names on disk."""
     if sureness is None:
         return {}
     parts = (
@@ -252,7 +250,7 @@ def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
 
 
 def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
-    """What `sureness_arrays` gave, among other arrays; None where there is nothing of it."""
+    """The inverse of `sureness_arrays`, among other arrays; None where all are absent."""
 
     def part(holder: Any, prefix: str) -> Any:
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -266,6 +264,6 @@ def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
 
 
 def background_of(arrays: Mapping[str, NDArray[Any]]) -> Background | None:
-    """The background rows among the arrays of a model; None where it keeps none."""
+    """The background rows among the arrays of a model; None where it has none."""
     own = {k.removeprefix("background_"): arrays[k] for k in BACKGROUND if k in arrays}
     return Background(**own) if own else None

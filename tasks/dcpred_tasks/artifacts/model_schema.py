@@ -1,8 +1,7 @@
 """Where model.json keeps the schema of the data that a model was trained on.
 
-What encodes features is part of what the model is: it stands in its body, which the hash covers. A schema of
-numbers alone only tells names, target and ids: it stands in the provenance, and the model has the hash that
-it would have without.
+A schema that encodes features defines the model: it is stored in the body, which the hash covers. A schema of
+numbers alone holds only names, target and ids: it is stored in the provenance, and the hash stays the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,8 @@ def schema_documents(schema: Schema | None) -> tuple[dict[str, Any], dict[str, A
 
 
 def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) -> Schema | None:
-    """The schema that a model was stored with, None where there was none. Raises ModelFormatError where it is
-    damaged; what stands in the provenance, which no hash covers, then counts as none.
+    """The stored schema of a model, None where it has none. Raises ModelFormatError for a damaged schema in
+    the body; a damaged one in the provenance, which no hash covers, is ignored.
     """
     told = body.get(KEY)
     if told is None:
@@ -40,8 +39,8 @@ def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) ->
 
 
 def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_features: int) -> Parts:
-    """What decision values are divided into: the columns of the table that a model was trained on, where its
-    schema is known, else its features.
+    """The parts that decision values are divided into: the columns of the training table where its schema is
+    known, else the features.
     """
     if schema is None or len(schema.features) != n_features:
         return Parts.of_features(

@@ -1,8 +1,8 @@
-"""Which rows a model was trained on: the smallest hashes of such rows, so that an evaluation can tell rows
-that it has seen from new ones.
+"""Which rows a model was trained on: the smallest hashes of such rows, by which an evaluation recognizes rows
+that it has seen.
 
-They stand in the provenance of a model, which its hash does not cover, and older readers pass them over. A
-row's hash is of its values as float64, so that neither dtype nor chunks nor the name of a data set matter.
+They are stored in the provenance of a model, which its hash does not cover and earlier readers ignore. A row
+is hashed by its values as float64: dtype, chunks and the name of a data set do not matter.
 """
 
 import base64
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 FIELD = "trained_rows"  # in the provenance
 KEPT = 2_048  # hashes: 22 KiB of text
 LARGEST = 2**64 - 1
-STRIP_VALUES = 2**18  # values that are copied at once
-FEWEST = 3  # rows that must have been met before anything is told from them
+STRIP_VALUES = 2**18  # values copied at once
+FEWEST = 3  # known rows needed for an estimate
 
 Hashes = NDArray[np.uint64]
 
 
 def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
-    """What is kept of training rows (n, n_features): the smallest hashes of different rows, and the share of
-    the training rows that X is.
+    """A sketch of training rows (n, n_features): the smallest hashes of distinct rows, and the share of the
+    training rows that X is.
     """
     smallest = np.unique(hashes_of_rows(X))[:KEPT]
     return {"share": share, "hashes": base64.b64encode(smallest.astype("<u8").tobytes()).decode()}
@@ -38,9 +38,9 @@ def hashes_of_rows(X: NDArray[Any]) -> Hashes:
     for start in range(0, len(X), step):
         values = X[start : start + step].astype(np.float64)
         values += 0.0  # −0 is 0
-        values[np.isnan(values)] = np.nan  # There are many of them.
+        values[np.isnan(values)] = np.nan  # NaN has many bit patterns
         bits = values.view(np.uint64)
-        bits ^= bits >> np.uint64(32)  # those below are 0 in whole numbers
+        bits ^= bits >> np.uint64(32)  # the lower bits of integers are 0
         found[start : start + step] = bits @ factors
     return _mixed(found)
 
@@ -56,8 +56,8 @@ def _mixed(z: Hashes) -> Hashes:
 
 @dataclass
 class TrainedRows:
-    """How many of the rows that go by were trained on, told from those whose hash is small enough to be
-    kept, had they been.
+    """Estimates how many of the given rows were trained on, from the rows whose hash is small enough for the
+    sketch.
     """
 
     hashes: Hashes
@@ -68,7 +68,7 @@ class TrainedRows:
 
     @classmethod
     def of(cls, provenance: object) -> "TrainedRows | None":
-        """From the provenance of a model, which nothing vouches for; None where it says nothing usable."""
+        """From the provenance of a model, which is not verified; None where it is unusable."""
         told = provenance.get(FIELD) if isinstance(provenance, Mapping) else None
         if not isinstance(told, Mapping):
             return None
@@ -92,7 +92,7 @@ class TrainedRows:
         self.n_met += int((self.hashes[place] == found).sum())
 
     def known_share(self) -> float | None:
-        """About which share of the rows was trained on; None where too few can be compared to tell."""
+        """The estimated share of rows that were trained on; None where too few can be compared."""
         if self.n_compared < FEWEST:
             return None
         return min(self.n_met / (self.n_compared * self.share), 1.0) if self.n_met >= FEWEST else 0.0

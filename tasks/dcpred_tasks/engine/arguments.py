@@ -1,4 +1,4 @@
-"""What compiled code is handed: one block of words of eight bytes, which native/*_layout.h has as structs."""
+"""The arguments of compiled code: one block of words of eight bytes, the structs of native/*_layout.h."""
 
 import struct
 from collections.abc import Iterator
@@ -24,9 +24,7 @@ def words(value: Any) -> Iterator[int]:
 
 
 def described(value: Any) -> str:
-    """Names and types of what `words` takes. Code that was compiled for one description does not understand
-    words of another.
-    """
+    """Names and types of the argument of `words`. Compiled code only reads words of its own description."""
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", range(len(value)))
         parts = (f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True))

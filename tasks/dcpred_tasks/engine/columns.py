@@ -1,5 +1,6 @@
-"""How raw rows become rows of columns, what stands for gaps (model/coding.py), and which features are mapped
-(model/feature_map.py) or on a logarithmic scale (model/symlog.py), as compiled code takes it.
+"""How raw rows become rows of columns for compiled code: one-hot encoding and missing values
+(model/coding.py), mapped features (model/feature_map.py) and features on a logarithmic scale
+(model/symlog.py).
 """
 
 from typing import NamedTuple
@@ -15,37 +16,36 @@ from dcpred_tasks.model.feature_map import MOST_KNOTS
 
 
 class Columns(NamedTuple):
-    """How a raw row becomes a row of columns; arrays are empty where no feature is coded, and none has an
-    indicator.
+    """How a raw row becomes a row of columns; arrays are empty without one-hot encoded features and missing
+    indicators.
     """
 
     stride: int
-    """Length of a row of columns: n_columns and some to spare, a multiple of 16. The last one is the spare
-    column.
+    """Length of a row of columns: a multiple of 16 above n_columns. The last column is spare.
     """
     coded: int
-    """1 where a feature is coded; else columns are the features, and then the indicators."""
+    """1 with one-hot encoded features; else columns are the features, then the missing indicators."""
     first: NDArray[np.int32]
     """int32 (n_features,), the first column of each feature."""
     lowest: NDArray[np.int32]
-    """int32 (n_features,), the least code of each feature."""
+    """int32 (n_features,), the least category of each feature."""
     extent: NDArray[np.int32]
-    """int32 (n_features,), how many whole numbers there are from the least code to the largest; 0 for a
-    feature that is not coded.
+    """int32 (n_features,), how many integers lie from the least category to the largest; 0 for a feature that
+    is not one-hot encoded.
     """
     place_at: NDArray[np.int32]
-    """int32 (n_features,), where the first of these numbers is in `place`."""
+    """int32 (n_features,), where the first of these integers is in `place`."""
     place: NDArray[np.int32]
-    """int32, the columns that the numbers of a feature are coded by, the spare one for a number without a
-    column, and once more the spare one; of a feature that is not coded its own column.
+    """int32, the columns of the integers of a feature, the spare one for an integer without a column, and the
+    spare one again; for a feature that is not one-hot encoded its own column.
     """
     indicated: NDArray[np.int32]
-    """int32 (n_indicators,), the features that the last columns are indicators of."""
+    """int32 (n_indicators,), the features of the missing indicators in the last columns."""
 
 
 class LogScale(NamedTuple):
-    """The features on a logarithmic scale, to which raw rows are brought first; arrays are empty where no
-    feature is.
+    """The features on a logarithmic scale, which raw rows are brought to first; arrays are empty without such
+    features.
     """
 
     stride: int
@@ -57,7 +57,7 @@ class LogScale(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """The map of features that are amounts, which are mapped first; arrays are empty where none is."""
+    """The map of heavy-tailed features, which is applied first; arrays are empty without such features."""
 
     stride: int
     """Length of a mapped row: n_features, padded to a multiple of 16; 0 where no feature is mapped."""
@@ -76,12 +76,14 @@ class Maps(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """What stands for gaps in columns as they are held; arrays are empty where NaN is a bad value."""
+    """The markers of missing values in converted columns; arrays are empty where NaN is a bad value."""
 
     double: FloatArray
-    """float64 (n_converted,), in units of columns; of no meaning for codes and indicators."""
+    """float64 (n_converted,), in units of columns; without meaning for one-hot encoded features and
+    indicators.
+    """
     high: SingleArray
-    """float32 (n_converted,), the part that one single number holds."""
+    """float32 (n_converted,), the part that one float32 holds."""
     low: SingleArray
     """float32 (n_converted,), the rest."""
 
@@ -121,8 +123,8 @@ def maps_of(model: Model) -> Maps:
 
 
 def raw_gaps(model: Model) -> FloatArray:
-    """What stands for a gap of each raw feature, mapped or on its scale, float64 (n_features,); (0,) where
-    NaN is a bad value.
+    """The marker of missing values of each raw feature, mapped or on its scale, float64 (n_features,); (0,)
+    where NaN is a bad value.
     """
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
@@ -131,10 +133,10 @@ def raw_gaps(model: Model) -> FloatArray:
 
 
 def gaps_of(model: Model, conversion: Conversion) -> Gaps:
-    """The same of columns in the order in which rows are held."""
+    """The markers of missing values of columns, in their order."""
     gap = raw_gaps(model)
     double = gap[model.scaling.source[conversion.feature]] if len(gap) else gap
-    # The engine leaves rows to double precision where a part is infinite.
+    # The engine computes rows with an infinite part in double precision.
     with np.errstate(over="ignore", invalid="ignore"):
         high = double.astype(np.float32)
         low = (double - high).astype(np.float32)

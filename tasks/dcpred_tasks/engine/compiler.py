@@ -1,4 +1,4 @@
-"""What needs LLVM, and what happens where LLVM cannot be had."""
+"""Use of LLVM, and the fallback where LLVM is not available."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ SWITCH = "DCPRED_NO_COMPILER"
 
 
 class Failure(NamedTuple):
-    """Why machine code was of no use when it was last asked for."""
+    """Why machine code failed at the last attempt."""
 
     why: str
     passes: bool
@@ -27,8 +27,8 @@ _failures: dict[str, Failure] = {}  # by module
 
 
 class Turn:
-    """One thread at a time, and any number of times. In a child process it is free, whichever thread of the
-    parent had it.
+    """A reentrant lock for one thread at a time. In a child process it is free, whichever thread of the
+    parent held it.
     """
 
     _all: ClassVar["WeakSet[Turn]"] = WeakSet()
@@ -49,7 +49,7 @@ class Turn:
             turn._lock = threading.RLock()
 
 
-# LLVM is not to be forked while it works: the child would have its locks, and half of what it makes.
+# No fork while LLVM works: the child would inherit its locks and half of its output.
 _in_llvm = threading.RLock()
 os.register_at_fork(
     before=_in_llvm.acquire, after_in_parent=_in_llvm.release, after_in_child=_in_llvm.release
@@ -58,13 +58,13 @@ os.register_at_fork(after_in_child=Turn.free_all)
 
 
 class CompilerError(ImportError):
-    """LLVM is there, but makes or loads no machine code."""
+    """LLVM is installed, but cannot make or load machine code."""
 
 
 def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | None:
-    """`use(module)`, or None where LLVM is not installed, switched off, or fails at whatever it is asked for.
+    """`use(module)`, or None where LLVM is not installed, is switched off, or fails.
 
-    Then one warning states what happens `otherwise`, and calls do not try again before `forget_failures`. An
+    One warning then states what happens `otherwise`, and calls do not try again before `forget_failures`. An
     error of the system (a full disk, too many open files) may pass: the next call tries again.
     """
     known = _failures.get(module)
@@ -88,16 +88,16 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
 
 def forget_failures() -> None:
     """Let each module be tried again: where a run or a model begins, or a plan expects machine code. Between
-    these a process scores and refines in one way.
+    these calls a process scores and refines in one way.
     """
     for module, failure in list(_failures.items()):
         _failures[module] = failure._replace(passes=True)
 
 
 def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -> str | None:
-    """What `arithmetic` returns here, which tries again whatever failed where that differs from a plan.
+    """What `arithmetic` returns here; retries failed modules where that differs from a plan.
 
-    What still fails is then not tried again before `forget_failures`: a block that is planned with NumPy does
+    A module that fails again is not retried before `forget_failures`: a block that is planned with NumPy does
     not end in machine code.
     """
     if arithmetic() != planned:
@@ -109,15 +109,15 @@ def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -
 
 
 def why_without(module: str) -> str:
-    """Why `with_compiler` does without the machine code of a module."""
+    """Why `with_compiler` does not use the machine code of a module."""
     known = _failures.get(module)
     return known.why if known else "there is no machine code"
 
 
 @contextmanager
 def errors_of_llvm() -> Iterator[None]:
-    """Turn whatever LLVM and llvmlite raise into CompilerError: their errors have no common class. A fork of
-    the process waits meanwhile.
+    """Turn every exception of LLVM and llvmlite into CompilerError: they have no common class. A fork of the
+    process waits meanwhile.
     """
     try:
         with _in_llvm:

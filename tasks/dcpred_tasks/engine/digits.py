@@ -1,19 +1,19 @@
-"""Landmarks as whole numbers of three digits of 8 bits, for processors that multiply tiles of such numbers.
+"""Landmarks as three int8 limbs, for processors that multiply int8 tiles.
 
-A landmark's w becomes whole numbers W ≈ w / unit with |W| < 2²³, a row z becomes Z ≈ z · 2²² / max |z|, and
-each of these is cut into digits between −128 and 127, Z = 2¹⁶ Z₀ + 2⁸ Z₁ + Z₂. Of the nine sums of products
-of digits six are taken, exactly:
+The w of a landmark becomes integers W ≈ w / unit with |W| < 2²³, a row z becomes Z ≈ z · 2²² / max |z|, and
+each integer is split into limbs between −128 and 127, Z = 2¹⁶ Z₀ + 2⁸ Z₁ + Z₂. Six of the nine sums of
+products of limbs are computed, exactly:
 
     Σ Z W ≈ 2³² Σ Z₀W₀ + 2²⁴ Σ (Z₀W₁ + Z₁W₀) + 2¹⁶ Σ (Z₀W₂ + Z₁W₁ + Z₂W₀)
 
-What is lost, by rounding of z and of w, by the three sums that are left out, and in single precision after
-them, is no more, of d features, than
+For d features, the error by rounding of z and w, by the three omitted sums, and by single precision after
+them is at most
 
     2⁻²³ max |z| ‖w‖₁ + unit/2 ‖z‖₁ + 2⁻²² max |z| unit 128 (256 ‖W₁‖₁ + 257 ‖W₂‖₁) + 2⁻²¹ |z·w|
 
-A leaf is held as digits where for each of its landmarks and every row that is at most what a product in
-single precision may lose, 2⁻²⁴ (d + 8) ‖z‖‖w‖ (layout.product_error): where no feature of a landmark stands
-out too far.
+A leaf is stored as limbs where this, for each of its landmarks and every row, is at most the error of a
+product in single precision, 2⁻²⁴ (d + 8) ‖z‖‖w‖ (layout.product_error): where no feature of a landmark is an
+outlier.
 """
 
 from itertools import pairwise
@@ -26,33 +26,34 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.layout import LANES, PARTS, ROOT_OF_HUGE, STEP, TILE_FEATURES, TILE_GROUPS
 from dcpred_tasks.engine.row_layout import aligned
 
-LANDMARK_UNITS = 8_355_000.0  # the largest number of a landmark: 127 in every digit, less what units round
-MOST_FEATURES = 2**31 // (3 * 2**14)  # Three sums of products of digits stay in 32 bits.
+# the largest integer of a landmark: 127 in every limb, less the rounding of units
+LANDMARK_UNITS = 8_355_000.0
+MOST_FEATURES = 2**31 // (3 * 2**14)  # Three sums of products of limbs fit in 32 bits.
 
 
 class Digits(NamedTuple):
-    """The landmarks of leaves that go by digits; arrays are empty where none does."""
+    """The landmarks of leaves that use int8 limbs; arrays are empty without such leaves."""
 
     steps: int
-    """How many times STEP features a row has, the last of them padded."""
+    """Steps of STEP features of a row, the last one padded."""
     group_at: IntArray
-    """int64 (n_leaves,), the first group of a leaf here, or −1 for one that does not go by digits."""
+    """int64 (n_leaves,), the first group of a leaf here, or −1 for one without limbs."""
     numbers: NDArray[np.int8]
-    """int8 (n_groups · steps · PARTS · 16 · STEP,): one tile after another, of which byte 64 l + 4 t + i is
-    of landmark t and feature 16 i + l of the step; the part that counts most comes first.
+    """int8 (n_groups · steps · PARTS · 16 · STEP,): tile after tile, whose byte 64 l + 4 t + i belongs to
+    landmark t and feature 16 i + l of the step; the most significant part comes first.
     """
     unit: SingleArray
-    """float32 (n_groups · 16,), what a landmark's numbers are multiples of, times 2¹⁶."""
+    """float32 (n_groups · 16,), the units of the landmarks, times 2¹⁶."""
 
 
 def no_digits(n_leaves: int) -> Digits:
-    """Those of a model none of whose leaves goes by them."""
+    """The limbs of a model without leaves that use them."""
     none = aligned(np.empty(0, np.int8)), aligned(np.empty(0, np.float32))
     return Digits(0, np.full(n_leaves, -1, np.int64), *none)
 
 
 def digits_of(groups: SingleArray, group_at: IntArray, counts: IntArray, fits: NDArray[np.bool_]) -> Digits:
-    """The leaves that `fits` names and that are long enough and precise enough in digits.
+    """The leaves in `fits` that are long enough, and precise enough as int8 limbs.
 
     groups    float32 (n_groups, features, 16), as Packed.groups
     group_at  int64 (n_leaves + 1,), the first group of each leaf
@@ -82,14 +83,14 @@ def digits_of(groups: SingleArray, group_at: IntArray, counts: IntArray, fits: N
 
 
 def _cut(W: IntArray) -> NDArray[np.int8]:
-    """The digits of numbers, (PARTS, …), the one that counts most first."""
-    biased = W + 0x808080  # Each byte is a digit and 128 now.
+    """The limbs of integers, (PARTS, …), the most significant one first."""
+    biased = W + 0x808080  # Each byte is now a limb plus 128.
     return np.stack([((biased >> shift) & 255) - 128 for shift in (16, 8, 0)]).astype(np.int8)
 
 
 def _precise(w: FloatArray, unit: SingleArray, parts: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """bool (n_groups · 16,): whether digits lose no more of products with a landmark than single precision
-    may, both over 2⁻²⁴ ‖z‖.
+    """bool (n_groups · 16,): whether the error of products in limbs is at most that of single precision, both
+    over 2⁻²⁴ ‖z‖.
 
     w  (n_groups, 16, d); unit  (n_groups, 16); parts  (PARTS, n_groups, 16, d)
     """

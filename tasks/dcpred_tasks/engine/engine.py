@@ -1,24 +1,23 @@
-"""The compiled scorer: model/compact_model.py, fused over tiles, within rounding of it. Serial; it releases
-the GIL.
+"""The compiled scorer: model/compact_model.py, fused over tiles, within rounding. Serial; it releases the
+GIL.
 
-A batch goes through in tiles of rows, a tile in two passes. Nothing as long as the batch is made but the
-results.
+A batch is processed in tiles of rows, a tile in two passes. Only the results are as long as the batch.
 
-descend  small tiles, so that converted rows stay in cache. Rows are converted; then, level by level: products
-         with 16 centres, the nearest child, and rows sorted by node, so that eight rows share the loads of a
-         centre. By 16-bit whole numbers as far as they can tell (fixed_point.py), then in single precision.
-leaves   large tiles, so that a leaf has several rows in each. Rows are sorted by leaf, and converted again,
-         centred on the leaf; products with 16 landmarks at a time, and kernel values; then lanes change from
-         landmarks to rows, so that an output weight is one number for sixteen rows.
+descend  small tiles, whose converted rows stay in cache. Rows are converted; then, level by level: products
+         with 16 centres, the nearest child, and rows sorted by node: eight rows share the loads of a centre.
+         First by the int16 quantised walk (fixed_point.py), where it can decide, then in single precision.
+leaves   large tiles, with several rows of each leaf. Rows are sorted by leaf, and converted again, centred on
+         the leaf; products with 16 landmarks at a time, and kernel values; then lanes change from landmarks
+         to rows: an output weight is one number for sixteen rows.
 
-Rows of few features would spend more time between these steps than in them: for them lanes are rows at the
-root and in the leaves (native/walk.h, leaves.h). Where there is one leaf there is no walk.
+For rows of few features these steps take less time than the changes between them: their lanes are rows at the
+root and in the leaves (native/walk.h, leaves.h). A model with one leaf has no walk.
 
-Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so
-that no result tells the tile, the neighbours or the place of its row.
+The result of a row does not depend on its tile, its neighbours or its position: each lane is one chain of
+operations in the order of features.
 
-A row whose two nearest centres are closer than single precision can tell (a rigorous bound) goes on in double
-precision, and one whose squares overflow is walked down in it (native/exact.h).
+Where the two nearest centres of a row are closer than single precision can distinguish (a rigorous bound),
+double precision decides; rows whose squares overflow walk in double precision, too (native/exact.h).
 
 native/DESIGN.md has the words, one row as an example, and the loops.
 """
@@ -49,76 +48,76 @@ from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
-# Rows of each leaf that a leaf tile aims at, the second for rows of at least WIDE_ROW_BYTES: 16 landmarks
-# take as many bytes as 16 rows, and are read once for all rows of their leaf in a tile.
+# Aimed rows per leaf of a leaf tile, the second for rows of at least WIDE_ROW_BYTES: 16 landmarks take as
+# many bytes as 16 rows, and are read once for all rows of their leaf in a tile.
 LEAF_ROWS, WIDE_LEAF_ROWS, WIDE_ROW_BYTES = 16, 64, 2**10
 LEAF_BYTES = 2**22  # A leaf tile grows to at most four times that, while its rows fit in this many bytes.
 LEAF_TILE = (2**13, 2**16)  # fewest and most rows of a leaf tile
 MAPPED_BYTES = 2**23  # most bytes of a leaf tile whose rows are mapped
-COPY_BYTES = 2**23  # size of a copy of rows whose features do not lie side by side
+COPY_BYTES = 2**23  # size of a copy of rows with scattered features
 
 
 class Out(NamedTuple):
-    """Where results go: decision values into the one of two that the task has."""
+    """The buffers of results: decision values go into the one of the task."""
 
     singles: NDArray[np.float32]
     """float32 (n, n_outputs), decision values of classes; (0, n_outputs) for a regression."""
     doubles: NDArray[np.float64]
     """float64 (n, n_outputs), values of a regression; (0, n_outputs) for classes."""
     status: NDArray[np.uint8]
-    """uint8 (n,), a number of Status."""
+    """uint8 (n,), a Status."""
     leaf: NDArray[np.uint32]
-    """uint32 (n,), the leaf of each row, or NOWHERE; (0,) where nobody asks for it."""
+    """uint32 (n,), the leaf of each row, or NOWHERE; (0,) unless requested."""
 
 
 class Room(NamedTuple):
-    """Buffers of one call, which compiled functions call `room`.
+    """The workspace of one call, `room` in compiled functions.
 
-    `small` is the number of rows of a descent tile or of a strip, whichever is larger, and some to spare;
-    `large` that of a leaf tile. Arrays of `small` elements are of the descent tile in the first pass, and of
-    the strip in the second.
+    `small` is the number of rows of a descent tile or of a strip, whichever is larger, with padding; `large`
+    that of a leaf tile. Arrays of `small` elements belong to the descent tile in the first pass, and to the
+    strip in the second.
     """
 
     rows: NDArray[np.float32]
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
     mapped: NDArray[np.float32]
-    """float32 (large · maps.stride,), the mapped rows of a leaf tile, where amounts are mapped."""
+    """float32 (large · maps.stride,), the mapped rows of a leaf tile, in models with mapped features."""
     logarithms: NDArray[np.float64]
     """float64 (strip · log_scale.stride,), raw rows on a logarithmic scale, where features are on one."""
     logarithms_at: NDArray[np.int64]
     """int64 (strip,), the addresses of these rows."""
     columns: NDArray[np.float64]
-    """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where they are
-    no features.
+    """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where columns
+    are not the features.
     """
     columns_at: NDArray[np.int64]
     """int64 (strip,), the addresses of these rows."""
     norm: NDArray[np.float32]
-    """float32 (small,), ‖z‖ of a converted row while it walks, ‖z‖² else."""
+    """float32 (small,), ‖z‖ of a converted row on the walk, else ‖z‖²."""
     node: NDArray[np.uint32]
-    """uint32 (small,), the node where a row stands; in the second pass its leaf."""
+    """uint32 (small,), the node of a row; in the second pass its leaf."""
     order: NDArray[np.uint32]
-    """uint32 (small,), the numbers of the rows that are still on their way, sorted by node."""
+    """uint32 (small,), the numbers of the rows still on the walk, sorted by node."""
     next_order: NDArray[np.uint32]
-    """uint32 (small,), what `order` is sorted into; then the two change places."""
+    """uint32 (small,), the target of a sort of `order`; the two are then swapped."""
     undecided: NDArray[np.uint32]
-    """uint32 (small,), the numbers of rows that are left to single precision."""
+    """uint32 (small,), the numbers of rows for single precision."""
     state: NDArray[np.int64]
-    """int64 (2,), how many rows of a tile are on their way after the walk by whole numbers (none), and how
-    many it left to single precision.
+    """int64 (2,), how many rows of a tile are on the walk after the quantised walk (0), and how many it left
+    to single precision.
     """
     numbers: NDArray[np.int16]
-    """int16 (small · width,), rows as whole numbers, where the tree is walked by them."""
+    """int16 (small · width,), quantised rows, for the int16 quantised walk."""
     address: NDArray[np.int64]
     """int64 (small,), addresses of the raw rows, in bytes."""
     row_at: NDArray[np.int64]
     """int64 (small,), offsets of rows in `rows`."""
     upcoming: NDArray[np.int64]
-    """int64 (small,), addresses of the raw rows that come later, to be prefetched."""
+    """int64 (small,), addresses of later raw rows, to prefetch."""
     shared: NDArray[np.int64]
     """int64 (small,), the first of each eight rows that share a group of centres."""
     own: NDArray[np.int64]
-    """int64 (small,), the rows that are multiplied each with a group of its own."""
+    """int64 (small,), the rows with a group of their own."""
     centre_at: NDArray[np.int64]
     """int64 (small,), offsets of the groups that rows are multiplied with, or of the means of their leaves.
     """
@@ -135,11 +134,11 @@ class Room(NamedTuple):
     e: NDArray[np.float32]
     """float32 (strip and 16, · row_values,), kernel values e of the rows of a strip."""
     digits: NDArray[np.int8]
-    """int8 (strip and 16, · steps · 3 · 64,), rows of a strip as digits, where leaves go by them."""
+    """int8 (strip and 16, · steps · 3 · 64,), rows of a strip as int8 limbs, for leaves that use them."""
     row_units: NDArray[np.float32]
-    """float32 (strip,), what digits of rows are multiples of."""
+    """float32 (strip,), the units of rows as limbs."""
     digit_sums: NDArray[np.int32]
-    """int32 (2 · strip · 4 · 16,), sums of products of digits of a strip and two groups of landmarks."""
+    """int32 (2 · strip · 4 · 16,), sums of products of limbs of a strip and two groups of landmarks."""
     feature_columns: NDArray[np.float32]
     """float32 (width · 16,), the features of 16 rows, transposed."""
     value_columns: NDArray[np.float32]
@@ -153,7 +152,7 @@ class Room(NamedTuple):
     x: NDArray[np.float64]
     """float64 (n_columns,), one row in double precision."""
     raw: NDArray[np.float64]
-    """float64 (n_features,), the raw features that become its columns; (0,) where they are its columns."""
+    """float64 (n_features,), the raw features that become its columns; (0,) where features are columns."""
     c: NDArray[np.float64]
     """float64 (most landmarks,), the kernel values of that row."""
     r: NDArray[np.float64]
@@ -163,18 +162,18 @@ class Room(NamedTuple):
 
 
 def is_compiled() -> bool:
-    """Whether the first score will find machine code, in this process or on disk."""
+    """Whether machine code exists, in this process or on disk."""
     return own_code().is_there()
 
 
 def check() -> None:
-    """Compile what scores rows, unless that is done, and load it. Raises CompilerError."""
+    """Compile the engine if necessary, and load it. Raises CompilerError."""
     own_code().entry()
     made_of()
 
 
 class Arguments(NamedTuple):
-    """What compiled code is called with: `score` of native/engine.cpp."""
+    """The arguments of compiled code: `score` of native/engine.cpp."""
 
     p: Packed
     q: Exact
@@ -190,10 +189,10 @@ class Arguments(NamedTuple):
 
 
 class Engine:
-    """A model laid out for scoring. It is made once, and used by any number of threads."""
+    """A model laid out for scoring: built once, used by any number of threads."""
 
     def __init__(self, model: Model, code: MachineCode | None = None) -> None:
-        """Raises CompilerError where there is no machine code for this processor."""
+        """Raises CompilerError without machine code for this processor."""
         self._code = code or own_code()
         self._code.entry()
         self.packed: Packed = pack(model)
@@ -216,10 +215,10 @@ class Engine:
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
     ) -> tuple[Scores, NDArray[np.uint8]]:
-        """As compact_model.score_rows. Raises DataError for the wrong shape or dtype."""
+        """Do what compact_model.score_rows does. Raises DataError for the wrong shape or dtype."""
         check_rows(X, self.packed.n_features)
         if leaves is not None and (leaves.shape != (len(X),) or not leaves.flags.c_contiguous):
-            raise DataError(f"{len(X)} leaf numbers side by side are written, but room is for {leaves.shape}")
+            raise DataError(f"Cannot write {len(X)} leaf numbers: the buffer has shape {leaves.shape}")
         decision = np.empty((len(X), self.packed.n_outputs), self.score_dtype)
         status = np.empty(len(X), STATUS_DTYPE)
         leaf = np.empty(0, np.uint32) if leaves is None else leaves.view(np.uint32)
@@ -236,7 +235,7 @@ class Engine:
         return decision, status
 
     def arguments(self, rows: NDArray[np.generic]) -> Arguments:
-        """What compiled code is handed for rows that are read where they lie."""
+        """The arguments of compiled code for rows that are read in place."""
         decision = np.empty((len(rows), self.packed.n_outputs), self.score_dtype)
         leaf, status = np.empty(0, np.uint32), np.empty(len(rows), STATUS_DTYPE)
         return Arguments(*self._of_engine(), *self._of_call(rows, decision, status, leaf))
@@ -269,21 +268,19 @@ class Engine:
         step = int(np.clip(COPY_BYTES // (X.shape[1] * dtype.itemsize), 1, self.leaf_rows))
         for start in range(0, len(X), step):
             stop = min(start + step, len(X))
-            with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
+            with np.errstate(over="ignore"):  # A long double may overflow; its row gets a status.
                 rows = np.ascontiguousarray(X[start:stop], dtype)
             yield start, stop, rows
 
     def _kept_block(self) -> tuple[int, NDArray[np.int64]]:
-        """The words of this thread's arguments, and the place of those that differ from call to call. Its
-        buffers are kept: a call of few rows would spend half its time on making them.
+        """The words of this thread's arguments, and the offset of those that change with each call. Buffers
+        are kept: a call of few rows would spend half its time on allocation.
         """
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
             if described(arguments) != made_of()["arguments"]:
-                raise RefusedError(
-                    f"rows were to be scored, but {BITCODE} was made for other arguments; {REMAKE}"
-                )
+                raise RefusedError(f"Cannot score rows: {BITCODE} was made for other arguments. {REMAKE}.")
             fixed = list(words(arguments[:5]))
             self._kept.block = len(fixed), np.array(list(words(arguments)), np.int64)
             self._kept.arguments, self._kept.sizes = arguments, sizes
@@ -304,7 +301,7 @@ class Engine:
         rows = aligned_empty((max(small, STRIP_ROWS) + LANES) * p.width, np.float32)
         rows.reshape(-1, p.width)[:, p.n_converted :] = 0.0
         mapped = aligned_empty(large * p.maps.stride, np.float32)
-        mapped[:] = 0.0  # Features that fill up vectors are finite.
+        mapped[:] = 0.0  # Padding of vectors is finite.
         return Room(
             rows=rows,
             mapped=mapped,

@@ -1,4 +1,4 @@
-"""A model's arrays as compiled code in double precision reads them: those of the definition, flat."""
+"""The arrays of a model for compiled code in double precision: those of the definition, flat."""
 
 from typing import Any, NamedTuple
 
@@ -12,14 +12,14 @@ from dcpred_tasks.model.kernel_families import FAMILIES
 
 
 class Exact(NamedTuple):
-    """A model's arrays as native/exact.h takes them: `q` in compiled code. All are flat but `intercept`,
-    and hold scaled features; `*_at` are offsets by leaf, as in compact_model.Model.
+    """The arrays of a model for native/exact.h: `q` in compiled code. All are flat but `intercept`, and hold
+    scaled features; `*_at` are offsets by leaf, as in compact_model.Model.
     """
 
     kernel: int
     """The place of the kernel's family in FAMILIES."""
     sum: int
-    """The sum over features that the kernel is a function of: a number of kernel_families.Sum."""
+    """The sum over features in the kernel: a kernel_families.Sum."""
     gamma: FloatArray
     """float64 (n_landmarks,), γ of each landmark."""
     triangle_gamma: float
@@ -29,10 +29,10 @@ class Exact(NamedTuple):
     lower_bound: bool
     """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
     columns: Columns
-    """How raw features become columns, where some are coded or have an indicator."""
+    """How raw features become columns, with one-hot encoded features or missing indicators."""
     gap: FloatArray
-    """float64 (n_features,), what stands for a gap, on the scale of its feature; (0,) where NaN is a bad
-    value.
+    """float64 (n_features,), the markers of missing values, on the scale of their features; (0,) where NaN is
+    a bad value.
     """
     log_scale: LogScale
     """The features on a logarithmic scale."""
@@ -53,8 +53,8 @@ class Exact(NamedTuple):
     loop.
     """
     leaf_factor: SingleArray
-    """float32 (n_leaves · n_features,), what scaled features are multiplied with in each leaf; (0,) where
-    leaves have no factors of their own.
+    """float32 (n_leaves · n_features,), the ARD scales of each leaf; (0,) where
+    leaves have none.
     """
     pair_at: IntArray
     """int64 (n_leaves + 1,), offsets of pairs."""

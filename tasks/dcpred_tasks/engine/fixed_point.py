@@ -1,14 +1,15 @@
-"""The centres of a tree as 16-bit integers, for a first walk down that takes half the products' time.
+"""The int16 quantised walk: the centres of a tree as 16-bit integers, for a first walk that halves the cost
+of products.
 
-A node's centres c_t become whole numbers C_t ≈ (c_t − b) / unit, b being their mean, and a row x becomes X ≈
-x · FIXED_NORM / ‖x‖. The sums Σ_j X_j C_tj are exact in 32 bits, for ‖X‖‖C_t‖ is less than 2³¹. Up to what
-all centres share, x·c_t is ‖x‖ · unit / FIXED_NORM · Σ_j X_j C_tj, and two of these differ from the truth by
-no more than
+The centres c_t of a node become integers C_t ≈ (c_t − b) / unit, where b is their mean, and a row x becomes X
+≈ x · FIXED_NORM / ‖x‖. The sums Σ_j X_j C_tj are exact in 32 bits, because ‖X‖‖C_t‖ is less than 2³¹. Up to a
+part that all centres share, x·c_t is ‖x‖ · unit / FIXED_NORM · Σ_j X_j C_tj, and the error of a difference of
+two is at most
 
     ‖x‖ (‖c_t − c_u‖ √d / 2 / FIXED_NORM + ‖δ_t‖ + ‖δ_u‖),   δ_t = c_t − b − unit · C_t
 
-since X is rounded by half a unit in every feature. A row whose best child is not ahead by as much is decided
-in single precision, so that the leaf of a row never tells how it was found.
+because X is rounded by half a unit in every feature. A row whose best child does not lead by as much is
+decided in single precision: the leaf of a row does not depend on the walk that found it.
 """
 
 from itertools import pairwise
@@ -30,32 +31,32 @@ from dcpred_tasks.engine.layout import (
 from dcpred_tasks.engine.row_layout import aligned
 from dcpred_tasks.model.compact_model import Model
 
-# Largest share of rows that whole numbers may leave undecided between two children of a node.
+# Largest share of rows that the quantised walk may leave undecided between two children of a node.
 UNDECIDED_ROWS = 0.05
 SLACK = 1.01  # for rounding of the bound itself
 
 
 class FixedNodes(NamedTuple):
-    """The centres of all nodes in whole numbers; arrays are empty where the tree is not walked by them."""
+    """The quantised centres of all nodes; arrays are empty for a tree without the quantised walk."""
 
     numbers: NDArray[np.int16]
     """int16 (n_nodes · group_features · 16,): C, two features of 16 centres after two features."""
     unit: SingleArray
     """float32 (n_nodes,), the unit of a node over FIXED_NORM."""
     error: SingleArray
-    """float32 (n_nodes,), how far two scores of a node may be off, relative to ‖x‖‖c‖ as Packed.error."""
+    """float32 (n_nodes,), the error of two scores of a node, relative to ‖x‖‖c‖ as Packed.error."""
     span: IntArray
-    """int64 (2 · depth,), the least node of each level of the tree, and the largest and one more."""
+    """int64 (2 · depth,), the least node of each level of the tree, and the largest plus one."""
 
 
 def no_nodes() -> FixedNodes:
-    """Those of a tree that is not walked by whole numbers."""
+    """The quantised nodes of a tree without the quantised walk."""
     unit, error = (aligned(np.empty(0, np.float32)) for _ in range(2))
     return FixedNodes(aligned(np.empty(0, np.int16)), unit, error, np.empty(0, np.int64))
 
 
 def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
-    """The tree in whole numbers, centred on `middle` and in held features, where it is worth it."""
+    """The quantised tree, centred on `middle` and in held features, where it saves time."""
     tree = model.tree
     d, error = len(held), product_error(model)
     if group_features(held) <= FEW_FEATURES or tree.n_nodes == 0 or not np.isfinite(error):

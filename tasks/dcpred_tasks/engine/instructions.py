@@ -1,8 +1,8 @@
 """Functions of the bitcode that some processors have instructions for.
 
-The bitcode holds a plain version of each (native/native_ops.h), which any processor can run and
-which says no where it is asked whether there is such an instruction. `use_own` puts the processor's own in
-its place. Results do not depend on it: whole numbers are summed exactly.
+The bitcode holds a plain version of each (native/native_ops.h), which any processor can run and which reports
+that the instruction is absent. `link_native` replaces it by the processor's own function. Results do not
+depend on it: integer sums are exact.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ HAS_WIDE_VECTORS = "has_wide_vectors"
 DIGIT_SUMS, HAS_DIGIT_SUMS = "digit_sums", "has_digit_sums"
 NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIGIT_SUMS)
 
-# By what a processor needs, in LLVM's words.
+# By the required extensions, in LLVM's words.
 OWN = {
-    # Any x86 processor: only a model that is packed for tiles (tiles.py) asks for it.
+    # Any x86 processor: only a model packed for tiles (tiles.py) calls it.
     ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() alwaysinline {{ ret i1 true }}",
     ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() alwaysinline {{ ret i1 true }}",
     ("avx512f", "avx512bw", "avx512vnni"): f"""
@@ -32,8 +32,8 @@ define i1 @{HAS_PAIR_PRODUCTS}() alwaysinline {{ ret i1 true }}
 }
 
 
-def use_own(module: Any, has: set[str]) -> None:
-    """Give a module of the bitcode the functions of a processor that has these extensions."""
+def link_native(module: Any, has: set[str]) -> None:
+    """Link the functions of a processor with these extensions into a module of the bitcode."""
     for needed, text in OWN.items():
         if set(needed) <= has:
             module.link_in(llvm.parse_assembly(text))

@@ -1,5 +1,5 @@
-"""How the engine will hold and walk a model: decisions that need no compiler, since dcpred.cost.predicted
-takes the same ones.
+"""How the engine lays a model out and walks it: choices without a compiler, which dcpred.cost.predicted
+shares.
 """
 
 from itertools import pairwise
@@ -10,7 +10,7 @@ import numpy as np
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 
-# Raised where the engine's scores get other last bits. From 2 on it is part of plans and of hashes of runs.
+# Raised when the last bits of scores change. From 2 on it is part of plans and of hashes of runs.
 VERSION: int = 1
 LANES = 16  # numbers in a vector: centres, landmarks or rows
 SLAB = 256  # features of a group, 16 KiB, that stay in first-level cache while rows pass by
@@ -19,40 +19,40 @@ UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
 # Up to this many features, lanes are rows instead of centres.
 FEW_FEATURES = 32
 # Features of factor 0 are skipped where there are at least SKIP_FEATURES features, and at most this share of
-# them is held: to pick 16 features takes as long as to convert 40 that lie side by side.
+# them is held: to gather 16 features takes as long as to convert 40 adjacent ones.
 SKIP_SHARE = 0.65
 SKIP_FEATURES = 24
-# Largest share of rows that products may leave undecided; beyond it a walk by distances takes less time.
+# Largest share of rows that products may leave undecided; beyond it a walk by distances is faster.
 BORDER_ROWS = 0.02
 AT_ONCE = 8  # landmarks or outputs in one loop: as many chains of sums as keep two units busy
 UNROLLED = 4  # terms in one turn of the loop for one output; their number is padded to a multiple of it
-# ‖X‖ of a row in whole numbers, and the largest ‖C‖ of a centre (fixed_point.py): sums of their products stay
-# below 2³¹, with rounding, and a number of 16 bits holds every feature.
+# ‖X‖ of a quantised row, and the largest ‖C‖ of a centre (fixed_point.py): sums of their products stay below
+# 2³¹, with rounding, and int16 holds every feature.
 FIXED_NORM, FIXED_CENTRE_NORM = 32_000.0, 65_000.0
-# Landmarks as digits (digits.py): features that a processor with tiles takes at once, digits of a number,
-# sums of their products; features, and groups of a leaf, from which on it takes less time.
+# Landmarks as int8 limbs (digits.py): features that a processor with tiles takes at once, limbs of an
+# integer, sums of their products; features, and groups of a leaf, from which on limbs are faster.
 STEP, PARTS, PART_SUMS, TILE_FEATURES, TILE_GROUPS = 64, 3, 4, 128, 3
 SUMMED_GROUPS = 2  # groups whose sums are held at once: 32 KiB for a strip
 HUGE = 1e30  # limit of squares and γ: below it, sums and products of single precision stay finite
 ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
-NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not placed yet
-# Dtypes of raw rows that are read where they lie. The place of a dtype is its number in compiled code.
+NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or has no leaf yet
+# Dtypes of raw rows that are read in place. The position of a dtype is its number in compiled code.
 DTYPES = tuple(
     np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
 )
-FLOATS = DTYPES[:3]  # those that have NaN, which may stand for a gap
+FLOATS = DTYPES[:3]  # those with NaN, which may mark a missing value
 
 
 def dtype_code(dtype: "np.dtype[Any]") -> int:
-    """The number of a dtype in compiled code, or −1 for one that is not read where it lies (another byte
-    order, long double).
+    """The number of a dtype in compiled code, or −1 for one that is not read in place (another byte order,
+    long double).
     """
     return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
 
 
 def held_features(model: Model) -> IntArray:
-    """The numbers of the features that rows are held with, ascending: those whose factor is not 0 where they
-    are few, else all of them.
+    """The numbers of the features in converted rows, ascending: those whose factor is not 0 where they are
+    few, else all of them.
     """
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
@@ -63,12 +63,12 @@ def held_features(model: Model) -> IntArray:
 
 
 def group_features(held: IntArray) -> int:
-    """Features of a group of 16 lanes: those that are held, padded to an even number."""
+    """Features of a group of 16 lanes: the held ones, padded to an even number."""
     return max(len(held) + len(held) % 2, 2)
 
 
 def factors_fit(model: Model) -> bool:
-    """Whether single precision holds the factors of the scaling, and those of leaves, with all digits."""
+    """Whether single precision holds the factors of the scaling, and those of leaves, in its normal range."""
     factor = np.abs(np.vstack([model.scaling.factor, model.factors]))
     return bool(((factor == 0) | ((factor > 1e-30) & (factor < 1e30))).all())
 
@@ -84,7 +84,7 @@ def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
 
 
 def origin(model: Model) -> FloatArray:
-    """The point that the tree is centred on."""
+    """The origin of the tree."""
     centres = model.tree.centres.astype(ACC_DTYPE)
     middle = centres.mean(axis=0) if len(centres) else np.zeros(model.n_columns)
     return centre_in(model.scaling.factor, middle)
@@ -100,7 +100,7 @@ def product_error(model: Model) -> float:
 def walks_by_distances(model: Model) -> bool:
     """Whether products in single precision would leave too many rows undecided between two children. The
     share of such rows is estimated from the margins of `nearest_child` for rows at the centres, relative to
-    the gaps between centres.
+    the distances between centres.
     """
     tree, error = model.tree, product_error(model)
     if tree.n_nodes == 0 or not np.isfinite(error):

@@ -1,7 +1,7 @@
-"""Machine code: made of bitcode by LLVM, once per machine, and kept on disk where that is possible.
+"""Machine code: compiled from bitcode by LLVM once per machine, and cached on disk where possible.
 
-Bitcode comes with the package: `engine.bc` of the engine, `refinement.bc` of training. It is for no processor
-in particular; `python -m dcpred_tasks.native` makes it anew.
+The package contains bitcode for all processors: `engine.bc` of the engine, `refinement.bc` of training.
+`python -m dcpred_tasks.native` rebuilds it.
 """
 
 import ctypes
@@ -25,14 +25,14 @@ from uuid import uuid4
 import llvmlite.binding as llvm
 
 from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
-from dcpred_tasks.engine.instructions import use_own
+from dcpred_tasks.engine.instructions import link_native
 from dcpred_tasks.engine.processors import (
     LEVELS,
     Target,
     check_is_fast,
     check_runs_here,
     host,
-    own_level,
+    host_level,
     pinned,
 )
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
@@ -40,35 +40,35 @@ from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 FOLDER = Path(__file__).parent
 BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
-LOOK_SECONDS = 0.1  # time between two looks
+LOOK_SECONDS = 0.1  # time between two checks
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-DIGEST_BYTES = 16  # in front of what is kept
+DIGEST_BYTES = 16  # in front of cached code
 DAY_SECONDS = 86_400.0
-KEPT_SECONDS = 30 * DAY_SECONDS  # machine code of other versions is removed when nobody used it for so long
+KEPT_SECONDS = 30 * DAY_SECONDS  # unused machine code of other versions is removed after this time
 NAME_OF_FOLDER = re.compile("dcpred-[0-9a-f]{16}")
 KEPT_SUFFIXES = {".o", ".lock", ".partial"}
 
 
 class Bitcode(NamedTuple):
-    """Bitcode that comes with the package, and what is known of it."""
+    """Bitcode of the package, with its entry and sources."""
 
     folder: Path
     name: str
-    """It lies in NAME.bc, and what it was made of in NAME.json."""
+    """NAME.bc holds it, NAME.json the digest of its sources."""
     entry: str
-    """The function that is called, with the address of its arguments; it returns 0."""
+    """The entry, which takes the address of its arguments and returns 0."""
     sources: tuple[Path, ...]
-    """What it is made of. Names and types of the arguments are compared besides."""
+    """Its sources. Names and types of the arguments are also compared."""
     quick: bool = False
-    """Whether few passes on the machine where it runs are enough: it has no loop to vectorise."""
+    """Whether few passes suffice where it runs: it has no loop to vectorise."""
 
     @property
     def remake(self) -> str:
-        return "run python -m dcpred_tasks.native, which needs ziglang (pip install ziglang)"
+        return "Run python -m dcpred_tasks.native, which needs ziglang (pip install ziglang)"
 
 
 def native_sources(name: str, *headers: str) -> tuple[Path, ...]:
-    """NAME.cpp, and the headers that it is made of."""
+    """NAME.cpp and its headers."""
     folder = FOLDER.parent / "native"
     return folder / f"{name}.cpp", *(folder / f"{h}.h" for h in (*headers, "vectors", f"{name}_layout"))
 
@@ -91,22 +91,22 @@ Entry = Callable[[int], int]
 class MachineCode:
     """The machine code of some bitcode for one processor.
 
-    Several processes may want it at once:
+    Several processes may need it at once:
 
     1. A finds no file, takes the lock, and compiles for some seconds.
-    2. B finds no file and no free lock, and looks again every LOOK_SECONDS.
-    3. A writes its file under another name, and renames it when it is whole. B loads it.
+    2. B finds no file and no free lock, and checks again every LOOK_SECONDS.
+    3. A writes its file under another name, and renames it when it is complete. B loads it.
     4. Or A dies: its lock is free, B takes it, and compiles.
-    5. Or A hangs: after PATIENCE_SECONDS B compiles, too. Both write the same file, and either is whole.
+    5. Or A hangs: after PATIENCE_SECONDS B compiles, too. Both write the same file, and either is complete.
 
-    A file that is not whole (a machine lost power while it was written) counts as none. Where none can be
-    written, the code is compiled for this process alone.
+    An incomplete file (after a power failure) is ignored. Where no file can be written, the code is compiled
+    for this process alone.
     """
 
     def __init__(
         self, bitcode: bytes, target: Target, *others: Target, entry: str = ENTRY, quick: bool = False
     ) -> None:
-        """others  processors whose machine code serves as well where it is there
+        """others  processors whose machine code also serves where it exists
         entry   the name of the function that is called
         quick   whether few passes are enough
         """
@@ -118,7 +118,7 @@ class MachineCode:
         self._one_thread = Turn()
 
     def is_there(self) -> bool:
-        """Whether `entry` will find machine code, in this process or on disk, and compile nothing."""
+        """Whether machine code exists, in this process or on disk."""
         return self._entry is not None or self.kept() is not None
 
     def entry(self) -> Entry:
@@ -131,7 +131,7 @@ class MachineCode:
         return self._entry
 
     def make(self) -> bytes:
-        """The machine code, read or compiled and kept."""
+        """The machine code, read from the cache, or compiled and cached."""
         with self._turn():
             code = self.kept()
             if code is None:
@@ -142,7 +142,7 @@ class MachineCode:
         return code
 
     def places(self) -> list[Path]:
-        """Where it may lie, the best place first."""
+        """The possible paths, the best one first."""
         return [place for place, _ in self._places()]
 
     def _places(self) -> list[tuple[Path, Target]]:
@@ -150,7 +150,7 @@ class MachineCode:
         return [(folder / f"{target.name}.o", target) for target in targets for folder in self.folders]
 
     def kept(self) -> bytes | None:
-        """The machine code that is on disk, or None."""
+        """The machine code on disk, or None."""
         for place, target in self._places():
             with suppress(OSError):
                 kept = _read_trusted(place)
@@ -161,7 +161,7 @@ class MachineCode:
         return None
 
     def _digest(self, code: bytes, target: Target) -> bytes:
-        """A digest of machine code and of what it is made from: other code may lie under its name."""
+        """A digest of machine code and of its sources: the name may hold other code."""
         key = repr((self.called, self.quick, target, llvm.llvm_version_info)).encode() + self.bitcode
         made_from = hashlib.blake2b(key).digest()
         return hashlib.blake2b(code, digest_size=DIGEST_BYTES, key=made_from).digest()
@@ -184,7 +184,7 @@ class MachineCode:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait until there is machine code, or until this process is to compile it. Nobody waits where files
+        """Wait until machine code exists, or until this process must compile it. Does not wait where files
         cannot be locked.
         """
         with ExitStack() as held:
@@ -205,7 +205,7 @@ _locks: set[Any] = set()  # files that this process has opened to lock them
 
 
 def _close_locks() -> None:
-    """In a child process: a lock of the parent would last as long as the child has its file open."""
+    """In a child process: an open file would extend a lock of the parent."""
     for lock in _locks:
         lock.close()
     _locks.clear()
@@ -215,17 +215,15 @@ os.register_at_fork(after_in_child=_close_locks)
 
 
 def _note_use(place: Path) -> None:
-    """A time of modification that tells when code was last used, to a day: not every file system keeps times
-    of access.
-    """
+    """Set the time of modification of used code, to a day: not every file system keeps times of access."""
     with suppress(OSError):
         if time.time() - place.stat().st_mtime > DAY_SECONDS:
             os.utime(place)
 
 
 def _forget_old(own: Path) -> None:
-    """Remove machine code beside the folder `own` that this version has no use for and nobody had for
-    KEPT_SECONDS: that of other versions. A process that wants it all the same compiles it again.
+    """Remove machine code of other versions beside the folder `own` that was not used for KEPT_SECONDS. A
+    process that still needs it compiles it again.
     """
     with suppress(OSError):
         known = {own.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
@@ -245,7 +243,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _opened(place: Path) -> Any:
-    """The lock beside a place where machine code is kept, or None where there can be none."""
+    """The lock beside a path of machine code, or None where locks are impossible."""
     with suppress(OSError):
         _make_folder(place.parent)
         return open(place.with_suffix(".lock"), "a", opener=_only_mine)
@@ -253,7 +251,7 @@ def _opened(place: Path) -> Any:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for this user to write to, whatever the umask. Raises OSError."""
+    """Make a folder and its parents, writable only for this user whatever the umask. Raises OSError."""
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o755, exist_ok=True)
     _check_folder(folder)
@@ -264,9 +262,9 @@ def _only_mine(path: str, flags: int) -> int:
 
 
 def _read_trusted(place: Path) -> bytes:
-    """The content of a file that only this user, or root, can have written: it will run. Raises OSError."""
+    """The content of a file that only this user, or root, could write: it will run. Raises OSError."""
     _check_folder(place.parent)
-    with open(place, "rb", opener=_only_mine) as file:  # A pipe does not keep it waiting.
+    with open(place, "rb", opener=_only_mine) as file:  # does not block on a pipe
         found = os.fstat(file.fileno())
         _check_trusted(place, found)
         if not stat.S_ISREG(found.st_mode):
@@ -275,8 +273,8 @@ def _read_trusted(place: Path) -> bytes:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise OSError unless nobody but this user, or root, can put files into a folder, or another folder into
-    its place. A folder of this user is closed to others first: its files are checked one by one.
+    """Raise OSError unless only this user, or root, can put files into a folder, or another folder into its
+    place. A folder of this user is closed to others first: its files are checked one by one.
     """
     above, found = folder.parent.stat(), folder.stat()
     if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
@@ -300,10 +298,10 @@ def _writable(found: os.stat_result) -> str:
 
 
 def _distrust(path: Path, why: str) -> NoReturn:
-    """Raise PermissionError, and warn of each path once."""
+    """Raise PermissionError, and warn about each path once."""
     sentence = (
-        f"Machine code in {path} is not used: {why}. Remove it, or set DCPRED_CACHE_DIR to a folder that only"
-        " you can write to."
+        f"Cannot use the machine code in {path}: {why}. Remove it, or set DCPRED_CACHE_DIR to a folder that"
+        " only you can write to."
     )
     if sentence not in _distrusted:
         _distrusted.add(sentence)
@@ -311,11 +309,11 @@ def _distrust(path: Path, why: str) -> NoReturn:
     raise PermissionError(errno.EACCES, sentence, str(path))
 
 
-_distrusted: set[str] = set()  # what this process has warned of
+_distrusted: set[str] = set()  # paths that this process has warned about
 
 
 def _locked(file: Any) -> bool:
-    """Take a lock, unless another process has it. Raises OSError where there are no locks."""
+    """Acquire a lock, unless another process holds it. Raises OSError where locks are impossible."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -324,10 +322,10 @@ def _locked(file: Any) -> bool:
 
 
 def _bases() -> Iterator[Path]:
-    """Where machine code is kept: $DCPRED_CACHE_DIR, the user's cache, a temporary folder. One that can be
-    read but not written (baked into an image, mounted read-only) serves as well.
+    """Folders for machine code: $DCPRED_CACHE_DIR, the user's cache, a temporary folder. A read-only one
+    (part of an image, or mounted read-only) also serves.
     """
-    with suppress(RuntimeError):  # There are users without a home.
+    with suppress(RuntimeError):  # some users have no home
         if os.environ.get("DCPRED_CACHE_DIR"):
             yield Path(os.environ["DCPRED_CACHE_DIR"]).expanduser().absolute()
         told = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -341,7 +339,7 @@ def _bases() -> Iterator[Path]:
 
 
 def _name_of(bitcode: bytes) -> str:
-    """The name of a folder for what this LLVM makes of the bitcode for machines of this kind."""
+    """The name of a folder for the output of this LLVM for the bitcode on this kind of machine."""
     return f"dcpred-{_digest(bitcode + f'{llvm.llvm_version_info} {llvm.get_process_triple()}'.encode())}"
 
 
@@ -351,17 +349,17 @@ def _digest(data: bytes) -> str:
 
 # -- LLVM ----------------------------------------------------------------------------------------------------
 
-_loaded: list[Any] = []  # what machine code needs to stay in memory
+_loaded: list[Any] = []  # objects that machine code needs in memory
 
 
 def compile_bitcode(bitcode: bytes, target: Target, quick: bool = False) -> bytes:
-    """An object file for the processor, by few passes where it has to be quick."""
+    """An object file for the processor, with few passes if `quick`."""
     module, machine = llvm.parse_bitcode(bitcode), _machine(target)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    use_own(module, target.has)
+    link_native(module, target.has)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization, options.slp_vectorization = True, False
-    options.loop_unrolling = False  # The loops that count are unrolled already; others cost time here.
+    options.loop_unrolling = False  # Hot loops are already unrolled; others only cost compile time.
     builder = llvm.create_pass_builder(machine, options)
     passes = _few_passes() if quick else builder.getModulePassManager()
     passes.run(module, builder)
@@ -369,9 +367,8 @@ def compile_bitcode(bitcode: bytes, target: Target, quick: bool = False) -> byte
 
 
 def _few_passes() -> Any:
-    """What puts instructions of the processor in place, and leaves out what they decide against. The rest was
-    done when the bitcode was made: of the engine all passes took 1.8 of 3.4 s, and made no row faster
-    (2026-11-26: 0.98 of the time with these, in the mean of eight models; x86-64-v3 1.00).
+    """Passes that select instructions of the processor and remove dead branches. The rest ran when the
+    bitcode was built: all passes take twice as long to compile, and rows are no faster (DECISIONS.md).
     """
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
@@ -399,7 +396,7 @@ def _load(code: bytes, entry: str) -> Entry:
     if not address:
         raise CompilerError(f"LLVM finds no function {entry} in the machine code")
     _loaded.append(engine)
-    # A function of ctypes gives Python's lock away while it runs.
+    # A function of ctypes releases the GIL while it runs.
     return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
 
 
@@ -407,13 +404,13 @@ def _load(code: bytes, entry: str) -> Entry:
 
 
 def fingerprint_of_sources(of: Bitcode | None = None) -> str:
-    """A digest of what the bitcode, else the engine's, is made of. Raises OSError where no sources are."""
+    """A digest of the sources of the bitcode, by default the engine's. Raises OSError without sources."""
     return _digest(b"\0".join(source.read_bytes() for source in (of or ENGINE).sources))
 
 
 def own_code(of: Bitcode | None = None) -> MachineCode:
-    """Its machine code, else the engine's, for this processor. Raises RefusedError where the bitcode is of
-    other sources: nobody wants to run what he has changed since.
+    """The machine code of bitcode, by default the engine's, for this processor. Raises RefusedError where the
+    bitcode was built from other sources, which the user has changed since.
     """
     with _ONE_THREAD:
         return _own_code(of or ENGINE)
@@ -431,27 +428,27 @@ def _own_code(of: Bitcode) -> MachineCode:
         if target := pinned():
             check_runs_here(target)
             return MachineCode(bitcode, target, entry=of.entry, quick=of.quick)
-        return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry, quick=of.quick)
+        return MachineCode(bitcode, host(), *filter(None, [host_level()]), entry=of.entry, quick=of.quick)
 
 
 def _check_made_of(of: Bitcode) -> None:
-    with suppress(OSError):  # An installation of byte code alone has no sources.
+    with suppress(OSError):  # an installation of byte code only has no sources
         if made_of(of)["sources"] != fingerprint_of_sources(of):
             raise RefusedError(
-                f"machine code was asked for, but {of.name}.bc was made of other sources than"
-                f" dcpred_tasks.native has now; {of.remake}"
+                f"Cannot use {of.name}.bc: it was built from other sources than dcpred_tasks.native has now."
+                f" {of.remake}."
             )
 
 
 def warm(name: str, of: Bitcode | None = None) -> MachineCode:
-    """Machine code of the bitcode, else the engine's, for "host" or a level (as pinned, if it is), compiled
-    unless it is there, in the first folder where machine code is kept. Raises SettingsError for another name,
-    ResourceError where it cannot be kept there.
+    """Machine code of bitcode, by default the engine's, for "host" or a level (as pinned, if it is), compiled
+    if necessary, in the first writable cache folder. Raises SettingsError for another name, ResourceError
+    where it cannot be cached.
     """
     if name != "host" and name not in LEVELS:
         raise SettingsError(
-            f"machine code was asked for {name}, but it is made for host, {' and '.join(LEVELS)}; use one"
-            " of them"
+            f"Cannot make machine code for {name}: the choices are host, {' and '.join(LEVELS)}. Use one of"
+            " them."
         )
     of = of or ENGINE
     _check_made_of(of)
@@ -471,14 +468,15 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
     if code.kept() is None:
         place = code.places()[0] if code.folders else "a cache"
         raise ResourceError(
-            f"machine code was to be kept in {place}, but that cannot be written; set DCPRED_CACHE_DIR to a"
-            " folder that can"
+            f"Cannot write machine code to {place}. Set DCPRED_CACHE_DIR to a writable folder."
         )
     return code
 
 
 def made_of(of: Bitcode | None = None) -> Any:
-    """What its .json says, else the engine's: fingerprint of sources, description of arguments, versions."""
+    """The content of its .json, by default the engine's: fingerprint of sources, description of arguments,
+    versions.
+    """
     return _made_of(of or ENGINE)
 
 
@@ -489,7 +487,9 @@ def _made_of(of: Bitcode) -> Any:
     with suppress(ValueError, FileNotFoundError):
         found = json.loads(file.read_text(encoding="utf-8"))
     if not (isinstance(found, dict) and {"sources", "arguments"} <= found.keys()):
-        raise RefusedError(f"{file} is missing or damaged: install dcpred anew, or {of.remake}")
+        raise RefusedError(
+            f"Cannot use {file}: it is missing or damaged. {of.remake}, or install dcpred again."
+        )
     return found
 
 

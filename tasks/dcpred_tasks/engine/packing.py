@@ -1,10 +1,9 @@
 """A model's arrays as the engine reads them: groups of 16 lanes, feature-major, on cache lines.
 
-**Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its
-digits: argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m. Where groups of rows are so far apart
-that products cannot tell neighbours in them (counts without a bound, standardised), it is argmin_t ‖x −
-c_t‖², at two operations a feature instead of one: kddcup99 went in 2.2 µs a row, nearly all of it in double
-precision, and goes in 0.5.
+**Centres.** Everything is centred on one point m, near all centres, which saves precision: argmax_t x·c_t −
+‖c_t‖²/2 is the same after both are moved by m. Where clusters of rows are so far apart that products cannot
+distinguish neighbours in them (standardised counts without a bound), the walk computes argmin_t ‖x − c_t‖²,
+with two operations per feature in place of one (DECISIONS.md).
 
 **Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' −
 μ_l. Kernel values are c_j = a_j · (e_j + h_j), where e_j is 0 or small at z = 0; of an rbf
@@ -13,21 +12,18 @@ precision, and goes in 0.5.
 
 with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1); for the others see
 dcpred_tasks.model.kernel_families. In a leaf much wider than the kernel ‖z − v‖² is a small difference of
-large numbers; there it is summed of differences, at two operations a feature instead of one; and a leaf wider
-still goes row by row (native/exact.h). Output weights are large and cancel; written in e they cancel
-before single precision comes in. Constants are summed here in double precision. Largest error of a decision
-value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing 5e-4 and
-2e-4; letter 1.1e-4 and 1.5e-5.
+large numbers: there squared differences are summed, with two operations per feature. A leaf that is wider
+still goes row by row (native/exact.h). Output weights are large and cancel; written in e they cancel before
+single precision is used (DECISIONS.md). Constants are summed here in double precision.
 
-Where leaves have factors of their own (leaf_scaling), x' is multiplied with those here, and u_j and μ_l lie
-in such features: a row is converted for its leaf with other factors, and that is all.
+Where leaves have ARD scales of their own (leaf_scaling), x' is multiplied with those here, and u_j and μ_l
+lie in such features: a row is converted for its leaf with other factors.
 
-**Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows,
-centres and landmarks are held without them; what centres and landmarks have there goes into half norms and
-offsets.
+**Features.** Features with the factor 0 are the same in every row. Where they are many, rows, centres and
+landmarks omit them; their contribution goes into half norms and offsets.
 
-**Outputs.** Lanes are rows of one leaf: sums over landmarks and products, an output weight being one number
-for all of them.
+**Outputs.** Lanes are rows of one leaf: sums run over landmarks and products, and an output weight is one
+number for all of them.
 """
 
 from collections.abc import Iterable
@@ -78,27 +74,26 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import FAMILIES, LeafPoints, Sum
 
 NO_CENTRE = 3e38  # half norm of a lane that holds no centre
-# A leaf whose width (of an rbf γ‖v‖²) is larger than this is a wide leaf: differences are squared in it.
+# A leaf is wide where its width (γ‖v‖² of an rbf) exceeds this: it squares differences.
 WIDE_LEAF = 16.0
-TOO_WIDE_LEAF = 1e4  # Rows of a leaf that is wider still go one by one in double precision.
-# Largest sum of a leaf's terms, in scales of decision values and times 1 + √width, that single precision is
-# trusted with. Without a limit errors on covtype (64 leaves, default settings) reach 3e-3 standard
-# deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or cal_housing to double precision.
+TOO_WIDE_LEAF = 1e4  # Rows of a still wider leaf go one by one in double precision.
+# Limit of the sum of a leaf's terms for single precision, in scales of decision values and times 1 + √width
+# (DECISIONS.md).
 LARGE_TERMS = 2e4
 
 
 class Packed(NamedTuple):
-    """A model as the compiled functions take it; they call it `p`.
+    """A model in the layout of the compiled functions, where it is `p`.
 
     Arrays are flat where the shape has a `·`. Offsets (`*_at`) count elements, not bytes. "Held" features are
-    those that rows are held with (layout.held_features); a group is 16 lanes: centres of a node, or
+    the features of converted rows (layout.held_features); a group is 16 lanes: centres of a node, or
     landmarks.
     """
 
     n_features: int
     """Features of a raw row."""
     n_columns: int
-    """Columns that they become, as `columns` says: n_features where none is coded or has an indicator."""
+    """Columns that they become (`columns`): n_features without one-hot encoding and missing indicators."""
     columns: Columns
     gaps: Gaps
     log_scale: LogScale
@@ -118,7 +113,7 @@ class Packed(NamedTuple):
     regression: bool
     """Whether decision values are float64 and bounded, and not float32."""
     picks: NDArray[np.int32]
-    """int32 (n_converted,), the held features, where some are skipped; else empty."""
+    """int32 (n_converted,), the held features; empty where all are."""
     factor: SingleArray
     """float32 (n_converted,), s in 1 / raw units."""
     shift: FloatArray
@@ -126,35 +121,35 @@ class Packed(NamedTuple):
     double_factor: FloatArray
     """float64 (n_converted,), s in double precision."""
     origin_high: SingleArray
-    """float32 (n_converted,), μ + m / s in raw units, the part that one single number holds."""
+    """float32 (n_converted,), μ + m / s in raw units, the part that one float32 holds."""
     origin_low: SingleArray
     """float32 (n_converted,), the rest of μ + m / s."""
     origin_centre: SingleArray
-    """float32 (n_converted,), m in scaled units: the point that the tree is centred on."""
+    """float32 (n_converted,), m in scaled units: the origin of the tree."""
     error: np.float32
     """Error of products with centres, relative to ‖x‖‖c‖ (layout.product_error)."""
     by_distances: bool
-    """Whether rows walk down by squared distances, and not by products."""
+    """Whether rows walk down by squared distances in place of products."""
     fixed: FixedNodes
-    """The centres as whole numbers of 16 bits, where rows are walked down by them."""
+    """The quantised centres, for the int16 quantised walk."""
     nodes: SingleArray
     """float32 (n_nodes · group_features · 16,), the centres of each node less m, feature by feature."""
     half_norms: SingleArray
-    """float32 (n_nodes · 16,), ‖c − m‖² / 2, and NO_CENTRE in lanes without a centre; where rows walk by
-    distances, what skipped features add to the squared distance.
+    """float32 (n_nodes · 16,), ‖c − m‖² / 2, and NO_CENTRE in lanes without a centre; in a walk by distances,
+    the contribution of skipped features to the squared distance.
     """
     radius: SingleArray
     """float32 (n_nodes,), the largest ‖c − m‖ of a node."""
     children: NDArray[np.int32]
     """int32 (n_nodes · 16,), the node that a centre leads to, or ~leaf."""
     rank: IntArray
-    """int64 (n_leaves,), the place of a leaf in the order of scoring: digits, products, wide leaves."""
+    """int64 (n_leaves,), the rank of a leaf in the order of scoring: limbs, products, wide leaves."""
     n_by_digits: int
-    """Leaves whose kernel values come from products of digits."""
+    """Leaves whose kernel values come from products of int8 limbs."""
     n_by_products: int
-    """Leaves whose kernel values come from products, of digits or not: all but the wide ones."""
+    """Leaves whose kernel values come from products, of limbs or not: all but the wide ones."""
     leaf_factors: LeafFactors
-    """What features are multiplied with in leaves, instead of `factor`."""
+    """The factors of features in leaves, in place of `factor`."""
     means_high: SingleArray
     """float32 (n_leaves · n_converted,), μ + μ_l / s in raw units, as origin_high."""
     means_low: SingleArray
@@ -162,11 +157,11 @@ class Packed(NamedTuple):
     means_centre: SingleArray
     """float32 (n_leaves · n_converted,), μ_l in scaled units: the mean of a leaf's landmarks."""
     group_at: IntArray
-    """int64 (n_leaves + 1,), the first group of each leaf; none where rows go in double precision."""
+    """int64 (n_leaves + 1,), the first group of each leaf; no group for rows in double precision."""
     groups: SingleArray
-    """float32 (n_groups · group_features · 16,), what rows are multiplied with or subtracted from (w)."""
+    """float32 (n_groups · group_features · 16,), the factors or subtrahends of rows (w)."""
     digits: Digits
-    """Landmarks as whole numbers, of leaves that go by them."""
+    """Landmarks as int8 limbs, in leaves that use them."""
     constants: SingleArray
     """float32 (n_groups · n_constants · 16,), constants of the landmarks in the family's formula."""
     kernel: int
@@ -182,7 +177,8 @@ class Packed(NamedTuple):
     right: IntArray
     """int64 (n_products,), j of each product."""
     weight_at: IntArray
-    """int64 (n_leaves + 1,), where a leaf's weights begin: landmarks, then products, term_weights to a term.
+    """int64 (n_leaves + 1,), where the weights of a leaf begin: landmarks, then products, term_weights per
+    term.
     """
     weights: SingleArray
     """float32, output weights of e_j and of e_i · e_j, in units of decision values."""
@@ -191,7 +187,7 @@ class Packed(NamedTuple):
     present: IntArray
     """int64, the outputs that a leaf has weights for; they come first among the weights of a term."""
     constant: FloatArray
-    """float64 (n_leaves, n_outputs), what is added to the sums, in units of decision values."""
+    """float64 (n_leaves, n_outputs), the constants of the sums, in units of decision values."""
     bounds: FloatArray
     """float64 (n_leaves, 2), the least and the largest value of a regression in a leaf; 0 for classes."""
     bounded: NDArray[np.bool_]
@@ -264,7 +260,7 @@ def pack(model: Model) -> Packed:
 def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str, Any]:
     tree, d, by_distances = model.tree, len(held), walks_by_distances(model)
     centres = tree.centres.astype(ACC_DTYPE)
-    # Single precision holds the centres, which distances are taken to, exactly; but not less an origin.
+    # Distances need exact centres: float32 holds them, but not their difference from an origin.
     middle = np.zeros(model.n_columns) if by_distances else origin(model)
     groups = np.zeros((tree.n_nodes, group_features(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), NO_CENTRE)
@@ -278,7 +274,7 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str
         left_out = np.delete(moved, held, axis=1)  # Every row is 0 in these features.
         apart = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1)
         half_norms[node, : len(moved)] = apart if by_distances else norms / 2
-        children[node] = tree.children[own.start]  # Whatever lane is taken, a walk goes on and ends.
+        children[node] = tree.children[own.start]  # A walk ends, whichever lane it takes.
         children[node, : len(moved)] = tree.children[own]
         radius[node] = np.sqrt(norms.max())
     high, low, centre = halves(conversion, middle, conversion.factor)
@@ -297,8 +293,8 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_columns), and the largest width of its landmarks,
-    (n_leaves,): infinite where a row whose square is finite may have an exponent that is not.
+    """The centring point of each leaf, (n_leaves, n_columns), and the largest width of its landmarks,
+    (n_leaves,): infinite where the exponent of a row with a finite square may not be finite.
     """
     means, width = np.zeros((model.n_leaves, model.n_columns)), np.zeros(model.n_leaves)
     factors = np.broadcast_to(model.factors, means.shape)
@@ -314,7 +310,7 @@ def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
 
 
 def _points(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> LeafPoints:
-    """The landmarks of a leaf less its mean, in double precision."""
+    """The landmarks of a leaf minus its mean, in double precision."""
     own = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
     v = model.landmarks[own].astype(ACC_DTYPE) - mean
     return LeafPoints(v=v, mean=mean, held=held, gamma=model.gamma[own].astype(ACC_DTYPE), wide=wide)
@@ -353,11 +349,11 @@ def _pack_leaves(
 
 def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> float:
     """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for
-    classes, a quarter of the range that a regression is bounded by. Infinite where a constant overflows.
+    classes, a quarter of the bounded range of a regression. Infinite where a constant overflows.
     """
     kernel = model.kernel
     points = _points(model, held, leaf, mean, wide)
-    with np.errstate(all="ignore"):  # A leaf whose terms are not finite is left to double precision.
+    with np.errstate(all="ignore"):  # A leaf with infinite terms uses double precision.
         lanes = kernel.family.leaf_lanes(points, kernel)
         e = kernel.family.magnitudes(points, lanes, kernel)
         first, second, pairs, _ = _in_differences(model, leaf, lanes.factor, lanes.shift)
@@ -383,7 +379,7 @@ def _in_differences(
 
 
 def _output_weights(terms: list[Terms], n_outputs: int) -> tuple[list[IntArray], int, list[FloatArray]]:
-    """(present, term_weights, weights) of all leaves: the outputs that each has weights for, and those."""
+    """(present, term_weights, weights) of all leaves: the outputs with weights, and the weights."""
     present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
     length = 1 if n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
     weights = [

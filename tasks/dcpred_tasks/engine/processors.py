@@ -1,4 +1,4 @@
-"""Processors that machine code is made for: this machine's, or a level that many machines share."""
+"""Target processors of machine code: that of this machine, or a level that many machines share."""
 
 import hashlib
 import os
@@ -9,13 +9,13 @@ import llvmlite.binding as llvm
 from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.errors import SettingsError
 
-# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one above it here.
+# Levels of the x86-64 psABI, with LLVM's names of the features that each adds to the previous one.
 LEVELS = {
     "x86-64-v3": {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
     | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
-# Numba's variables, which whoever builds an image for several kinds of machines sets already.
+# The variables of Numba, which builders of images for several kinds of machines already set.
 NAME, FEATURES = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
 
 
@@ -25,11 +25,11 @@ class Target(NamedTuple):
     cpu: str
     """Its name, or that of a level: x86-64-v3."""
     features: str = ""
-    """What it has or lacks beside what the name says: "+avx512f,-amx-tile"."""
+    """Features beyond or without the name: "+avx512f,-amx-tile"."""
 
     @property
     def has(self) -> set[str]:
-        """The extensions that are known of it: those of a level, or those that `features` name."""
+        """Its known extensions: those of a level, or of `features`."""
         levels = list(LEVELS)
         below = levels[: levels.index(self.cpu) + 1] if self.cpu in levels else []
         named = {name[1:] for name in self.features.split(",") if name.startswith("+")}
@@ -47,8 +47,8 @@ def host() -> Target:
     return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-def own_level() -> Target | None:
-    """The highest level that the processor of this machine has, or None."""
+def host_level() -> Target | None:
+    """The highest level of the processor of this machine, or None."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return None
     has, found = _own_features(), None
@@ -60,27 +60,26 @@ def own_level() -> Target | None:
 
 
 def pinned() -> Target | None:
-    """The level that NUMBA_CPU_NAME names, with what NUMBA_CPU_FEATURES says beside it, or None: then machine
-    code is made for that alone, so that an image filled on one kind of machine serves on others. Other names
-    are numba's own affair.
+    """The level of NUMBA_CPU_NAME, with NUMBA_CPU_FEATURES, or None. Machine code is then made for that level
+    alone: an image filled on one kind of machine serves on others. Other names concern only numba.
     """
     name = os.environ.get(NAME, "")
     return Target(name, os.environ.get(FEATURES, "")) if name in LEVELS else None
 
 
 def check_runs_here(target: Target) -> None:
-    """Raise SettingsError where this machine lacks what machine code for the target uses."""
+    """Raise SettingsError where this machine lacks features of the target."""
     lacking = sorted(target.has - _own_features())
     if lacking:
         raise SettingsError(
-            f"machine code for {target.cpu} was asked for by {NAME}, but the processor of this machine lacks"
-            f" {', '.join(lacking)}; name a level that it has, or unset {NAME}"
+            f"Cannot use machine code for {target.cpu}, which {NAME} requests: the processor of this machine"
+            f" lacks {', '.join(lacking)}. Choose a level that it has, or unset {NAME}."
         )
 
 
 def check_is_fast() -> None:
-    """Raise CompilerError for an x86 processor without AVX2 and FMA. There each fused product is a call of
-    the C library (257 of them in the assembly for x86-64-v2), so that NumPy is faster.
+    """Raise CompilerError for an x86 processor without AVX2 and FMA: each fused product is then a call of the
+    C library, and NumPy is faster.
     """
     if not llvm.get_process_triple().startswith("x86_64"):
         return

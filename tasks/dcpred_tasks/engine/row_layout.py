@@ -1,5 +1,5 @@
-"""How the engine holds rows: which columns, in which order, centred on which point; where rows lie that
-are scored; and arrays that start on cache lines.
+"""How the engine holds rows: columns, order and centre; the memory of raw rows; and arrays aligned to cache
+lines.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from dcpred_tasks.model.compact_model import Model
 
 
 class Source(NamedTuple):
-    """Where raw rows lie in memory, the features of a row side by side."""
+    """Raw rows in memory, with adjacent features."""
 
     code: int
     """The number of their dtype in layout.DTYPES."""
@@ -26,10 +26,10 @@ class Source(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """How raw features become held ones: n_converted entries, in the order in which a row is held."""
+    """How raw features become held ones: n_converted entries, in the order of a converted row."""
 
     feature: NDArray[np.int32]
-    """int32 (n_converted,), the number of the raw feature, or of the column of coded ones."""
+    """int32 (n_converted,), the number of the raw feature, or of the column with one-hot encoding."""
     used: NDArray[np.bool_]
     """bool (n_converted,), False in padding, which repeats a real feature with the factor 0."""
     factor: FloatArray
@@ -39,16 +39,14 @@ class Conversion(NamedTuple):
 
 
 class LeafFactors(NamedTuple):
-    """What raw features are multiplied with in leaves: s, or where leaves have factors of their own s times
-    those.
-    """
+    """The factors of raw features in leaves: s, times the ARD scales of a leaf where it has its own."""
 
     single: SingleArray
     """float32 (n_leaves · n_converted,), or (n_converted,) where all leaves have the same."""
     double: FloatArray
     """float64, the same in double precision."""
     step: int
-    """1 where each leaf has its own, else 0: those of a leaf begin at this times leaf · n_converted."""
+    """1 with factors for each leaf, else 0: those of a leaf begin at this times leaf · n_converted."""
 
 
 def held_conversion(model: Model, held: IntArray) -> Conversion:
@@ -86,13 +84,15 @@ def factors_of_leaves(model: Model, conversion: Conversion) -> FloatArray:
 
 
 def in_single(factor: FloatArray) -> SingleArray:
-    """Factors in single precision. One that is too large is infinite: such a model is scored in double."""
+    """Factors in single precision. A factor that is too large is infinite: such a model is scored in double
+    precision.
+    """
     with np.errstate(over="ignore"):
         return factor.astype(np.float32)
 
 
 def leaf_factors(model: Model, conversion: Conversion) -> LeafFactors:
-    """The result of factors_of_leaves as compiled code takes it."""
+    """The result of factors_of_leaves for compiled code."""
     factors = factors_of_leaves(model, conversion)
     single = aligned(in_single(factors).ravel())
     return LeafFactors(single, aligned(factors.ravel()), int(model.leaf_factor.shape[1] > 0))
@@ -102,14 +102,14 @@ def halves(
     conversion: Conversion, centres: FloatArray, factor: FloatArray
 ) -> tuple[SingleArray, SingleArray, SingleArray]:
     """(high, low, centre), each float32 and flat, n_converted numbers for every centre: a = μ + centre / s as
-    the sum of two single numbers, and the centre itself.
+    the sum of two float32, and the centre itself.
 
     centres  float64 (n_columns,) or (n, n_columns), scaled
     factor   float64 (n_converted,), (1, n_converted) or (n, n_converted), s of the centres
     """
     factor = np.where(factor == 0, 1.0, factor)
     centres = np.where(conversion.used, centres[..., conversion.feature], 0.0)
-    # The engine leaves rows to double precision where a part is infinite.
+    # The engine computes rows with an infinite part in double precision.
     with np.errstate(over="ignore", invalid="ignore"):
         a = conversion.shift + centres / factor
         high = a.astype(np.float32)

@@ -1,4 +1,4 @@
-"""The terms that decision values of a leaf are sums of, as the engine reads them."""
+"""The terms of the decision values of a leaf, in the layout of the engine."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from dcpred_tasks.engine.layout import UNROLLED
 
 
 class Terms(NamedTuple):
-    """What a leaf's decision values are sums of: landmarks, then products e[left] · e[right]."""
+    """The terms of the decision values of a leaf: landmarks, then products e[left] · e[right]."""
 
     n_landmarks: int
     """Landmarks, padded to a multiple of UNROLLED."""

@@ -1,7 +1,7 @@
 """Matrix products of tiles (AMX): eight registers of 16 rows of 64 bytes each.
 
-Linux lends these registers to processes that ask for them. So the function that uses them is in machine code
-for every x86 processor, and a model is packed for it where this process may call it.
+Linux grants these registers on request. The function that uses them is part of machine code for every x86
+processor, and a model is packed for it where this process may call it.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 NEEDED = "amx-tile", "amx-int8"
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18  # numbers of Linux on x86-64
 TILE = 1024  # bytes
-# A palette; then of 16 registers the bytes of a row, in 16 bits each, and the number of rows. Eight are used.
+# A palette; then the bytes of a row of 16 registers, in 16 bits each, and their rows. Eight are used.
 _SHAPE = bytes([1, *15 * [0], *8 * [64, 0], *16 * [0], *8 * [16], *8 * [0]])
 
 
@@ -32,7 +32,7 @@ def allowed() -> bool:
 
 @lru_cache
 def why_not() -> str | None:
-    """Why this process cannot use tiles, or None: it keeps the leave that it is given, as do its children."""
+    """Why this process cannot use tiles, or None: it keeps the granted permission, as do its children."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return "DCPRED_TILES=1 needs Linux on x86-64"
     has = llvm.get_host_cpu_features()
@@ -40,12 +40,12 @@ def why_not() -> str | None:
         return f"DCPRED_TILES=1, but this processor lacks {' and '.join(lacking)}"
     arguments = map(ctypes.c_long, (ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA))
     if ctypes.CDLL(None).syscall(*arguments) != 0:
-        return "DCPRED_TILES=1, but Linux lends this process no tiles"
+        return "DCPRED_TILES=1, but Linux grants this process no tiles"
     return None
 
 
-# The code of digit_sums: 192 bytes are the digits of a row for one step, 3,072 those of a group, and 4,096
-# the sums of 16 rows and a group. Words in capitals are put in.
+# The code of digit_sums: 192 bytes are the limbs of a row for one step, 3,072 those of a group, and 4,096 the
+# sums of 16 rows and a group. Words in capitals are substituted.
 _DIGIT_SUMS = """
 @NAME.shape = private constant [64 x i8] c"SHAPE"
 declare void @llvm.x86.ldtilecfg(ptr)
@@ -105,10 +105,10 @@ attributes #0 = { noinline nounwind "target-features"="NEEDED" }
 
 
 def digit_sums(name: str) -> str:
-    """LLVM code of native/native_ops.h's digit_sums by tiles, as a function with this name.
+    """LLVM code of digit_sums of native/native_ops.h by tiles, as a function with this name.
 
-    Registers 0 to 3 sum products, 4 to 6 hold the digits of 16 rows, 7 those of 16 landmarks. Four sums, for
-    each waits for itself three times as long as a product takes.
+    Registers 0 to 3 sum products, 4 to 6 hold the limbs of 16 rows, 7 those of 16 landmarks. Four sums hide
+    the latency of a product, which is three times its throughput.
     """
     step = [
         *(f"%x.{k} = getelementptr i8, ptr %x, i64 {64 * k}" for k in range(3)),

@@ -1,7 +1,7 @@
 """Sums and counts of values that merge: the result is the same for any order of the parts.
 
-ExactSums      sums of float64 as whole numbers of a tiny unit: no overflow, no rounding when parts merge
-CountedValues  how often values occurred, in bounded memory: exactly while they are few, then in wider bins
+ExactSums      sums of float64 as integers of a tiny unit: no overflow, no rounding when parts merge
+CountedValues  counts of values, in bounded memory: exact while they are few, then in wider bins
 """
 
 import math
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray
 
 LARGEST = float(np.finfo(np.float64).max)
-UNIT_BITS = 2_300  # sums are whole numbers of 2^-UNIT_BITS
+UNIT_BITS = 2_300  # sums are integers in units of 2^-UNIT_BITS
 # Squares of numbers between 2^-MIDDLE and 2^MIDDLE neither overflow nor vanish, nor do sums of them. Others
 # are multiplied by 2^-LARGE_SCALE or 2^SMALL_SCALE first.
 MIDDLE, LARGE_SCALE, SMALL_SCALE = 480, 600, 574
@@ -57,7 +57,7 @@ class ExactSums:
 
 
 def _in_range(values: FloatArray) -> Iterator[tuple[Any, FloatArray, int]]:
-    """(rows, values of these rows times 2^-exponent, exponent), so that squares stay within float64."""
+    """(rows, values of these rows times 2^-exponent, exponent) with squares within float64."""
     size = np.abs(values)
     large, small = size > 2.0**MIDDLE, (size < 2.0**-MIDDLE) & (size > 0)
     if not large.any() and not small.any():
@@ -68,7 +68,7 @@ def _in_range(values: FloatArray) -> Iterator[tuple[Any, FloatArray, int]]:
 
 
 def _units(value: float, exponent: int) -> int:
-    """value · 2^exponent as a whole number of units."""
+    """value · 2^exponent as an integer number of units."""
     mantissa, power = math.frexp(value)
     return int(mantissa * 2.0**53) << (power - 53 + exponent + UNIT_BITS)
 
@@ -89,28 +89,27 @@ def root(value: Fraction) -> float:
 
 
 class CountedValues:
-    """Values of several kinds, such as decision values of right and of other rows.
+    """Counts of values of several kinds: decision values of correct and of other rows.
 
-    A value is counted by its bits as float64, in an order that is that of the values. Where there are more
-    different ones than may be, the last bit is dropped and bins of two become one: after s times a bin is as
-    wide as 2^(s − 52) of its value. The number of bits that are dropped is the least that is enough for all
-    values together, so that neither their order nor a division into parts matters. Ranks, quantiles and areas
-    under curves come from the counts.
+    A value is counted by its bits as float64, in the order of values. Where more distinct values occur than
+    the limit, the last bit is dropped and pairs of bins merge: after s times a bin is as wide as 2^(s − 52)
+    of its value. The number of dropped bits is the least that suffices for all values: their order and a
+    split into parts do not matter. Ranks, quantiles and areas under curves follow from the counts.
     """
 
     def __init__(self, n_kinds: int, most: int) -> None:
-        """most  different values that are counted apart"""
+        """most  limit of distinct values"""
         self.most = max(most, 1)
         self.shift = 0
-        """Bits that are dropped."""
+        """The number of dropped bits."""
         self.keys = np.empty(0, np.uint64)
-        """Bins that have a count, ascending."""
+        """Bins with a count, ascending."""
         self.counts: IntArray = np.empty((0, n_kinds), np.int64)
         """(bins, n_kinds)."""
 
     @property
     def resolution(self) -> float:
-        """The width of a bin as a share of its values; 0 where each value has its own."""
+        """The width of a bin as a share of its values; 0 while each value has its own."""
         return 0.0 if self.shift == 0 else 2.0 ** (self.shift - MANTISSA_BITS)
 
     def add(self, values: NDArray[np.floating], kinds: NDArray[np.integer]) -> None:
@@ -127,7 +126,7 @@ class CountedValues:
         self.counts += found.reshape(self.counts.shape)
 
     def merge(self, other: "CountedValues") -> None:
-        """Count what another one of as many kinds has counted."""
+        """Add the counts of another instance of as many kinds."""
         if not len(other.keys):
             return
         self._drop(max(other.shift - self.shift, 0))
@@ -136,10 +135,8 @@ class CountedValues:
         np.add.at(self.counts, bins, other.counts)
 
     def _bins_of(self, keys: NDArray[np.uint64]) -> IntArray:
-        """The bins of ascending keys, which are made where there are none; wider ones if they would be too
-        many.
-        """
-        union = np.sort(np.concatenate([self.keys, keys]))  # np.union1d hashes them, which takes longer
+        """The bins of ascending keys, made where necessary; wider ones if they would exceed the limit."""
+        union = np.sort(np.concatenate([self.keys, keys]))  # np.union1d hashes them, which is slower
         union = union[_is_first(union)]
         if len(union) == len(self.keys) <= self.most:
             return np.searchsorted(union, keys)
@@ -170,7 +167,7 @@ class CountedValues:
 
 
 def _keys(values: NDArray[np.floating]) -> NDArray[np.uint64]:
-    """Whole numbers in the order of the values."""
+    """Integers in the order of the values."""
     double = np.clip(values, -LARGEST, LARGEST, dtype=np.float64) + 0.0  # −0 is 0
     bits = double.view(np.uint64)
     return np.asarray(np.where(bits & SIGN, ~bits, bits ^ SIGN), np.uint64)
@@ -182,10 +179,10 @@ def _is_first(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _bits_to_drop(keys: NDArray[np.uint64], most: int) -> int:
-    """The fewest bits without which no more than `most` of ascending, different keys are different."""
+    """The fewest bits to drop until at most `most` of ascending, distinct keys differ."""
     if len(keys) <= most:
         return 0
-    differ = keys[1:] ^ keys[:-1]  # neighbours are one bin once their highest different bit is dropped
+    differ = keys[1:] ^ keys[:-1]  # neighbours share a bin once their highest differing bit is dropped
     high = (differ >> np.uint64(32)).astype(np.float64)
     low = (differ & np.uint64(2**32 - 1)).astype(np.float64)
     bits = np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])

@@ -1,5 +1,5 @@
-"""All measures of how good decision values are. Each is gathered from rows piece by piece, and merges with
-what was gathered from other rows.
+"""Measures of decision values. Each is gathered from rows piece by piece, and merges with those of other
+rows.
 
 The curves of a class are the receiver operating characteristic and precision against recall (Fawcett 2006;
 Davis and Goadrich 2006).
@@ -27,32 +27,32 @@ from dcpred_tasks.model.label_rule import Costs, label_rule
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 
 # -- Classes
-COUNTED_SCORES = 2**20  # different decision values that are counted apart, of all outputs together
+COUNTED_SCORES = 2**20  # limit of distinct decision values, of all outputs together
 MOST_COUNTED = 2**18  # the same of one output
 CURVE_CLASSES = 256  # most classes whose curves are computed
-PAIR_CLASSES = 1_024  # most classes of which it is counted which is predicted for which
-MATRIX_CLASSES = 100  # most classes whose matrix is given
-LISTED_PAIRS = 50  # pairs of classes that are given
-DRAWN_CLASSES = 12  # classes whose curves are given: those with the smallest areas
-POINTS = 101  # most points of a curve that is kept
+PAIR_CLASSES = 1_024  # most classes with counts of pairs
+MATRIX_CLASSES = 100  # most classes of a reported matrix
+LISTED_PAIRS = 50  # reported pairs of classes
+DRAWN_CLASSES = 12  # classes with reported curves: those with the smallest areas
+POINTS = 101  # most points of a stored curve
 # -- Probabilities
 COUNTED_PROBABILITIES = 2**16
 BINS = 15
 FLAGGED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # shares of rows, the likeliest ones
 # -- Numbers
 COUNTED_RESIDUALS = COUNTED_PREDICTIONS = 2**16
-FINE, COARSE = 64, 12  # ranges of predictions that residuals are counted by, and that are given
+FINE, COARSE = 64, 12  # ranges of predictions for residuals, counted and reported
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 BAND = (0.05, 0.5, 0.95)  # quantiles of the residuals of a range of predictions
 BARS = 40  # bars of the histogram of residuals, which reaches from quantile ENDS[0] to ENDS[1]
 ENDS = (0.005, 0.995)
 HALF = LARGEST / 2  # differences of numbers up to here do not overflow
 # -- Leaves
-LISTED_LEAVES = 500  # leaves that are given: those with the most rows
+LISTED_LEAVES = 500  # reported leaves: those with the most rows
 
 
 class PredictedRows(Protocol):
-    """Rows as `dcpred_tasks.scoring.decided.decide` gives them."""
+    """Rows from `dcpred_tasks.scoring.decided.decide`."""
 
     @property
     def decision(self) -> Scores: ...
@@ -131,18 +131,18 @@ class ClassMeasures:
         self.rows = np.zeros(n, np.int64)
         """Rows by their class."""
         self.predicted = np.zeros(n, np.int64)
-        """Rows by the class that is predicted."""
+        """Rows by predicted class."""
         self.right = np.zeros(n, np.int64)
-        """Rows of a class that is predicted."""
+        """Correctly predicted rows by class."""
         self.confusion: IntArray | None = np.zeros((n, n), np.int64) if n <= PAIR_CLASSES else None
-        """Rows by class, and by the class that is predicted."""
+        """Rows by class and predicted class."""
         most = min(COUNTED_SCORES // model.n_outputs, MOST_COUNTED)
         n_curves = model.n_outputs if n <= CURVE_CLASSES else 0
         self.scores = [CountedValues(2, most) for _ in range(n_curves)]
 
     def add(self, decision: Scores, target: NDArray[np.int64], taken: IntArray | None = None) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers; taken (n,), those of labels, where
-        these do not follow decision values.
+        """decision (n, n_outputs), finite; target (n,) class numbers; taken (n,), the class numbers of labels
+        where these do not follow decision values.
         """
         n, taken = len(self.classes), class_numbers(decision) if taken is None else taken
         self.rows += np.bincount(target, minlength=n)
@@ -166,7 +166,7 @@ class ClassMeasures:
     def as_dict(self) -> dict[str, Any]:
         """accuracy, most_frequent_class, most_frequent_share (the accuracy of that class alone),
         balanced_accuracy, f1_macro, auc, average_precision, auc_resolution, classes, confusion_matrix (a
-        line for each class, by the class that is predicted), confusions (the most frequent), curves.
+        line for each class, by predicted class), confusions (the most frequent), curves.
 
         Of two classes the curves are of the second against the first. Of several each is compared with all
         others, and `auc` and `average_precision` are the means over the classes that have rows.
@@ -193,7 +193,7 @@ class ClassMeasures:
         }
 
     def cost(self, costs: Costs) -> dict[str, float]:
-        """cost_per_row, the mean over rows; none of more classes than pairs are counted of."""
+        """cost_per_row, the mean over rows; empty beyond PAIR_CLASSES classes."""
         if self.confusion is None:
             return {}
         return {"cost_per_row": float(self.confusion.ravel() @ np.array(costs)) / int(self.rows.sum())}
@@ -234,7 +234,7 @@ class ClassMeasures:
         ]
 
     def _curves(self, found: list[Curves | None]) -> list[dict[str, Any]]:
-        """Of two classes one, else those of the classes with the smallest areas."""
+        """One for two classes, else those of the classes with the smallest areas."""
         named = self.classes[1:] if len(found) == 1 else self.classes
         known = [(name, one) for name, one in zip(named, found, strict=bool(found)) if one is not None]
         worst = sorted(known, key=lambda item: item[1].auc)[:DRAWN_CLASSES]
@@ -245,7 +245,7 @@ class ClassMeasures:
 
 
 def class_probabilities(model: Model, decision: Scores) -> NDArray[np.floating] | None:
-    """The probabilities (n, n_classes) of rows with these decision values; None where a model gives none."""
+    """The probabilities (n, n_classes) of rows with these decision values; None where a model has none."""
     calibrated = model.sureness is not None and model.sureness.calibration is not None
     return probabilities(model, decision) if calibrated else None
 
@@ -255,7 +255,7 @@ class ProbabilityMeasures:
 
     log-loss           −Σ ln p(class of the row) / n, of probabilities from ε of their dtype on
     Brier score        Σ |p − class of the row|² / n over classes, of two classes half of it (Brier 1950)
-    calibration error  Σ_b (n_b / n) |share of rows that are so − mean probability| over 15 bins of about
+    calibration error  Σ_b (n_b / n) |share of positive rows − mean probability| over 15 bins of about
                        equally many rows (expected calibration error; Naeini, Cooper and Hauskrecht 2015). Of
                        two classes the probability is that of the second, of several that of the predicted one
     """
@@ -265,7 +265,7 @@ class ProbabilityMeasures:
         self.loss, self.squares = ExactSums(), ExactSums()
         self.of_two = True
         self.stated = CountedValues(2, COUNTED_PROBABILITIES)
-        """Probabilities of what is not so (kind 0) and of what is (kind 1)."""
+        """Probabilities of negative (kind 0) and of positive rows (kind 1)."""
 
     def add(self, probabilities: NDArray[np.floating], target: NDArray[np.int64]) -> None:
         """probabilities (n, n_classes), target (n,) class numbers."""
@@ -316,7 +316,7 @@ class ProbabilityMeasures:
         }
 
     def _thresholds(self) -> list[dict[str, Any]]:
-        """What becomes of rows whose probability of the second class is at least a threshold: how many they
+        """Rows whose probability of the second class is at least a threshold: how many they
         are, precision, recall, and gain, precision as a multiple of the share that the class has of all rows.
         """
         counts = self.stated.counts[::-1]
@@ -343,20 +343,20 @@ def difference(a: FloatArray, b: FloatArray | float) -> FloatArray:
 
 
 class ValueMeasures:
-    """How far predicted numbers are off: R², errors, and the spread of residuals (target − prediction)."""
+    """Errors of predicted numbers: R², mean errors, and the spread of residuals (target − prediction)."""
 
     def __init__(self, model: Model) -> None:
         self.n = 0
         self.squares, self.absolute = ExactSums(), ExactSums()
         self.total, self.square_total = Fraction(0), Fraction(0)
-        """Sums of targets and of their squares, as of rounded distances from a target among them."""
+        """Sums of targets and of their squares, as rounded distances from one of the targets."""
         self.residuals = CountedValues(FINE, COUNTED_RESIDUALS)
         self.edges: FloatArray = np.empty(0)
         """(FINE − 1,) between the ranges of predictions."""
         self.predictions = ExactSums(FINE)
         self.in_range = np.zeros(FINE, np.int64)
         """Sum of the predictions of each range, and how many they are."""
-        if model.bounds.size:  # else the first rows say
+        if model.bounds.size:  # else from the first rows
             self._set_edges(float(model.bounds.min()), float(model.bounds.max()))
 
     def _set_edges(self, low: float, high: float) -> None:
@@ -380,7 +380,7 @@ class ValueMeasures:
         self.in_range += np.bincount(ranges, minlength=FINE)
 
     def _add_targets(self, wanted: FloatArray) -> None:
-        """Sums are of distances from one of the targets: large targets that nearly agree keep digits."""
+        """Add distances from one of the targets, which saves the precision of large, nearly equal targets."""
         origin = float(wanted[0]) if np.abs(wanted).max() < HALF else 0.0
         off, squares = ExactSums(), ExactSums()
         off.add(wanted - origin)
@@ -390,7 +390,7 @@ class ValueMeasures:
         self.square_total += squares.total + 2 * first * off.total + n * first**2
 
     def merge(self, other: "ValueMeasures") -> None:
-        """Both count by the same ranges of predictions."""
+        """Merge; both must count by the same ranges of predictions."""
         self.n += other.n
         self.squares.merge(other.squares)
         self.absolute.merge(other.absolute)
@@ -422,7 +422,7 @@ class ValueMeasures:
         }
 
     def _by_prediction(self) -> list[dict[str, Any]]:
-        """Ranges of predictions of about equal numbers of rows, put together of finer ones."""
+        """Ranges of predictions with about equal numbers of rows, merged from finer ones."""
         rows = self.in_range
         middle = np.cumsum(rows) - rows / 2
         group = np.minimum(middle * COARSE // self.n, COARSE - 1)
@@ -455,8 +455,8 @@ def _histogram(values: FloatArray, counts: NDArray[np.int64]) -> dict[str, Any]:
 
 
 class IntervalMeasures:
-    """How often numbers lie inside their intervals of DEFAULT_ALPHA, and how wide these are. The Winkler
-    score is the width, and 2 / alpha of what the number lies outside; less is better.
+    """How often numbers lie inside their intervals of DEFAULT_ALPHA, and the width of intervals. The Winkler
+    score is the width, plus 2 / alpha of the distance of a number outside; less is better.
     """
 
     def __init__(self) -> None:
@@ -512,13 +512,13 @@ class IntervalMeasures:
 
 
 def gives_intervals(model: Model) -> bool:
-    """Whether a model gives those of DEFAULT_ALPHA; others were trained on too few rows."""
+    """Whether a model has intervals of DEFAULT_ALPHA; others were trained on too few rows."""
     found = None if model.sureness is None else model.sureness.intervals
     return found is not None and bool((found.alpha <= DEFAULT_ALPHA).any())
 
 
 class LeafMeasures:
-    """Which leaves are wrong how often, or how far off."""
+    """Error rates, or mean errors, of leaves."""
 
     def __init__(self, model: Model) -> None:
         self.training_rows = model.leaf_rows
@@ -571,11 +571,11 @@ class LeafMeasures:
 
 
 class Measures:
-    """All measures of one set of decision values. It holds no model: workers send it to the driver."""
+    """All measures of one set of decision values, without the model: workers send them to the driver."""
 
     def __init__(self, model: Model, costs: Costs | None = None, metric: str | None = None) -> None:
         """costs   of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
-        metric  of dcpred_tasks.evaluation.named_scores, which is a field of its own; None: there is none
+        metric  of dcpred_tasks.evaluation.named_scores, an extra field; None: without it
         """
         label_rule(model, costs)
         self.metric, self.losses = metric, ExactSums()
@@ -594,7 +594,7 @@ class Measures:
     def add(
         self, model: Model, decision: Scores, target: NDArray[Any], rows: PredictedRows | None = None
     ) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; rows, whose decision this is,
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; rows, with this decision,
         where their leaves are known.
         """
         self.n += len(target)
@@ -617,7 +617,7 @@ class Measures:
                 self.probabilities.add(stated, target)
 
     def merge(self, other: "Measures") -> None:
-        """Take in what was gathered from other rows. The order does not matter."""
+        """Merge the measures of other rows, in any order."""
         self.n += other.n
         self.losses.merge(other.losses)
         self.quality.merge(other.quality)  # type: ignore[arg-type]  # both are of one model
@@ -626,7 +626,7 @@ class Measures:
         self.intervals.merge(other.intervals)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields of what was given."""
+        """The fields of all measures."""
         found = self.quality.as_dict()
         if self.costs is not None and isinstance(self.quality, ClassMeasures):
             found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}

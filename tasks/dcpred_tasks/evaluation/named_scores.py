@@ -30,19 +30,16 @@ SCORERS = {
 }
 """Names by task."""
 FIELDS = {"roc_auc": "auc", "neg_root_mean_squared_error": "rmse", "neg_mean_absolute_error": "mae"}
-"""What an evaluation calls them, where it has another name for them."""
+"""Their names in an evaluation, where these differ."""
 ValueLosses = Callable[[FloatArray, FloatArray], FloatArray]
 """Losses (n,) of predictions (n,) and targets (n,)."""
 
 
 def check_score(name: str, task: str) -> str:
-    """The name without its value. Raises SettingsError for a name that is no score of the task."""
+    """The name without its value. Raises SettingsError for a name that is not a score of the task."""
     plain, equals, _ = name.partition("=")
     if plain not in SCORERS[task] or (equals and plain not in (PINBALL, MEAN_COST)):
-        raise SettingsError(
-            f"metric was set to {name!r}, but {task} is judged by one of {', '.join(SCORERS[task])}; choose"
-            " one of them"
-        )
+        raise SettingsError(f"Cannot use metric {name!r} for {task}. Use one of {', '.join(SCORERS[task])}.")
     if plain == PINBALL:
         pinball_quantile(name)
     if plain == MEAN_COST:
@@ -58,8 +55,8 @@ def pinball_quantile(name: str) -> float:
         value = math.nan
     if not 0 < value < 1:
         raise SettingsError(
-            f"metric was set to {name!r}, but the quantile is a number between 0 and 1, as"
-            f" {PINBALL}=0.9; correct it"
+            f"Cannot use metric {name!r}: the quantile must be a number between 0 and 1. Write it as"
+            f" {PINBALL}=0.9."
         )
     return value
 
@@ -74,13 +71,13 @@ def score_costs(name: str) -> Costs:
         return threshold_costs(COST + value)
     except (ValueError, SettingsError):
         raise SettingsError(
-            f"metric was set to {name!r}, but it needs what a missed row of the second class costs, as"
-            f" {MEAN_COST}=50, or a square matrix, as {MEAN_COST}=0,1,9;1,0,9;1,1,0; correct it"
+            f"Cannot use metric {name!r}: it needs the cost of a missed row of the second class. Write it as"
+            f" {MEAN_COST}=50, or with a square matrix as {MEAN_COST}=0,1,9;1,0,9;1,1,0."
         ) from None
 
 
 def value_losses(name: str) -> ValueLosses | None:
-    """The loss of a row, whose mean a score is the negative of; None for other scores."""
+    """The loss of a row, of which the score is the negative mean; None for other scores."""
     plain = name.partition("=")[0]
     if plain == PINBALL:
         return partial(_pinball, pinball_quantile(name))
@@ -112,11 +109,13 @@ def _check_positive(name: str, predicted: FloatArray, wrong: Any) -> None:
     if wrong.any() or (predicted <= 0).any():
         least = "more than 0" if name == "gamma" else "0 or more"
         what = f"a target that is not {least}" if wrong.any() else "a prediction that is not more than 0"
-        raise DataError(f"neg_mean_{name}_deviance was requested, but there is {what}; choose another metric")
+        raise DataError(
+            f"Cannot compute neg_mean_{name}_deviance: the data have {what}. Choose another metric."
+        )
 
 
 def named_score(name: str, found: Mapping[str, Any], mean_loss: float | None) -> float | None:
-    """A score from the fields of an evaluation, or the mean of its loss; None where there is neither."""
+    """A score from the fields of an evaluation, or the mean of its loss; None without either."""
     plain = name.partition("=")[0]
     if mean_loss is not None:
         return -mean_loss

@@ -1,4 +1,4 @@
-"""Targets as data sets hold them, as a model knows them: numbers of its classes, or values."""
+"""Targets of data sets in the terms of a model: numbers of its classes, or values."""
 
 from typing import Any
 
@@ -25,9 +25,9 @@ def known_targets(
     model: Model, target: zarr.Array[Any], start: int, stop: int, *, drop_unlabelled: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(targets of rows, class numbers int64 or values; which rows have one). Raises DataError for a class
-    that is not in the model, for a value that is not finite, and for a row without a target.
+    that the model lacks, for a value that is not finite, and for a row without a target.
 
-    drop_unlabelled  whether rows without a target have any target in place of an error
+    drop_unlabelled  accept rows without a target, with an arbitrary value
     """
     address, raw = zarr_arrays.address_of(target), zarr_arrays.read_target(target, start, stop)
     names = names_of_classes(target.attrs, raw.dtype, f"y at {address}")
@@ -36,9 +36,8 @@ def known_targets(
     if lacking.any():
         if not drop_unlabelled:
             raise DataError(
-                f"row {start + int(np.flatnonzero(lacking)[0]):,} of {address} has no target, and no"
-                " prediction can be compared with that; remove such rows, or leave them out by"
-                " `dcpred evaluate --drop-unlabelled`"
+                f"Cannot evaluate row {start + int(np.flatnonzero(lacking)[0]):,} of {address}: it has no"
+                " target. Remove such rows, or omit them with `dcpred evaluate --drop-unlabelled`."
             )
         if lacking.all():
             return np.zeros(len(raw), np.int64 if model.task == "classification" else np.float64), ~lacking
@@ -50,8 +49,8 @@ def known_targets(
     if len(infinite):
         row = int(infinite[0])
         raise DataError(
-            f"row {start + row:,} of {address} has the target {raw[row]}, and no prediction can be compared"
-            " with that; correct or remove such rows"
+            f"Cannot evaluate row {start + row:,} of {address}: its target is {raw[row]}. Correct or remove"
+            " such rows."
         )
     return raw, ~lacking
 
@@ -61,20 +60,20 @@ def _check_kind(model: Model, raw: NDArray[Any], names: tuple[str, ...] | None, 
         return
     if raw.dtype.kind not in "biuf":
         raise DataError(
-            f"the model predicts numbers, but targets of {address} are {raw.dtype}; name an array of numbers"
-            " with --y"
+            f"Cannot evaluate a regression with {address}: its targets are {raw.dtype}. Name an array of"
+            " numbers with --y."
         )
     if names is not None:
         raise DataError(
-            f"the model predicts numbers, but {address} holds classes, which its attribute `labels` names"
-            f" ({listed_classes(names)}); name an array of numbers with --y"
+            f"Cannot evaluate a regression with {address}: it holds classes, named in its attribute `labels`"
+            f" ({listed_classes(names)}). Name an array of numbers with --y."
         )
 
 
 def _class_numbers(
     model: Model, raw: NDArray[Any], names: tuple[str, ...] | None, start: int, address: str
 ) -> NDArray[np.int64]:
-    """Class numbers of labels as a data set holds them. Raises DataError for one that is not in the model."""
+    """Class numbers of stored labels. Raises DataError for a label that the model lacks."""
     if names is not None:
         codes = class_codes(raw, len(names), address, start)
         found = class_positions(np.array(names, dtype=str), [str(one) for one in model.classes])[codes]
@@ -85,7 +84,8 @@ def _class_numbers(
         row = int(unseen[0])
         label = raw[row] if names is None else names[int(raw[row])]
         raise DataError(
-            f"row {start + row:,} of {address} has the label {label!s}, which the model was not trained on"
-            f" (it knows {listed_classes(model.classes)}); remove such rows, or train with that class"
+            f"Cannot evaluate row {start + row:,} of {address}: the model was not trained on its label"
+            f" {label!s} (classes: {listed_classes(model.classes)}). Remove such rows, or train with that"
+            " class."
         )
     return found

@@ -1,4 +1,4 @@
-"""What a fitted model is, as arrays, and the plain definition of its scores in NumPy.
+"""The fitted model as arrays, and the plain definition of its scores in NumPy.
 
-May import: the root of dcpred_tasks. Nothing here does I/O.
+May import: the root of dcpred_tasks. This code does no I/O.
 """

@@ -1,4 +1,4 @@
-"""What a model says of rows beside decision values: probabilities, intervals and novelty, from decision
+"""Predictive outputs of a model beside decision values: probabilities, intervals and novelty, from decision
 values and leaves.
 """
 
@@ -19,8 +19,8 @@ from dcpred_tasks.model.target_transform import NO_TRANSFORM
 NEARNESS = Kernel("matern32", 1.0 / 6.0)
 
 
-def calibration_of(model: Model, what: str = "probabilities were") -> Calibration:
-    """Raises DataError where the model has none; `what` is asked for."""
+def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
+    """The calibration of a model. Raises DataError, which names `what`, where the model lacks it."""
     found = None if model.sureness is None else model.sureness.calibration
     if found is None:
         raise _without(what, model, "classification")
@@ -31,26 +31,26 @@ def intervals_of(model: Model) -> Intervals:
     """Raises DataError where the model has none."""
     found = None if model.sureness is None else model.sureness.intervals
     if found is None:
-        raise _without("intervals were", model, "regression")
+        raise _without("intervals", model, "regression")
     return found
 
 
 def novelty_of(model: Model) -> Novelty:
-    """Raises DataError where the model knows nothing of its training rows."""
+    """The novelty of a model. Raises DataError where the model lacks it."""
     if model.sureness is None:
-        raise _without("novelty was", model, model.task)
+        raise _without("novelty", model, model.task)
     return model.sureness.novelty
 
 
 def _without(what: str, model: Model, task: str) -> DataError:
     if model.task != task:
         return DataError(
-            f"{what} asked for, but the model is one for {model.task}, and only {task} has them; leave"
-            " them out"
+            f"Cannot compute {what}: the task of the model is {model.task}, and only {task} has them. Leave"
+            " them out."
         )
     return DataError(
-        f"{what} asked for, but the model was trained with calibrate=false, or by a version of dcpred"
-        " that did not measure how sure it is; train it again"
+        f"Cannot compute {what}: the model was trained with calibrate=false, or by a version of dcpred"
+        " without calibration. Train it again."
     )
 
 
@@ -135,11 +135,11 @@ def quantile(
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
-    """The shares that are requested, one or several. Raises SettingsError, DataError where the model does not
-    give one of them.
+    """The requested shares, one or several. Raises SettingsError, DataError where the model lacks one of
+    them.
     """
     if np.ndim(q) > 1 or not np.size(q):
-        raise SettingsError(f"q was set to {q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
+        raise SettingsError(f"Cannot use q={q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
     shares = tuple(np.atleast_1d(np.asarray(q)).tolist())
     for share in shares:
         intervals_of(model).signed_at(share)

@@ -27,15 +27,15 @@ Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 
 @dataclass(frozen=True)
 class Prices:
-    """Nanoseconds that the engine takes for a row, by what it does; numbers, or arrays with one for each leaf
-    (dcpred.cost.predicted says what they are).
+    """Nanoseconds that the engine takes for a row, by operation; numbers, or arrays with one for each leaf
+    (dcpred.cost.predicted explains them).
 
     of_group      kernel values of `lanes` landmarks, computed together
     of_lane       each of these lanes in the sum of one output
     of_landmark   a landmark in the sums of several outputs
     of_product    a product in the sums of all outputs
     of_point      a triangle point
-    of_distance   a landmark that a triangle point is estimated from
+    of_distance   a landmark in the estimate of a triangle point
     """
 
     lanes: int
@@ -73,10 +73,10 @@ class Basis(Protocol):
         """c̄ of scaled rows (n, n_features): float64 (n, size)."""
 
     def weighted(self, X: RealArray) -> Weighted | None:
-        """Σ_q β_q c̄_q(x) as a function of what refinement moves, or None where it cannot.
+        """Σ_q β_q c̄_q(x) as a function of the refined arrays, or None where refinement is impossible.
 
         From landmarks (m, n_features), their γ (m,) and β (size, k) to f (n, k), and to a function from ∂L/∂f
-        to ∂L/∂landmarks, ∂L/∂log γ, a function that gives ∂L/∂log of factors of rows and landmarks
+        to ∂L/∂landmarks, ∂L/∂log γ, a function that returns ∂L/∂log of factors of rows and landmarks
         (n_features,), and ∂L/∂β. All in the dtype of X.
         """
 

@@ -1,12 +1,12 @@
-"""Bins of raw features and of scores: how training rows lie in them, which scored rows are compared with.
+"""Bins of raw features and of scores: the distribution of training rows, which scored rows are compared with.
 
-A feature of numbers has up to MOST_BINS bins of about equally many sampled training rows. A value that many
-rows share has a bin of its own, as has each value of a feature with few of them. Each category of a schema
-has a bin, and so have categories that training did not know, and missing ones. Bins reach from the least to
-the largest value of all training rows. Further bins hold what lies below, above, and NaN.
+A numeric feature has up to MOST_BINS bins with about equally many sampled training rows. A frequent value has
+a bin of its own, and so has each value of a feature with few of them. Each category of a schema has a bin,
+and so have unknown categories, and missing ones. Bins reach from the least to the largest value of all
+training rows. Further bins hold lower values, higher values, and NaN.
 
-Edges are moved outwards by 2⁻²⁰ of their value, so that it does not matter whether numbers went through
-single precision. Features of wide tables have fewer bins: all together about MOST_EDGES.
+Edges are moved outwards by 2⁻²⁰ of their value: a conversion to single precision does not matter. Features of
+wide tables have fewer bins: all together about MOST_EDGES.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Bins:
 
     @cached_property
     def edges(self) -> list[FloatArray]:
-        """Of each column. NaN comes last, as NumPy sorts it, so that missing values have a bin."""
+        """Of each column. NumPy sorts NaN last: missing values have a bin."""
         return [np.append(self.edge[a:b], np.nan) for a, b in pairwise(self.at.tolist())]
 
     @property
@@ -72,7 +72,7 @@ def fit_bins(
     """The bins of sampled raw rows (n, n_features), and of the decision values (m, n_outputs) of some rows.
 
     minimum, maximum  of each feature, of all training rows; NaN for one without values
-    codes             the number of positions of each feature that holds codes of a schema
+    codes             the number of positions of each categorical feature of a schema
     """
     n, n_outputs = X.shape[1], decision.shape[1]
     most = max(min(MOST_BINS, MOST_EDGES // n), 2)
@@ -92,7 +92,7 @@ def fit_bins(
 
 
 def _edges(values: FloatArray, low: float, high: float, most: int) -> FloatArray:
-    """Those of numbers, `most` bins or fewer beside those of frequent values; none where all are missing."""
+    """Edges for numbers, at most `most` bins beside those of frequent values; empty where all are missing."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isnan(low):
         return np.empty(0)
@@ -108,8 +108,8 @@ def _edges(values: FloatArray, low: float, high: float, most: int) -> FloatArray
 
 
 def _code_edges(codes: NDArray[np.generic], size: int, most: int) -> FloatArray:
-    """Those of codes: one bin for each, the rarest ones together with their neighbours where there are more
-    than `most`. The last two codes, of categories that training did not know and of missing ones, stay apart.
+    """Edges for categories: one bin for each; the rarest ones share a bin with their neighbours above the
+    limit `most`. The last two positions, of unknown categories and of missing values, stay separate.
     """
     edges = np.arange(size + 1, dtype=ACC_DTYPE) - 0.5
     if size <= most:

@@ -24,18 +24,18 @@ LISTED = 10  # most classes that a message lists
 def names_of_classes(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str = "y"
 ) -> tuple[str, ...] | None:
-    """The names that numbers of a target have; None where it has none, or holds text."""
+    """The names for the numbers of a target; None without names, or for text."""
     return class_labels(attributes, where) if dtype.kind in "biuf" else None
 
 
 def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
-    """The names of the classes 0, 1, … that an attribute `labels` lists; None where it lists none. Raises
-    DataError for names that do not identify one class each.
+    """The names of the classes 0, 1, … in an attribute `labels`; None where it lists none. Raises DataError
+    for names that do not identify one class each.
 
-    where  what the array is called in messages
+    where  the name of the array in messages
     """
     given = attributes.get(LABELS)
-    if isinstance(given, np.ndarray):  # HDF5 keeps lists so
+    if isinstance(given, np.ndarray):  # lists of HDF5
         given = given.tolist()
     if not isinstance(given, list | tuple):
         return None
@@ -60,22 +60,22 @@ def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] |
 
 
 def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
-    """Classes in memory without a missing one: text, numbers, booleans or dates. Numbers and booleans in an
-    array of objects become one of their own kind; text stays as it is. Raises DataError for what is no class,
-    for infinity, and for text beside other values.
+    """Classes in memory without missing ones: text, numbers, booleans or dates. Numbers and booleans in an
+    array of objects get a common dtype; text does not change. Raises DataError for other values, for
+    infinity, and for text beside other values.
 
-    numbered  whether the first row is row 0, for messages; else it is one of a later part
+    numbered  whether the first row is row 0, for messages; else it belongs to a later part
     """
     kind = values.dtype.kind
     if kind == "f" and np.isinf(values).any():
         where = f" in row {int(np.flatnonzero(np.isinf(values.ravel()))[0]):,}" if numbered else ""
-        raise DataError(f"y holds an infinite value{where}; remove such rows, or correct them")
+        raise DataError(f"Cannot use y: it holds an infinite value{where}. Remove or correct such rows.")
     if kind not in "OSV":
         return values
     flat = values.ravel().tolist()
     if kind == "S" or any(isinstance(one, bytes) for one in flat):
         how = "y.astype(str)" if kind == "S" else "[v.decode() for v in y]"
-        raise DataError(f"y holds bytes; make them text, as {how} does")
+        raise DataError(f"Cannot use y: it holds bytes. Make them text with {how}.")
     is_text = [isinstance(one, str) for one in flat]
     wrong = next((i for i, one in enumerate(flat) if not isinstance(one, OF_CLASSES)), None)
     if wrong is None and not any(is_text):
@@ -86,13 +86,14 @@ def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
     if wrong is not None:
         where = f" in row {wrong:,}" if numbered else ""
         raise DataError(
-            f"y holds {type(flat[wrong]).__name__} such as {str(flat[wrong])[:LONGEST_NAME]!r}{where}, which"
-            " cannot be a class; make all classes text, as [str(v) for v in y] does"
+            f"Cannot use y: it holds {type(flat[wrong]).__name__}"
+            f" ({str(flat[wrong])[:LONGEST_NAME]!r}){where}, which cannot be a class. Make all classes text"
+            " with [str(v) for v in y]."
         )
     if not all(is_text):
         raise DataError(
-            f"y holds text such as {flat[is_text.index(True)]!r} and other values such as"
-            f" {flat[is_text.index(False)]!r}; make all classes text, as y.astype(str) does, or none"
+            f"Cannot use y: it holds text ({flat[is_text.index(True)]!r}) and other values"
+            f" ({flat[is_text.index(False)]!r}). Make all classes text with y.astype(str), or none."
         )
     return values
 
@@ -127,14 +128,14 @@ def class_codes(
         value = values[first]
         what = "no value (NaN)" if value != value else f"the value {value!s}"
         raise DataError(
-            f"{where} has {what} in row {row:,}, but its attribute `{LABELS}` names only the classes 0 to"
-            f" {n_names - 1}; correct that row, or the attribute"
+            f"Cannot use {where}: it has {what} in row {row:,}, and its attribute `{LABELS}` names only the"
+            f" classes 0 to {n_names - 1}. Correct that row, or the attribute."
         )
     return values.astype(np.int64)
 
 
 def class_positions(labels: NDArray[Any], classes: Sequence[Any]) -> IntArray:
-    """The position of each label (n,) among different classes, int64; −1 for a label that is none of them.
+    """The position of each label (n,) among distinct classes, int64; −1 for an unknown label.
 
     Numbers are compared as numbers, exactly. Where either side is text, both are compared as text.
     """
@@ -159,7 +160,7 @@ def class_positions(labels: NDArray[Any], classes: Sequence[Any]) -> IntArray:
 
 
 def _as(dtype: np.dtype[Any], value: Any) -> Any:
-    """A number as it is in a dtype; None where that has no such number."""
+    """A number in a dtype; None where the dtype cannot hold it."""
     if dtype.kind == "f":
         return float(value) if float(value) == value else None
     limits = np.iinfo(dtype)

@@ -1,18 +1,16 @@
-"""How raw features become columns: coded features, gaps, and amounts on a logarithmic scale.
+"""How raw features become columns: one-hot encoding, missing values, and heavy-tailed features.
 
-**Codes.** A feature whose values are names, not amounts, becomes a column for each of its values. A column is
-1 where the raw value is its code, and 0 elsewhere. The most frequent value has no column: rows that have it
-are 0 in all columns of the feature. The same holds for rare values, and for those that no training row has. A
-column for every value would tell nothing more to a kernel of learned factors: connect_4 (42 features of 3
-values) loses 0.449 on held-out rows with 126 columns and 0.450 with 84, of which half as many are kept.
+**One-hot encoding.** A feature whose values are names, not amounts, becomes a column for each of its values.
+A column is 1 where the raw value is its category, and 0 elsewhere. The most frequent value has no column: its
+rows are 0 in all columns of the feature. The same holds for rare values, and for those that no training row
+has. A kernel with learned factors gains nothing from a column for every value (DECISIONS.md).
 
-**Gaps.** Where a model knows gaps, NaN is a value like any other: one raw value of each feature stands for
-it, and a feature may have an indicator besides, a column that is 1 where it has a gap. Indicators come after
-all other columns, so that those of features which are not coded lie as in a raw row.
+**Missing values.** In a model with missing values one raw value of each feature replaces NaN, and a feature
+may have a missing indicator, a column that is 1 where it is missing. Indicators come after all other columns:
+features without one-hot encoding stay in the order of a raw row.
 
-**Amounts** may be on a symmetric logarithmic scale (model/symlog.py), or mapped (model/feature_map.py): their
-column holds what becomes of them. It is the first thing that is done with a row: what else is said of values
-is said of those.
+**Heavy-tailed features** may be on a symmetric logarithmic scale (model/symlog.py), or mapped
+(model/feature_map.py): their column holds the result. This comes first: all else concerns the results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,25 +24,26 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.feature_map import FeatureMap
 from dcpred_tasks.model.symlog import Symlog
 
-LARGEST_CODE = 2**24  # Single precision holds every whole number up to it.
-# From the least code of a feature to the largest: the engine looks codes up in a table.
+LARGEST_CODE = 2**24  # Single precision holds every integer up to it.
+# From the least category of a feature to the largest: the engine has a lookup table.
 WIDEST_RANGE = 2**16
 
 
 @dataclass(frozen=True)
 class Coding:
-    """Which columns raw features become: in the order of features, each has one column or more; then the
+    """The columns of raw features: in the order of features, each has one column or more; then the missing
     indicators, in the order of their features.
 
     source  int64 (n_columns,), the raw feature of each column, ascending in either part
     code    float64 (n_columns,), the value at which a column is 1, ascending within a feature; NaN for a
-            column that is the feature itself, infinity for an indicator
-    gap     float64 (n_features,), the raw value that stands for a gap, no code that has a column; None where
-            NaN is a bad value, and there are no indicators
-    symlog  the features on a logarithmic scale, none of them coded; None where no feature is
-    map     the map of features that are not coded; None where no feature is mapped, or one is on that scale
+            column that is the feature itself, infinity for a missing indicator
+    gap     float64 (n_features,), the raw value that replaces a missing one, not a category with a column;
+            None where NaN is a bad value, and without missing indicators
+    symlog  the features on a logarithmic scale, without one-hot encoded ones; None without such features
+    map     the map of features that are not one-hot encoded; None without mapped features, or with a
+            logarithmic scale
 
-    Raises ValueError where they are not so.
+    Raises ValueError for inconsistent arrays.
     """
 
     source: IntArray
@@ -90,17 +89,17 @@ class Coding:
 
     @property
     def amounts(self) -> Symlog | FeatureMap | None:
-        """What becomes of features that are not coded, before anything else."""
+        """The transform of features that are not one-hot encoded, which comes first."""
         return self.symlog if self.map is None else self.map
 
     @cached_property
     def n_own(self) -> int:
-        """Columns before the indicators."""
+        """Columns before the missing indicators."""
         return int((self.code != np.inf).argmin()) if (self.code == np.inf).any() else len(self.code)
 
     @property
     def indicated(self) -> IntArray:
-        """int64 (n_indicators,), the features that have an indicator."""
+        """int64 (n_indicators,), the features with a missing indicator."""
         return self.source[self.n_own :]
 
     @cached_property
@@ -110,12 +109,12 @@ class Coding:
 
     @cached_property
     def lowest(self) -> FloatArray:
-        """float64 (n_features,), the least code of each feature; NaN for one that is not coded."""
+        """float64 (n_features,), the least category of each feature; NaN for one that is not encoded."""
         return self.code[self.first]
 
     @cached_property
     def highest(self) -> FloatArray:
-        """float64 (n_features,), the largest code."""
+        """float64 (n_features,), the largest category."""
         largest: FloatArray = self.code[np.append(self.first[1:], self.n_own) - 1]
         return largest
 
@@ -130,15 +129,15 @@ class Coding:
 
     @property
     def features(self) -> list[int]:
-        """The numbers of the coded features."""
+        """The numbers of the one-hot encoded features."""
         return [int(feature) for feature in np.flatnonzero(self.is_coded)]
 
     def columns(self, feature: int) -> IntArray:
-        """The numbers of the columns of a feature, without its indicator."""
+        """The numbers of the columns of a feature, without its missing indicator."""
         return np.flatnonzero(self.source[: self.n_own] == feature)
 
     def codes(self, feature: int) -> list[int]:
-        """The values of a coded feature that have a column."""
+        """The values of a one-hot encoded feature that have a column."""
         return [int(code) for code in self.code[self.columns(feature)]]
 
     def __call__(self, X: NDArray[np.generic]) -> FloatArray:
@@ -161,14 +160,15 @@ class Coding:
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Its arrays by name, without `gap` and those of `amounts` where there are none."""
+        """Its arrays by name, without `gap` and those of `amounts` if absent."""
         own: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
         own |= {} if self.gap is None else {"gap": self.gap}
         return own if self.amounts is None else own | self.amounts.arrays()
 
     def raw(self, columns: FloatArray) -> FloatArray:
-        """Raw rows of columns (n, n_columns), float64 (n, n_features): of a coded feature the code whose
-        column is largest, and a gap where an indicator is nearer to 1 than to 0.
+        """Raw rows of columns (n, n_columns), float64 (n, n_features): of a one-hot encoded feature the
+        category whose column is largest, and a missing value where a missing indicator is nearer to 1 than to
+        0.
         """
         rows = columns[:, self.first]
         if self.amounts is not None:
@@ -181,7 +181,7 @@ class Coding:
         return rows
 
     def limits(self, minimum: FloatArray, maximum: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Limits of columns from those of raw features, which are NaN where a feature has no value at all."""
+        """Limits of columns from those of raw features, which are NaN for a feature without values."""
         number, absent = np.isnan(self.code), np.zeros(self.n_features) if self.gap is None else self.gap
         low, high = (np.where(np.isnan(limit), absent, limit) for limit in (minimum, maximum))
         if self.amounts is not None:
@@ -196,8 +196,8 @@ def coded_columns(
     indicated: Sequence[int] = (),
     feature_map: FeatureMap | None = None,
 ) -> Coding | None:
-    """The coding with a column for each of these values of each of these features, in which `gap` stands for
-    gaps, and these features have indicators; None where features are their columns as they are.
+    """The one-hot encoding with a column for each of these values of each of these features, in which `gap`
+    replaces missing values, and these features have missing indicators; None where columns are the features.
     """
     if not codes and gap is None and feature_map is None:
         return None

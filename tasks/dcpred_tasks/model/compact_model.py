@@ -51,8 +51,8 @@ TILE_BYTES = 64 * 2**20  # float64 rows of a tile
 
 @dataclass(frozen=True)
 class Support:
-    """The local kernel machines, for early prediction: support vectors of all leaves, scaled, and γ of each
-    leaf. `leaf_arrays` says how arrays of all leaves lie.
+    """The local SVMs, for early prediction: support vectors of all leaves, scaled, and γ of each leaf.
+    `leaf_arrays` describes the layout of arrays of all leaves.
     """
 
     at: IntArray
@@ -66,8 +66,8 @@ class Support:
 
 @dataclass(frozen=True, eq=False)
 class Machines:
-    """Machines of another system in the leaves of a model: their name, and the packed arrays of each; a leaf
-    without is constant. Tests and definition: dcpred_tasks.model.machine.
+    """Baselines in the leaves of a model: their name, and the packed arrays of each; a leaf without is
+    constant. Tests and definition: dcpred_tasks.model.machine.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Machines:
     _made: dict[int, Machine] = field(default_factory=dict, repr=False)
 
     def of(self, leaf: int, shape: tuple[int, int]) -> Machine | None:
-        """The machine of a leaf, of (n_features, n_outputs), made once; None for a constant leaf."""
+        """The leaf model of a leaf, of (n_features, n_outputs), built once; None for a constant leaf."""
         own = _span(self.at, leaf)
         if leaf not in self._made and own.start < own.stop:
-            with _one_thread:  # else each of several threads makes one, of a large machine
+            with _one_thread:  # else each of several threads builds one, of a large size
                 if leaf not in self._made:
                     self._made[leaf] = machine_of(self.name, self.packed[own], shape)
         return self._made.get(leaf)
@@ -92,9 +92,9 @@ class Machines:
 
 @dataclass(frozen=True)
 class Reference:
-    """Mean and standard deviation of the raw features of the training rows, and where gaps are known the
-    share of rows that have one: scored rows are compared with them. Prediction does not need them. Of codes
-    that become means of the target, those of the means.
+    """Mean and standard deviation of the raw features of the training rows, and with missing values the share
+    of rows that lack each: the reference for scored rows. Prediction does not need them. For target-encoded
+    features those of the means.
     """
 
     mean: FloatArray  # (n_encoded features,)
@@ -157,7 +157,7 @@ class Model(LeafArrays):
         return int(self.intercept.shape[1])
 
     def machine(self, leaf: int) -> Machine | None:
-        """The machine of another system in a leaf, where it has one."""
+        """The baseline in a leaf, if any."""
         if self.machines is None:
             return None
         return self.machines.of(leaf, (self.n_columns, self.n_outputs))
@@ -194,8 +194,8 @@ class Model(LeafArrays):
 
 
 def tile_rows(n_features: int) -> int:
-    """Rows of one tile: a power of two that depends on the number of features alone, so that a block gives
-    the same bits on every attempt and every worker.
+    """Rows of one tile: a power of two that depends only on the number of features. A block thus has the same
+    bits in every attempt and on every worker.
     """
     rows = TILE_BYTES // (8 * max(n_features, 1))
     return int(2 ** np.clip(int(rows).bit_length() - 1, 8, 16))
@@ -211,8 +211,8 @@ def check_features(shape: tuple[int, ...], dtype: np.dtype[np.generic], n_featur
     check_matrix(shape, dtype)
     if shape[1] != n_features:
         raise DataError(
-            f"X has {shape[1]} features, but the model was trained with {n_features} features; "
-            "pass the same features in the same order as in training"
+            f"X has {shape[1]} features, but the model was trained with {n_features} features. Pass the same"
+            " features in the same order as in training."
         )
 
 
@@ -221,7 +221,9 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
     check_is_matrix(shape)
     if dtype.kind not in "biuf":
         kind = {"c": "complex numbers"}.get(dtype.kind, "not numbers")
-        raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")
+        raise DataError(
+            f"Cannot use X: its dtype {dtype} is {kind}. Convert it to real numbers or booleans first."
+        )
 
 
 def score_rows(
@@ -230,10 +232,10 @@ def score_rows(
     """Decision values and status of raw rows.
 
     X       (n_samples, n_features), any real dtype and memory order, not written
-    leaves  int32 (n_samples,), where given: becomes the leaf of each row, −1 where its status is 2
+    leaves  int32 (n_samples,), if passed: becomes the leaf of each row, −1 where its status is 2
     returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,).
-    A row with infinity, or with NaN where the model does not know gaps, gets status 2 and NaN, and changes
-    nothing in the other rows.
+    A row with infinity, or with NaN in a model without missing values, gets status 2 and NaN, without effect
+    on the other rows.
     """
     check_rows(X, model.n_features)
     decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
@@ -297,9 +299,9 @@ def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
 
 
 def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
-    """The size of what is summed for the decision value of raw rows, of kernel terms and of intercepts, each
-    float64 (n_samples,): what errors of single precision are relative to, since terms cancel. A row that is
-    not finite counts as one of zeros. Of kernel terms see LeafBasis.summed_sizes.
+    """The size of the sums in the decision value of raw rows, of kernel terms and of intercepts, each float64
+    (n_samples,): errors of single precision are relative to it, because terms cancel. A row that is not
+    finite counts as zeros. For kernel terms see LeafBasis.summed_sizes.
     """
     terms, intercept = np.zeros(len(X)), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -321,8 +323,8 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
 def _early_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     if model.support is None:
         raise DataError(
-            "early prediction was asked for, but the model was saved without its support vectors; "
-            "train it again with keep_support_vectors=true"
+            "Cannot predict early: the model was saved without its support vectors. Train it again with"
+            " keep_support_vectors=true."
         )
     own = _span(model.support.at, leaf)
     if own.start == own.stop:
@@ -338,17 +340,15 @@ def _span(at: IntArray, leaf: int) -> slice:
 
 
 def class_numbers(decision: Scores) -> NDArray[np.int64]:
-    """The class number that decision values stand for: the sign of one column, else the largest of
-    several.
-    """
+    """The class number of decision values: the sign of one column, else the largest of several."""
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int64)
     return np.asarray(decision.argmax(axis=1), np.int64)
 
 
 def class_array(classes: Sequence[Any]) -> NDArray[Any]:
-    """Classes as an array (n_classes,) of a dtype that tells all of them apart. NumPy converts whole numbers
-    beyond int64 to float64, in which neighbours are the same.
+    """Classes as an array (n_classes,) of a dtype that distinguishes them. NumPy converts integers beyond
+    int64 to float64, which merges neighbours.
     """
     found = np.array(classes)
     if found.dtype.kind != "f" or not all(isinstance(one, int) for one in classes):

@@ -4,11 +4,11 @@
 
 The average is the mean decision value of the background rows of all leaves, weighted by the training rows of
 each. φ_i are the Shapley values of the game "features of S from the row, all others from a background row of
-its leaf", in the mean over these background rows; they sum to f_leaf(row) − mean f_leaf(background). The
-leaf's own part is the rest: the mean of its background less the average, and what its bounds take away.
+its leaf", in the mean over these background rows; they sum to f_leaf(row) − mean f_leaf(background). The part
+of the leaf is the rest: the mean of its background minus the average, and the effect of its bounds.
 
-**Players are features, not columns.** All columns of a feature (one-hot codes, missing indicator, means of
-the target) move together. `Parts` joins raw features of one column of a table, such as the parts of a date.
+**Players are features, not columns.** All columns of a feature (one-hot columns, missing indicator, means of
+the target) move together. `Parts` joins raw features of one column of a table: the parts of a date.
 
 **Exact.** A Gaussian or Laplacian kernel value is a product over features, and so is a product of two of
 them. With a_i and c_i the factors of row and background row for one of them, the integral of Owen's
@@ -19,11 +19,10 @@ multilinear extension (1972) gives
 of a polynomial of degree d − 1: Gauss-Legendre with ⌈d/2⌉ nodes is exact. With many features it begins with
 fewer nodes, and doubles them until the sum is right.
 
-**Integrated gradients** (Sundararajan, Taly and Yan, 2017) take the place of Shapley values where the basis
-is no such product: polynomial and Matérn kernels, and triangle points. The path is straight in scaled
-columns.
+**Integrated gradients** (Sundararajan, Taly and Yan, 2017) replace Shapley values where the basis is not such
+a product: for polynomial and Matérn kernels, and triangle points. The path is straight in scaled columns.
 
-Without kept background rows (`Background`), the landmarks of a leaf take their place.
+Without stored background rows (`Background`), the landmarks of a leaf replace them.
 
 The decision value of a regression with a target transform is its prediction on the scale of the model: on
 the scale of the target no parts would add up to it.
@@ -65,7 +64,7 @@ def is_exact(model: Model) -> bool:
 
 
 def check_contributions(model: Model) -> None:
-    """Raise DataError for a model whose leaves are no sums of kernel values."""
+    """Raise DataError for a model whose leaves are not sums of kernel values."""
     if model.machines is not None:
         raise DataError(
             f"Cannot compute contributions: the leaves of the model hold {model.machines.name} models, and"
@@ -113,7 +112,7 @@ def contributions(
 
 
 def parts_of(model: Model) -> Parts:
-    """The parts of a model: columns of its table where it knows them, else its features."""
+    """The parts of a model: columns of its table if known, else its features."""
     return model.parts or Parts.of_features(None, model.n_features)
 
 
@@ -144,7 +143,7 @@ def average(model: Model) -> FloatArray:
 
 def mean_contributions(model: Model, parts: Parts) -> FloatArray:
     """The mean size of the contribution of each part to the decision value of the label, float64 (n_parts,),
-    over kept training rows, or else landmarks; a leaf counts by its training rows. Raises DataError as
+    over stored training rows, or else landmarks; a leaf counts by its training rows. Raises DataError as
     `check_contributions` does.
     """
     check_contributions(model)
@@ -209,7 +208,7 @@ class _Game:
         """
         beta        (n_basis, n_outputs)
         background  (n, n_columns), times the factors of the leaf
-        part        (n_columns,), the part that each column belongs to
+        part        (n_columns,), the part of each column
         live        (n_columns,), those that are not 0 in every row
         """
         self.basis, self.beta, self.background = basis, beta, background

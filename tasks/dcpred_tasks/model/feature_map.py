@@ -1,4 +1,4 @@
-"""Feature maps that survive long tails: amounts are mapped before they are scaled.
+"""Maps of heavy-tailed features, applied before the scaling.
 
     u = (x − centre) · rate,   rounded to single precision;   rate is 1 / the interquartile range, or wider
 
@@ -8,9 +8,9 @@ median, and ±3 far out.
 **Quantiles**: s is linear between at most 63 knots u_k, which are quantiles of sampled training rows, and
 constant outside of them. At a knot it is the share of rows below it, and half the share of rows equal to it.
 
-All of s is computed in single precision, by operations that IEEE 754 rounds correctly. So every processor
-has the same bits, with vectors or without. A row that is mapped is a row of single precision: what follows
-takes it as it takes raw float32 rows.
+All of s is computed in single precision, by operations that IEEE 754 rounds correctly: every processor has
+the same bits, with vectors or without. A mapped row is a row in single precision: later steps treat it as raw
+float32.
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ class FeatureMap:
 
     @property
     def name(self) -> str:
-        """The value of the setting `feature_map` that asks for it."""
+        """The value of the setting `feature_map` for this map."""
         return "clip" if self.at is None else "quantile"
 
     @property
@@ -108,7 +108,7 @@ class FeatureMap:
 
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Raw rows (n, n_features), with mapped features as s: float64, C order. A number that is infinite,
-        or too large for single precision in units of 1 / rate, is infinite; NaN stays what it is.
+        or too large for single precision in units of 1 / rate, is infinite; NaN stays NaN.
         """
         out, own = np.array(rows, ACC_DTYPE, order="C"), np.flatnonzero(self.rate)
         if not len(out):
@@ -164,7 +164,7 @@ class FeatureMap:
 
 
 def map_from_arrays(arrays: Mapping[str, Any]) -> FeatureMap | None:
-    """What `arrays` gave, among others or as lists; None where it is not among them. Raises ValueError."""
+    """The inverse of `arrays`, among others or as lists; None where it is absent. Raises ValueError."""
     dtypes = {"at": INDEX_DTYPE, "knot": MODEL_DTYPE, "value": MODEL_DTYPE}
     own = {
         f.name: np.asarray(arrays[f"map_{f.name}"], dtypes.get(f.name, ACC_DTYPE))

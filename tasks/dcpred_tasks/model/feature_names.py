@@ -1,10 +1,9 @@
-"""Names of features: where data carry them, and how data are brought into the order of training.
+"""Names of features: where data carry them, and how data are reordered as in training.
 
 A frame (pandas, polars, pyarrow, Dask) names its columns, an xarray.DataArray may name them by a coordinate:
-these are put in order by name. Zarr arrays, and DataArrays without that coordinate, may hold an attribute
-`feature_names`: it is compared. Arrays without names are taken as they are, and so are columns that are
-numbered 0, 1, 2 and so on, as long as the model has no names either. Columns that are named by anything else
-are refused. No library of frames is imported here.
+these are ordered by name. Zarr arrays, and DataArrays without that coordinate, may have an attribute
+`feature_names`, which is compared. Arrays without names are used unchanged, and so are columns numbered 0, 1,
+2 and so on, if the model has no names either. Other names are refused. No library of frames is imported here.
 """
 
 from collections import Counter
@@ -21,8 +20,8 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None where it has none. Raises DataError for columns that are named
-    twice, or by other things than strings and the numbers 0, 1, 2 and so on.
+    """The names of the features of X, None without names. Raises DataError for duplicate names, and for names
+    other than strings and the numbers 0, 1, 2 and so on.
     """
     return _column_names(X) or _attribute_names(X)
 
@@ -43,8 +42,9 @@ def in_training_order(X: Any, trained: Sequence[str] | None) -> Any:
         check_same_names(attribute, trained, "X")
         if attribute is None and _column_labels(X):
             raise DataError(
-                f"the columns of X are only numbered, but the model was trained on {_listed(trained)}; name"
-                " the columns, or pass an array whose columns are in the order of model.feature_names_in_"
+                "Cannot use X: its columns are only numbered, but the model was trained on"
+                f" {_listed(trained)}. Name the columns, or pass an array with columns in the order of"
+                " model.feature_names_in_."
             )
         return X
     if given == trained:
@@ -64,14 +64,14 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
     at = wrong[0] if wrong else min(len(given), len(trained))
     pairs = ", ".join(f"{i} {given[i]!r} for {trained[i]!r}" for i in wrong[:LISTED_NAMES]) or f"from {at} on"
     raise DataError(
-        f"the features of {source} are not those that the model was trained on ({pairs}); bring them into the"
-        " order of training, or remove the attribute feature_names if only names differ"
+        f"Cannot use {source}: its features are not those that the model was trained on ({pairs}). Bring them"
+        " into the order of training, or remove the attribute feature_names if only names differ."
     )
 
 
 def _column_names(X: Any) -> Names | None:
-    """Names of the columns of a frame or of the second dimension of a DataArray, None where it has none or
-    only numbers them.
+    """Names of the columns of a frame or of the second dimension of a DataArray, None without names or with
+    numbers only.
     """
     labels = _column_labels(X)
     if all(
@@ -83,29 +83,28 @@ def _column_names(X: Any) -> Names | None:
     others = [label for label in labels if not isinstance(label, str)]
     if strings and others:
         raise DataError(
-            f"the columns of X are named by strings and by other things ({strings[0]!r}, {others[0]!r}); make"
-            f" all of the names strings, by {_renaming(X, joined=False)}"
+            f"Cannot use X: some names of its columns are strings and others are not ({strings[0]!r},"
+            f" {others[0]!r}). Make all of the names strings with {_renaming(X, joined=False)}."
         )
     if others:
         shown = ", ".join(repr(label) for label in others[:LISTED_NAMES]) + (
             ", ..." if len(others) > LISTED_NAMES else ""
         )
         raise DataError(
-            f"the columns of X are named by other things than strings ({shown}), which a model does not keep;"
-            " make the names strings, by"
-            f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array"
+            f"Cannot use X: the names of its columns are not strings ({shown}). Make them strings with"
+            f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array."
         )
     twice = [name for name, n in Counter(strings).items() if n > 1]
     if twice:
         raise DataError(
-            f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of"
-            " them, or pass an array"
+            f"Cannot use X: two columns are named {twice[0]!r}, and their order is ambiguous. Rename one of"
+            " them, or pass an array."
         )
     return tuple(strings)
 
 
 def _column_labels(X: Any) -> list[Any]:
-    """What names the columns of a frame or the second dimension of a DataArray, whatever it is; empty for
+    """The labels of the columns of a frame or of the second dimension of a DataArray, of any type; empty for
     other arrays.
     """
     if is_a(X, "xarray.DataArray"):
@@ -116,7 +115,7 @@ def _column_labels(X: Any) -> list[Any]:
 
 
 def _renaming(X: Any, *, joined: bool) -> str:
-    """How names become strings, in code; `joined` where each is a tuple, as of a MultiIndex."""
+    """Code that turns names into strings; `joined` where each is a tuple, as in a MultiIndex."""
     if is_a(X, "xarray.DataArray"):
         dimension = repr(X.dims[1])
         without = f"X.reset_index({dimension})" if joined else "X"
@@ -137,14 +136,14 @@ def _check_columns(given: Names, trained: Names) -> None:
     missing = [name for name in trained if name not in found]
     if missing:
         raise DataError(
-            f"X lacks {_listed(missing)}, which the model was trained with; add what is in"
-            " model.feature_names_in_"
+            f"Cannot use X: it lacks {_listed(missing)}, which the model was trained with. Add the columns of"
+            " model.feature_names_in_."
         )
     further = [name for name in given if name not in wanted]
     if further:
         raise DataError(
-            f"X has {_listed(further)} beside the features that the model was trained with; select these by "
-            "X[model.feature_names_in_]"
+            f"Cannot use X: it has {_listed(further)} beside the features that the model was trained with."
+            " Select X[model.feature_names_in_]."
         )
 
 

@@ -1,4 +1,4 @@
-"""What distances between rows are made of, feature by feature."""
+"""The composition of distances between rows, feature by feature."""
 
 import numpy as np
 
@@ -7,23 +7,23 @@ from dcpred_tasks.model.compact_model import Model
 
 
 def importances(model: Model) -> FloatArray:
-    """The share that each raw feature has in the expected squared distance between two training rows, as
-    kernels take it: variance × factor², with factors of leaves weighed by their rows, and the columns of a
-    coded feature put together. float64 (n_features,), sum 1; all 0 where no feature varies.
+    """The share of each raw feature in the expected squared distance between two training rows, as kernels
+    see it: variance × factor², with factors of leaves weighted by their rows, and the columns of a one-hot
+    encoded feature combined. float64 (n_features,), sum 1; all 0 where no feature varies.
 
-    Raises AttributeError where the model does not tell the variances.
+    Raises AttributeError where the model lacks the variances.
     """
     sd = _deviations(model)
     if not np.isfinite(sd).all():
         raise AttributeError(
-            "feature importances were asked for, but the model was trained with calibrate=false or by an"
-            " earlier version of dcpred, and does not tell how often codes occur; train it again"
+            "Cannot compute feature importances: the model was trained with calibrate=false or by an earlier"
+            " version of dcpred, and lacks the frequencies of categories. Train it again."
         )
     return _shares(model, sd)
 
 
 def known_importances(model: Model) -> FloatArray:
-    """Those among the features whose variances the model tells; 0 for others."""
+    """The importances of features whose variances the model has; 0 for others."""
     return _shares(model, np.nan_to_num(_deviations(model)))
 
 
@@ -44,8 +44,8 @@ def _weights(model: Model) -> FloatArray:
 
 
 def _deviations(model: Model) -> FloatArray:
-    """Standard deviations of the columns before they are scaled, float64 (n_columns,); NaN where the model
-    does not tell them.
+    """Standard deviations of the columns before scaling, float64 (n_columns,); NaN where the model lacks
+    them.
     """
     coding, reference, sureness = model.scaling.coding, model.reference, model.sureness
     if reference is None:

@@ -28,7 +28,7 @@ from dcpred_tasks.dtypes import FloatArray, RealArray
 LOG2_E = float(np.log2(np.e))
 NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
 LARGEST = 1e6  # limit of a² of a Matérn kernel: its value is 0 there, in double precision
-BEYOND = 3.0  # distance from the mean, in those of landmarks, at which values without a bound are judged
+BEYOND = 3.0  # distance from the mean, in those of landmarks, at which unbounded values are measured
 
 
 class Sum(IntEnum):
@@ -41,9 +41,9 @@ class Sum(IntEnum):
 
 @dataclass(frozen=True)
 class LeafLanes:
-    """What the engine keeps of the m landmarks of a leaf.
+    """The constants of the engine for the m landmarks of a leaf.
 
-    weights    float64 (m, n_held), what rows are multiplied with or subtracted from
+    weights    float64 (m, n_held), the factors or minuends of rows
     constants  float64 (n_constants, m)
     factor     float64 (m,), in kernel value = factor · (e + shift)
     shift      float64 (m,)
@@ -84,8 +84,8 @@ class LeafPoints:
 
 @dataclass(frozen=True)
 class KernelNumbers:
-    """A family, by its name, with its γ and further numbers, each with its setting. A new one comes last, and
-    has a place in `Shape` of native/kernels.h; models where it has its default are stored without it.
+    """A family, by its name, with its γ and further numbers, each with its setting. A new number comes last,
+    and has a place in `Shape` of native/kernels.h; models with its default omit it.
     """
 
     name: str
@@ -109,7 +109,7 @@ class KernelNumbers:
         return cls(name, float(numbers[0]), **{key: type(DEFAULTS[key])(value) for key, value in given})
 
     def as_dict(self) -> dict[str, Any]:
-        """As models store it."""
+        """The form in a model."""
         return {key: value for key, value in asdict(self).items() if key in STORED or value != DEFAULTS[key]}
 
 
@@ -126,8 +126,8 @@ class Family(ABC):
     libsvm: ClassVar[str | None] = None  # LIBSVM's own name for it
     steepest: ClassVar[float] = 1.0  # the largest |κ'(t)|: how far an error of t is felt
     n_constants: ClassVar[int] = 3
-    group_ns: ClassVar[float] = 0.0  # nanoseconds for 16 landmarks beside those of an rbf
-    fall_by_value: ClassVar[bool] = False  # whether −κ' follows from κ alone, and t need not be kept
+    group_ns: ClassVar[float] = 0.0  # extra nanoseconds for 16 landmarks, relative to an rbf
+    fall_by_value: ClassVar[bool] = False  # whether −κ' follows from κ alone, without t
 
     @property
     def stationary(self) -> bool:
@@ -144,14 +144,14 @@ class Family(ABC):
 
     @abstractmethod
     def leaf_lanes(self, points: LeafPoints, kernel: KernelNumbers) -> LeafLanes:
-        """What the engine keeps of a leaf."""
+        """The constants of the engine for a leaf."""
 
     def width(self, points: LeafPoints) -> FloatArray:
         """(m,), how far landmarks are from their mean: what single precision loses grows with it."""
         return self.steepest * points.gamma * points.square
 
     def magnitudes(self, points: LeafPoints, lanes: LeafLanes, kernel: KernelNumbers) -> FloatArray:
-        """|e| of the landmarks (columns) at themselves (rows), (m, m), or what is summed on the way to it."""
+        """|e| of the landmarks (columns) at themselves (rows), (m, m), or the sums in it."""
         norms, v = points.square, points.v
         squares = np.maximum(norms[:, None] + norms - 2 * v @ v.T, 0.0)
         return np.abs(self.value(points.gamma * squares, kernel) / lanes.factor - lanes.shift)
@@ -223,7 +223,7 @@ class Matern32(Family):
 
         c = e^−A (e + P(A)),   e = P(a) e^−δ − P(A) = P(a) (e^−δ − 1) + δ + k (a² − A²),   P(a) = 1 + a + k a²
 
-    with the second form where δ < 1: there it keeps its digits. Far from the mean A counts as 0 and P(A)
+    with the second form where δ < 1: there it is accurate. Far from the mean A counts as 0 and P(A)
     too.
     """
 
@@ -313,8 +313,8 @@ class Polynomial(Family):
         )
 
     def magnitudes(self, points: LeafPoints, lanes: LeafLanes, kernel: KernelNumbers) -> FloatArray:
-        """As of every family, with the sums of magnitudes of a product: the product itself may cancel. These
-        values have no bound, and are judged at rows well beyond the landmarks.
+        """The base method, with the sums of magnitudes of a product: the product itself may cancel. These
+        values have no bound, and are measured at rows well beyond the landmarks.
         """
         products = BEYOND * np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
         at_mean = np.abs(lanes.constants[0])

@@ -52,7 +52,7 @@ class Kernel(KernelNumbers):
 
     def differentiable(self, X: RealArray) -> Differentiable:
         """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U,
-        ∂L/∂log γ (m,), and a function that gives ∂L/∂log s (d,) of factors s that X and U are multiplied
+        ∂L/∂log γ (m,), and a function that returns ∂L/∂log s (d,) of factors s that X and U are multiplied
         with. All in the dtype of X.
         """
         return _DIFFERENTIABLE[self.family.sum](self, X)
@@ -65,8 +65,8 @@ class Kernel(KernelNumbers):
 
 
 def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
-    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it keeps its
-    digits.
+    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it is
+    accurate.
     """
     middle = X.mean(axis=0)
     centred = X - middle
@@ -139,7 +139,7 @@ def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
 
 
 MEDIAN_ROWS = 200  # most rows that the median distance is taken from
-SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is kept in single precision.
+SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is stored in single precision.
 
 
 def median_gamma(kernel: Kernel, X: RowArray) -> float:
@@ -171,7 +171,7 @@ def squared_distances(X: RowArray, U: RowArray) -> FloatArray:
 
 
 def city_block_distances(X: RowArray, U: RowArray) -> FloatArray:
-    """Σ_f |x_f − u_f|, feature by feature, so that no array of rows × landmarks × features is made."""
+    """Σ_f |x_f − u_f|, feature by feature, without an array of rows × landmarks × features."""
     X, U = np.asarray(X, ACC_DTYPE), np.asarray(U, ACC_DTYPE)
     out = np.zeros((len(X), len(U)), ACC_DTYPE)
     for f in range(X.shape[1]):

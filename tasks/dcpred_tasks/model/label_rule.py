@@ -42,8 +42,8 @@ class LabelRule:
         return np.asarray((p @ self.costs).argmin(axis=1), np.int64)
 
     def may_be(self, number: IntArray, low: FloatArray, high: FloatArray) -> Any:
-        """Whether probabilities between these bounds, (n, n_classes), may give these labels: bool (n,)."""
-        more = self.costs[:, number].T[:, :, None] - self.costs[None]  # what it costs beyond each other label
+        """Whether probabilities between these bounds, (n, n_classes), allow these labels: bool (n,)."""
+        more = self.costs[:, number].T[:, :, None] - self.costs[None]  # the extra cost over each other label
         least = np.minimum(low[:, :, None] * more, high[:, :, None] * more).sum(axis=1)
         return (least <= 0).all(axis=1)
 
@@ -52,17 +52,17 @@ Rule = Callable[[Scores], IntArray]
 
 
 def label_rule(model: Model, costs: Costs | None) -> Rule:
-    """How a model labels rows: by their decision values where no costs are given. Raises DataError where it
-    gives no probabilities or has another number of classes.
+    """How a model labels rows: without costs by their decision values. Raises DataError for a model without
+    probabilities or with another number of classes.
     """
     if costs is None:
         return class_numbers
-    calibration, n = calibration_of(model, "labels by a threshold or costs were"), len(model.classes)
+    calibration, n = calibration_of(model, "labels by a threshold or costs"), len(model.classes)
     if len(costs) != n * n:
         given = math.isqrt(len(costs))
         raise DataError(
-            f"costs of {given:,} classes were given, but the model has {n:,}; a threshold is for two classes,"
-            " and a cost matrix has a line and a column for each class, in the order of the model"
+            f"Cannot use costs of {given:,} classes: the model has {n:,}. Pass a threshold only for two"
+            " classes, and a cost matrix with a line and a column for each class, in the order of the model."
         )
     return LabelRule(calibration, np.array(costs, ACC_DTYPE).reshape(n, n))
 
@@ -89,7 +89,7 @@ def threshold_of_two(model: Model) -> float:
 
 
 def threshold_costs(threshold: float | str) -> Costs:
-    """The costs that a threshold stands for: a probability, or as cost=50. Raises SettingsError."""
+    """The costs of a threshold: a probability, or cost=50. Raises SettingsError."""
     text = str(threshold).replace(" ", "")
     try:
         value = float(text.removeprefix(COST))
@@ -100,8 +100,8 @@ def threshold_costs(threshold: float | str) -> Costs:
     if not text.startswith(COST) and 0 < value < 1:
         return 0.0, value, 1.0 - value, 0.0
     raise SettingsError(
-        f"threshold was set to {threshold!r}, but it is a probability between 0 and 1, or cost=50: a missed"
-        " row of the second class costs 50 times a false alarm. f1 and others are chosen in training"
+        f"Cannot use threshold={threshold!r}: it must be a probability between 0 and 1, or cost=50 (a missed"
+        " row of the second class costs 50 times a false alarm). f1 and others are chosen in training."
     )
 
 
@@ -115,11 +115,11 @@ def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
         found = (
             f"line {wrong[0]} of {n} is {', '.join(map(str, lines[wrong[0] - 1]))}"
             if wrong
-            else f"it has {n}"
+            else f"the number of lines is {n}"
         )
         raise SettingsError(
-            f"{name} must have a line for each class of rows, with a number of 0 or more for each label, but"
-            f" {found}; correct it"
+            f"Cannot use {name}: {found}. Give a line for each class of rows, with a number of 0 or more for"
+            " each label."
         )
     cheap = [i for i, line in enumerate(lines) if min(line) < line[i]]
     if cheap or all(min(line) == max(line) for line in lines):
@@ -129,8 +129,7 @@ def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
             else "no label costs more"
         )
         raise SettingsError(
-            f"{name} must charge more for mistakes than for the right labels on the diagonal, but {what};"
-            " correct it"
+            f"Cannot use {name}: {what}. Charge more for mistakes than for the right labels on the diagonal."
         )
     return tuple(float(one) for line in lines for one in line)
 
@@ -141,13 +140,9 @@ def is_cost(value: Any) -> bool:
 
 
 def given_costs(threshold: float | str | None, costs: Any, name: str = "costs") -> Costs | None:
-    """The costs of a threshold or a matrix, which is called `name`; None where neither is given. Raises
-    SettingsError.
-    """
+    """The costs of a threshold or of a matrix with this `name`; None without either. Raises SettingsError."""
     if threshold is not None and costs is not None:
-        raise SettingsError(
-            "threshold and costs were both given, but one excludes the other; give one of them"
-        )
+        raise SettingsError("Cannot use threshold together with costs. Pass one of them.")
     if threshold is not None:
         return threshold_costs(threshold)
     return None if costs is None else matrix_costs([list(line) for line in costs], name)

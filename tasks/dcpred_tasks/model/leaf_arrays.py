@@ -1,12 +1,13 @@
-"""The table of the arrays of a leaf: what each is in one leaf, in a model of many, and on disk.
+"""The table of the arrays of a leaf: their form in one leaf, in a model with many, and on disk.
 
-A field of LeafArrays is a line of that table. LeafModel (one leaf) and Model (all leaves) inherit it; putting
-leaves together, writing, reading and outlining models follow from it. So another array is one line here, and
-whoever computes and uses it.
+A field of LeafArrays is a line of that table. LeafModel (one leaf) and Model (all leaves) inherit it; joining
+leaves, writing, reading and outlining models follow from it. A new array is one line here, and the code that
+computes and uses it.
 
-    one leaf   the shape that `dimensions` tell; without the first of them where that is "leaf"
-    a model    those of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` are those of one
-               leaf, or, where the first dimension is "leaf", row `leaf`
+    one leaf   the shape of `dimensions`, without a first dimension "leaf"
+    a model    the arrays of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` is one leaf,
+    or, where the
+               first dimension is "leaf", row `leaf`
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ SIZES = {"of_product": 2}  # dimensions that have one size in every model
 
 @dataclass(frozen=True)
 class ModelArray:
-    """An array of a model on disk. `offsets` is the array that says where the rows of each leaf lie, empty
-    for one without; `since` the first version of the format that has it.
+    """An array of a model on disk. `offsets` is the array with the offsets of each leaf, empty without one;
+    `since` the first version of the format that has it.
     """
 
     dtype: type[np.generic]
@@ -37,7 +38,7 @@ class ModelArray:
 
 @dataclass(frozen=True)
 class Line:
-    """What the table says of an array of a leaf."""
+    """The line of the table for an array of a leaf."""
 
     dtype: type[np.generic]
     dimensions: tuple[str, ...]
@@ -59,13 +60,13 @@ class Line:
         return np.stack([part.reshape(part.shape[part.ndim - own :]) for part in parts])
 
     def no_rows(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Its shape where it has none, by the sizes of other dimensions; 0 for one that is not named."""
+        """The shape of an absent array, by the sizes of other dimensions; 0 for an unnamed one."""
         return (0, *((SIZES | dict(sizes)).get(name, 0) for name in self.dimensions[1:]))
 
 
 @dataclass(frozen=True, eq=False)
 class LeafArrays:
-    """The arrays of a compact leaf, or of all leaves of a model (the module says how)."""
+    """The arrays of a compact leaf, or of all leaves of a model (see the module)."""
 
     landmarks: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark", "feature"), offsets="landmark_at")]
     """In scaled features, times `leaf_factor`."""
@@ -113,7 +114,7 @@ def join_leaves(holder: type, leaves: Sequence[Any]) -> dict[str, NDArray[Any]]:
 
 
 def rowless_leaf(holder: type, sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    """The fields of a leaf without landmarks, but for those that have one row for each leaf."""
+    """The fields of a leaf without landmarks, except those with one row for each leaf."""
     lines = [line for line in table(holder).values() if line.offsets]
     return {line.in_leaf: np.empty(line.no_rows(sizes), line.dtype) for line in lines}
 

@@ -1,8 +1,8 @@
-"""Machines: what gives the decision values of a leaf in the place of the compact model of the paper.
+"""Leaf models: they give the decision values of a leaf in place of the compact model of the paper.
 
-The default machine, `compact`, is the leaf arrays of a model. Others are files of dcpred_tasks.machines, and
-of dcpred_tasks.machine_training, imported when a model or a setting names them. A basis is one, too, with a
-linear machine on its functions.
+The default, `compact`, is the leaf arrays of a model. Others are files of dcpred_tasks.machines, and of
+dcpred_tasks.machine_training, imported when a model or a setting names them. A basis is one, too, with a
+linear model on its functions.
 """
 
 import json
@@ -19,16 +19,16 @@ from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernel_families import KERNELS, SHAPE, STORED
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
-LOCAL = 10**9  # rows of a machine that local_rows alone limits
+LOCAL = 10**9  # rows of a leaf model that only local_rows limits
 BOTH, CLASSES = ("classification", "regression"), ("classification",)
-COMPACT, LANDMARKS = "compact", "landmarks"  # the default machine, and the default basis
+COMPACT, LANDMARKS = "compact", "landmarks"  # the default leaf model, and the default basis
 HEADER_BYTES = 8
 LONGEST_HEADER = 2**20
 DTYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 SINGLE = "single_precision"  # an array without numbers, where single precision is enough
-SINGLE_ROWS = 500  # most training rows that say whether it is
-# Largest error that is none: in standard deviations of decision values, of them by themselves, and the share
-# of rows that are asked for again.
+SINGLE_ROWS = 500  # most training rows for the check of single precision
+# Largest negligible error: in standard deviations of decision values, of single decision values, and the
+# share of rows that are computed again.
 SINGLE_ERROR, SINGLE_RELATIVE, SINGLE_AGAIN = 1e-3, 1e-5, 0.05
 
 
@@ -36,9 +36,9 @@ class Machine(Protocol):
     """A fitted predictor of the rows of one leaf, or of all rows. Tests: tests/support/machines.py,
     `check_machine`.
 
-    Its module in machines has the function `of_arrays`, which makes the machine of what `arrays` gave and
-    raises ValueError for what it cannot be made of; that in machine_training has `fit(rows, kernel, settings,
-    seed)`, where settings.other_machine is the name and settings.machine_size what `size` says.
+    Its module in machines has the function `of_arrays`, which rebuilds it from its `arrays` and raises
+    ValueError for inconsistent ones; that in machine_training has `fit(rows, kernel, settings, seed)`, where
+    settings.other_machine is the name and settings.machine_size the `size`.
     """
 
     @property
@@ -46,22 +46,20 @@ class Machine(Protocol):
         """(n_features, n_outputs)."""
 
     def decision(self, X: RowArray) -> FloatArray:
-        """Decision values of scaled rows (n, n_features), not written: float64 (n, n_outputs). Rows do not
-        see each other.
+        """Decision values of scaled rows (n, n_features), read-only: float64 (n, n_outputs). Rows are
+        independent.
 
-        Rows of double precision are computed in it, by the definition. Rows of single precision are computed
-        in that; a row whose value rounding would decide, at a border of the machine, gets NaN, and is to be
-        asked for again in double precision.
+        Rows in double precision are computed in it, by the definition. Rows in single precision are computed
+        in that; a row whose value rounding would decide, at a border of the leaf model, gets NaN, and must be
+        computed again in double precision.
         """
 
     def sizes(self, X: RowArray) -> FloatArray:
-        """How large what is summed for scaled rows is, (n,): errors of single precision are relative to
-        it.
-        """
+        """The size of the sums for scaled rows, (n,), which errors of single precision are relative to."""
 
     @property
     def multiplications(self) -> float:
-        """Multiplications for a row, in the mean over the rows that it was trained on; a linear machine has
+        """Multiplications for a row, in the mean over its training rows; a linear model has
         n_features · n_outputs. A transcendental function counts as 10.
         """
 
@@ -70,14 +68,14 @@ class Machine(Protocol):
 
 
 class SumsOfRows(Protocol):
-    """Sums over functions of scaled rows, as RowSums of dcpred_tasks.machines gives them."""
+    """Sums over functions of scaled rows, from RowSums of dcpred_tasks.machines."""
 
     def __call__(self, X: RowArray) -> FloatArray: ...
     def sizes(self, X: RowArray) -> FloatArray: ...
 
 
 class DrawnBasis(Basis, Protocol):
-    """A basis that is drawn at random for a kernel, or made of rows. Its module has the function
+    """A basis drawn at random for a kernel, or built from rows. Its module has the function
     `basis_of_arrays`, and `fit_basis(name, X, kernel, size, rng)` where it is drawn at random.
     """
 
@@ -101,18 +99,18 @@ class DrawnBasis(Basis, Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """A machine or basis that settings and models may name; its file in dcpred_tasks.machines has this name,
-    or that of `module`.
+    """A leaf model or basis that settings and models may name; its file in dcpred_tasks.machines has this
+    name, or that of `module`.
 
-    meaning  what it is, in a sentence, with its source
-    counted  what the setting `size` counts; empty where it has no size
-    size     what `size` is where nothing is said
-    kernels  those that it stands for
-    tasks    what it learns
-    tolerance    what `tolerance` is where nothing is said; 0 where it has none
-    tolerated    what that is, in a word
-    most_rows    most rows that it is trained on, beside local_rows: LOCAL for no other limit; 0: all rows
-    predicts_as  the machine that it is stored as, where it is another's
+    meaning  a sentence with its source
+    counted  what the setting `size` counts; empty without size
+    size     default of `size`
+    kernels  supported kernels
+    tasks    supported tasks
+    tolerance    default of `tolerance`; 0 without
+    tolerated    the meaning of `tolerance`, in a word
+    most_rows    most training rows, beside local_rows: LOCAL for no other limit; 0: all rows
+    predicts_as  the leaf model that it is stored as, if another
     second_hand  whether it was written from descriptions by others, without the paper
     """
 
@@ -130,7 +128,7 @@ class Known:
 
     @property
     def words(self) -> str:
-        """The meaning, and what its citation does not say."""
+        """The meaning, with a remark on its citation."""
         return self.meaning + (
             " Written from descriptions by others, not from the paper." if self.second_hand else ""
         )
@@ -252,7 +250,7 @@ MACHINES = {
 
 
 def known(name: str) -> Known:
-    """What the table says of a machine or basis. Raises ValueError for a name that it does not have."""
+    """The line of the table for a leaf model or basis. Raises ValueError for an unknown name."""
     found = (BASES | MACHINES).get(name)
     if found is None:
         raise ValueError(f"there is no machine {name[:40]!r}")
@@ -260,7 +258,7 @@ def known(name: str) -> Known:
 
 
 def module_of(name: str) -> Any:
-    """The module of a machine, or that of linear machines for a basis."""
+    """The module of a leaf model, or that of linear models for a basis."""
     return import_module(f"dcpred_tasks.machines.{known(name).predicts_as or _file_of(name)}")
 
 
@@ -278,7 +276,7 @@ def basis_module(name: str) -> Any:
 
 
 def machine_of(name: str, packed: NDArray[np.uint8], shape: tuple[int, int]) -> Machine:
-    """The machine of packed arrays, of (n_features, n_outputs). Raises ValueError where they are none."""
+    """The leaf model of packed arrays, of (n_features, n_outputs). Raises ValueError for invalid ones."""
     machine: Machine = module_of(name).of_arrays(unpacked(packed))
     if machine.shape != shape:
         raise ValueError(f"a machine has {machine.shape} features and outputs, where its model has {shape}")
@@ -286,8 +284,8 @@ def machine_of(name: str, packed: NDArray[np.uint8], shape: tuple[int, int]) -> 
 
 
 def stored(machine: Machine, X: RowArray) -> NDArray[np.uint8]:
-    """The packed arrays of a machine that was trained on scaled rows X, with the word whether single
-    precision is enough for it.
+    """The packed arrays of a leaf model that was trained on scaled rows X, with a flag whether single
+    precision is enough.
     """
     arrays = machine.arrays()
     some = X[:: max(-(-len(X) // SINGLE_ROWS), 1)]
@@ -300,7 +298,7 @@ def stored(machine: Machine, X: RowArray) -> NDArray[np.uint8]:
 
 
 def needs_double(data: NDArray[np.uint8]) -> bool:
-    """Whether packed arrays do not say that single precision is enough."""
+    """Whether packed arrays lack the flag that single precision is enough."""
     return SINGLE not in unpacked(data)
 
 
@@ -319,7 +317,7 @@ def packed(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
 
 
 def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-    """What `packed` packed, as views. Raises ValueError for anything else."""
+    """The inverse of `packed`, as views. Raises ValueError for anything else."""
     raw = np.ascontiguousarray(data).tobytes()
     length = int.from_bytes(raw[:HEADER_BYTES], "little")
     if length > min(LONGEST_HEADER, len(raw)):
@@ -347,8 +345,8 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
 
 
 def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list[NDArray[Any]]:
-    """Arrays by name, each of (dtype, number of dimensions), in the order asked for. Raises ValueError where
-    one is missing, is another, or holds what is not finite.
+    """Arrays by name, each of (dtype, number of dimensions), in this order. Raises ValueError where one is
+    missing, has another form, or holds a value that is not finite.
     """
     found = []
     for name, (dtype, ndim) in wanted.items():
@@ -376,9 +374,7 @@ def kernel_of(arrays: Mapping[str, NDArray[Any]]) -> Kernel:
 
 
 def stored_numbers(kernels: Sequence[Kernel]) -> FloatArray:
-    """γ and the further numbers of kernels, float64 (n_kernels, 3 or more): the last ones that all have their
-    default are left out.
-    """
+    """γ and the further numbers of kernels, float64 (n_kernels, 3 or more), without trailing defaults."""
     n_stored = max(1 + SHAPE.index(name) for kernel in kernels for name in kernel.as_dict() if name in SHAPE)
     return np.array([[kernel.gamma, *kernel.shape[:n_stored]] for kernel in kernels], np.float64)
 

@@ -1,4 +1,4 @@
-"""Means and standard deviations of features, gathered part by part; gaps are counted and left out."""
+"""Means and standard deviations of features, gathered part by part; missing values are counted separately."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,9 @@ def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Referenc
 
 
 def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
-    """Raw rows as `scaling.of_features()` scales them, float64 (n, n_features). A coded feature may hold any
-    number, and here one that is not too large to be squared. A gap that the scaling knows is NaN. Of an
-    encoded category it is the first mean.
+    """Raw rows scaled as by `scaling.of_features()`, float64 (n, n_features). Numbers of a one-hot encoded
+    feature that are too large to be squared are limited. A missing value is NaN. A target-encoded category is
+    its first mean.
     """
     rows = scaling.of_features().exact(X)
     if scaling.coding is not None:
@@ -34,8 +34,8 @@ def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
 
 
 def raw_moments(scaling: Scaling, moments: "Moments") -> Reference:
-    """Mean and sd of raw features from moments of rows `as_features`, and the share of gaps where the scaling
-    knows them; a feature of factor 0, or without any value, has mean μ and sd 0.
+    """Mean and sd of raw features from moments of rows `as_features`, and the share of missing values in
+    models with them; a feature of factor 0, or without values, has mean μ and sd 0.
     """
     gaps = 1.0 - moments.values / max(moments.n, 1) if scaling.knows_gaps else None
     scaling = scaling.of_features()
@@ -44,10 +44,10 @@ def raw_moments(scaling: Scaling, moments: "Moments") -> Reference:
 
 
 class Moments:
-    """Mean and sum of squares about it, of parts put together (Chan, Golub and LeVeque, 1983).
+    """Mean and sum of squares about it, of joined parts (Chan, Golub and LeVeque, 1983).
 
     n       rows
-    values  int64 (n_features,), those of them in which each feature has no gap
+    values  int64 (n_features,), the rows that have each feature
     """
 
     def __init__(self, n_features: int) -> None:
@@ -70,7 +70,7 @@ class Moments:
 
 
 def moments_of(rows: FloatArray) -> Moments:
-    """Those of rows (n, n_features); NaN is a gap."""
+    """The moments of rows (n, n_features); NaN is missing."""
     found = Moments(rows.shape[1])
     there = ~np.isnan(rows)
     found.n, found.values = len(rows), np.count_nonzero(there, axis=0).astype(INDEX_DTYPE)

@@ -1,5 +1,5 @@
-"""What decision values are divided into, and the training rows that a division compares with: names of parts,
-and the background that a model keeps.
+"""The parts that decision values are divided into, and the background rows: names of parts, and the rows that
+a model stores.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ import numpy as np
 from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.model.leaf_arrays import Line
 
-KEPT_ROWS = 256  # training rows that a leaf keeps at most
-MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # rows that all leaves keep about, and numbers in them
-FEWEST_ROWS = 8  # rows that each leaf keeps, if it has so many
+KEPT_ROWS = 256  # most stored training rows of a leaf
+MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # stored rows of all leaves, about, and numbers in them
+FEWEST_ROWS = 8  # least stored rows of each leaf, if it has so many
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Background:
 
 
 def kept_rows(n_leaves: int, n_columns: int) -> int:
-    """How many rows each leaf of a model keeps."""
+    """The number of stored rows of each leaf of a model."""
     most = min(MODEL_ROWS // n_leaves, MODEL_NUMBERS // max(n_leaves * n_columns, 1), KEPT_ROWS)
     return max(most, FEWEST_ROWS)
 

@@ -1,6 +1,6 @@
-"""Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
-they become where some are coded, mapped or on a logarithmic scale, or gaps are known. Codes of many
-categories are replaced by means of the target first (model/target_encoding.py).
+"""Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or their columns with
+one-hot encoding, maps, a logarithmic scale or missing values. Target encoding comes first
+(model/target_encoding.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +47,8 @@ def column_sums(parts: Iterable[FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Scaling:
-    """shift μ and factor s, float64 (n_columns,). Without a coding columns are the encoded features, and
-    without a target encoding these are the raw features.
+    """shift μ and factor s, float64 (n_columns,). Without one-hot encoding columns are the encoded features,
+    and without target encoding these are the raw features.
     """
 
     shift: FloatArray
@@ -87,16 +87,17 @@ class Scaling:
         return self.coding is not None and self.coding.gap is not None
 
     def labels(self, names: Sequence[str] | None) -> list[str] | None:
-        """Names of the raw features where their mean and deviation stand beside: of categories, those are of
-        means of the target.
+        """Names of the raw features for tables with their mean and deviation: for target-encoded ones these
+        belong to the means.
         """
         encoded = set() if self.targets is None else set(self.targets.feature.tolist())
         marked = (f"{name} (target-encoded)" if f in encoded else name for f, name in enumerate(names or ()))
         return None if names is None else list(marked)
 
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
-        """float32 C-ordered (n_samples, n_columns); the difference is taken in double precision, since a
-        feature far from zero (a timestamp) would lose its digits in single precision."""
+        """float32 C-ordered (n_samples, n_columns); the difference is computed in double precision, because
+        single precision would round a feature far from zero (a timestamp).
+        """
         out = np.empty((len(X), len(self.shift)), MODEL_DTYPE)
         step = max(STRIP_NUMBERS // max(len(self.shift), 1), 1)
         for start in range(0, len(X), step):
@@ -113,17 +114,17 @@ class Scaling:
 
     def raw(self, points: FloatArray) -> FloatArray:
         """Raw rows of scaled points (n, n_columns), float64 (n, n_features), with μ in columns of factor 0.
-        Of coded features and gaps see `Coding.raw`.
+        For one-hot encoded features and missing values see `Coding.raw`.
         """
         columns = self.shift + points / np.where(self.factor == 0, np.inf, self.factor)
         encoded = columns if self.coding is None else self.coding.raw(columns)
         return encoded if self.targets is None else self.targets.raw(encoded)
 
     def of_features(self) -> "Scaling":
-        """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
-        least code, and has the factor 0 where all of its columns have; so has one that is mapped or on a
-        logarithmic scale, which else is moved to the centre of that. A gap stays one. Of an encoded category
-        its first mean is scaled.
+        """A scaling of the raw features themselves, for their statistics: a one-hot encoded one is shifted by
+        its least category, and has the factor 0 where all of its columns have; so has one that is mapped or
+        on a logarithmic scale, which else is shifted by its centre. Missing values stay missing. A
+        target-encoded feature is scaled by its first mean.
         """
         if self.targets is not None:
             own, means = self.of_encoded.of_features(), self.targets.first_means()
@@ -142,7 +143,7 @@ class Scaling:
         return Scaling(shift, factor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Its arrays by name, with those of the coding and of the target encoding where there are any."""
+        """Its arrays by name, with those of the one-hot and target encodings if present."""
         own: dict[str, NDArray[Any]] = {"shift": self.shift, "factor": self.factor}
         for part in (self.coding, self.targets):
             own |= {} if part is None else part.arrays()
@@ -158,8 +159,8 @@ class Scaling:
 
     @staticmethod
     def of(arrays: Mapping[str, Any]) -> "Scaling":
-        """The scaling of what `arrays` or `as_lists` gave, among other things. Raises ValueError where its
-        coding or its target encoding is none.
+        """The scaling from `arrays` or `as_lists`, among other things. Raises ValueError for an invalid
+        one-hot or target encoding.
         """
         shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
         coding = None
@@ -180,10 +181,10 @@ def fit_scaling(
     coding: Coding | None = None,
 ) -> Scaling:
     """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights, all of raw
-    features. A constant feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing
-    to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1. A
-    feature without any value, whose limits are NaN, gets the factor 0; so does, beside features that are
-    mapped, an amount that is not, for it is constant.
+    features. A constant feature keeps factor 1 (minmax and standard then centre it, and it adds nothing to
+    any distance). The columns of a one-hot encoded feature have one factor; standard gives their sum variance
+    1. A feature without values, whose limits are NaN, gets the factor 0; beside mapped features, so does a
+    numeric one that is not mapped, because it is constant.
     """
     if coding is None:
         return _fit(name, lambda rows: rows.astype(ACC_DTYPE), sample, weight, minimum, maximum)
@@ -241,7 +242,7 @@ def _fit(
 
 
 def _inverse(width: FloatArray) -> FloatArray:
-    """1 / width; 1 where that is none, as of a feature that is constant, or nearly so beside 1e-308."""
+    """1 / width; 1 where that is not finite, as for a feature that is constant, or nearly so."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = 1.0 / width
     return np.where((width > 0) & np.isfinite(width) & np.isfinite(inverse), inverse, 1.0)

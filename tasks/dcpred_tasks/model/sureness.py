@@ -1,7 +1,8 @@
-"""How sure predictions are, as arrays and their definitions: probabilities of classes, intervals of numbers,
-and how new a row is. Training measures them (dcpred_tasks.training.held_out); other predictions work without.
+"""Uncertainty of predictions, as arrays and their definitions: probabilities of classes, intervals of
+numbers, and novelty of rows. Training measures it (dcpred_tasks.training.held_out); predictions work without
+it.
 
-answers.py says them of a model.
+answers.py applies it to a model.
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ DEFAULT_ALPHA = 0.1
 FEWEST_ROWS = 40  # training rows below which none is held out
 SHARES: FloatArray = np.arange(1, 100) / 100  # one-sided quantiles: shares of rows below them
 TIE = 2.0**-20  # By so much the class of a row leads, also in single precision.
-STRIP_NUMBERS = 2**14  # numbers that are worked on at once, so that they stay in cache
-# Shares of a leaf's rows of which novelty knows the distance, denser where rows are far.
+STRIP_NUMBERS = 2**14  # numbers processed at once, which stay in cache
+# Shares of a leaf's rows whose distance novelty stores, denser where rows are far.
 LEVELS: FloatArray = np.array(
     [0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 1.0]
 )
@@ -59,7 +60,7 @@ class Calibration:
         """float64 (n, n_classes), NaN for rows without a score.
 
         decision  (n, n_outputs)
-        label     (n,), the class numbers that decision values stand for
+        label     (n,), the class numbers of decision values
         """
         out = np.empty((len(decision), len(self.prior)), ACC_DTYPE)
         step = max(STRIP_NUMBERS // len(self.prior), 1)
@@ -119,7 +120,7 @@ class Intervals:
         """σ of rows, float64 (n,).
 
         leaf       (n,), NO_LEAF where a row has no score
-        log_scale  (n,), what Scale gives them, or (0,) without one
+        log_scale  (n,), the result of Scale, or (0,) without one
         """
         own = self.spread[np.maximum(leaf, 0)]
         return own * np.exp(log_scale) if len(log_scale) else own
@@ -139,60 +140,58 @@ class Intervals:
         return value + self.signed_at(share) * size
 
     def signed_at(self, share: float) -> float:
-        """The quantile of (y − f) / σ. Raises SettingsError for a share that is none of SHARES, and where the
-        model has none, DataError for one of an earlier version.
+        """The quantile of (y − f) / σ. Raises SettingsError for a share outside of SHARES, and where the
+        model lacks it, DataError for a model of an earlier version.
         """
         name = check_share(share)
         if len(self.quantile) and not len(self.share):
             raise DataError(
-                f"{name} was requested, but the model was trained by a version of dcpred without quantiles;"
-                " train it again"
+                f"Cannot compute {name}: the model was trained by a version of dcpred without quantiles."
+                " Train it again."
             )
         which = np.flatnonzero(np.abs(self.share - share) < 1e-9)
         if not len(which):
             few = "rows to hold any out" if not len(self.share) else f"rows for {name}"
             needed = max(FEWEST_ROWS, round(1 / min(share, 1 - share)))
             raise SettingsError(
-                f"{name} was requested, but the model was trained on too few {few}; train it on {needed} rows"
-                " or more"
+                f"Cannot compute {name}: the model was trained on too few {few}. Train it on {needed} rows or"
+                " more."
             )
         return float(self.signed[which[0]])
 
     def at(self, alpha: float) -> float:
-        """t of a share of rows outside: that of the next smaller one which is stored. Raises SettingsError
-        where it is smaller than all of these.
+        """t of a share of rows outside: that of the next smaller stored one. Raises SettingsError where all
+        stored ones are larger.
         """
         check_alpha(alpha)
         which = np.flatnonzero(self.alpha <= alpha * (1 + 1e-9))
         if not len(which) and not len(self.alpha):
             raise SettingsError(
-                "intervals were asked for, but the model was trained on too few rows to hold any out; train"
-                f" it on {FEWEST_ROWS} rows or more"
+                "Cannot compute intervals: the model was trained on too few rows to hold any out. Train it on"
+                f" {FEWEST_ROWS} rows or more."
             )
         if not len(which):
             raise SettingsError(
-                f"intervals were asked for with alpha {alpha:g}, but the model was trained on so few rows"
-                f" that it gives alpha from {self.alpha[-1]:.3g} on; set alpha to that or more, or train on"
-                " more rows"
+                f"Cannot compute intervals with alpha {alpha:g}: the model was trained on so few rows that"
+                f" alpha starts at {self.alpha[-1]:.3g}. Set alpha to that or more, or train on more rows."
             )
         return float(self.quantile[which[0]])
 
 
 def check_alpha(alpha: object) -> None:
-    """Raise SettingsError for a share of rows outside an interval that cannot be asked for."""
+    """Raise SettingsError for an impossible share of rows outside an interval."""
     if not (isinstance(alpha, Real) and LEAST_ALPHA <= float(alpha) <= LARGEST_ALPHA):
         raise SettingsError(
-            f"intervals were asked for with alpha {alpha!r}, but it is the share of rows that may lie"
-            f" outside, from {LEAST_ALPHA} to {LARGEST_ALPHA}; give one of those"
+            f"Cannot compute intervals with alpha {alpha!r}: it is the share of rows that may lie outside."
+            f" Pass a number from {LEAST_ALPHA} to {LARGEST_ALPHA}."
         )
 
 
 def check_share(share: object) -> str:
-    """The name of a quantile, as q05 of 0.05. Raises SettingsError for a share that is none of SHARES."""
+    """The name of a quantile, as q05 for 0.05. Raises SettingsError for a share outside of SHARES."""
     if not (isinstance(share, Real) and np.abs(SHARES - float(share)).min() < 1e-9):
         raise SettingsError(
-            f"the quantile {share!r} was requested, but quantiles are 0.01, 0.02 and so on to 0.99; choose"
-            " one of those"
+            f"Cannot compute the quantile {share!r}. Choose one of 0.01, 0.02 and so on to 0.99."
         )
     return f"q{round(100 * float(share)):02d}"
 
@@ -213,10 +212,10 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Novelty:
-    """Where the training rows of each leaf lie: s(x) = κ(‖x' ∘ φ − u‖), with one point u and factors φ of
-    each leaf, and κ(r) = (1 + r) exp(−r), falls with the distance of a row from them.
+    """Typicality: the distribution of the training rows of each leaf. s(x) = κ(‖x' ∘ φ − u‖), with one point
+    u and factors φ of each leaf, and κ(r) = (1 + r) exp(−r), falls with the distance of a row from them.
 
-    `leaf_arrays` says how arrays of all leaves lie.
+    `leaf_arrays` describes the layout of arrays of all leaves.
     """
 
     point: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_point")]
@@ -227,11 +226,11 @@ class Novelty:
     """s at each of `LEVELS`, descending: that share of the leaf's rows has a larger s."""
 
     def of(self, nearness: SingleArray, leaf: LeafNumbers) -> FloatArray:
-        """The share of the leaf's training rows that lie nearer, float64 (n,): 1 beyond all of them, NaN for
+        """The share of the leaf's training rows that are nearer, float64 (n,): 1 beyond all of them, NaN for
         rows without a score.
 
-        nearness  float32 (n,), s; NaN for rows without a score
-        leaf      (n,), any number where the nearness is NaN
+        nearness  float32 (n,), the typicality s; NaN for rows without a score
+        leaf      (n,), any number where the typicality is NaN
         """
         out = np.empty(len(nearness), ACC_DTYPE)
         step = STRIP_NUMBERS // len(LEVELS)
@@ -254,9 +253,7 @@ class Novelty:
 
 @dataclass(frozen=True, eq=False)
 class Sureness:
-    """What a model knows of how sure it is: probabilities where it has classes, intervals where it has
-    numbers.
-    """
+    """The uncertainty of a model: probabilities with classes, intervals with numbers."""
 
     novelty: Novelty
     calibration: Calibration | None = None

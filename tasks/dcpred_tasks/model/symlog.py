@@ -1,12 +1,12 @@
-"""Features on a symmetric logarithmic scale. Models of earlier versions have such features; new ones have
-maps (model/feature_map.py).
+"""Features on a symmetric logarithmic scale, only in models of earlier versions; new ones have maps
+(model/feature_map.py).
 
     s(x) = sign(u) · l(1 + |u|),   u = (x − centre) · rate
 
-l is the binary logarithm with straight lines between the powers of two, l(2^e m) = e + m − 1 for 1 ≤ m < 2.
-So s(x) is u itself where |u| ≤ 1, and one more for each doubling of 1 + |u|. In double precision l(v) is what
-the bits of v are as a whole number, less those of 1, in units of 2^−52: the same on every processor, by a few
-instructions of any. A kernel does not notice the corners.
+l is the binary logarithm with straight lines between the powers of two, l(2^e m) = e + m − 1 for 1 ≤ m < 2:
+s(x) is u itself where |u| ≤ 1, and one more for each doubling of 1 + |u|. In double precision l(v) is the
+bits of v as an integer, minus those of 1, in units of 2^−52: the same on every processor, in a few
+instructions. The corners do not matter for a kernel.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ TOO_LARGE = float(2**128 - 2**103)  # From here on, single precision takes a num
 
 
 def symlog(u: FloatArray) -> FloatArray:
-    """sign(u) · l(1 + |u|), float64 of any shape; NaN stays what it is. A number that is too large for single
-    precision becomes infinite, as a feature is a bad value that is not on this scale.
+    """sign(u) · l(1 + |u|), float64 of any shape; NaN stays NaN. A number that is too large for single
+    precision becomes infinite, and thus a bad value, as for a feature without this scale.
     """
     beside = 1.0 + np.abs(u)
     logarithm = (beside.view(np.int64) - BITS_OF_ONE) * UNIT
@@ -43,10 +43,11 @@ def inverse_symlog(s: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Symlog:
-    """Which features are on such a scale. Raises ValueError where a number is not finite, or no feature is.
+    """The features on such a scale. Raises ValueError for a number that is not finite, or without such
+    features.
 
     centre  float64 (n_features,), in raw units
-    rate    float64 (n_features,), in 1 / raw units; 0 for a feature that stays as it is
+    rate    float64 (n_features,), in 1 / raw units; 0 for an unchanged feature
     sd      float64 (n_features,), standard deviation on that scale in sampled training rows
     """
 
@@ -93,7 +94,7 @@ class Symlog:
 
 
 def symlog_of(arrays: Mapping[str, Any]) -> Symlog | None:
-    """What `arrays` gave, among others or as lists; None where it is not among them. Raises ValueError."""
+    """The inverse of `arrays`, among others or as lists; None where it is absent. Raises ValueError."""
     own = {f.name: arrays.get(f"symlog_{f.name}") for f in fields(Symlog)}
     if all(values is None for values in own.values()):
         return None

@@ -1,14 +1,14 @@
-"""Target encoding: codes of categories become means of the target, before anything else is done with a row.
+"""Target encoding: categories become means of the target, before all other steps.
 
-**A data set keeps codes.** A column of many categories is stored as the position of each row's category among
-those of the schema; one position more stands for all others, and a last one for a missing value. What a
-category says of the target is learned in training (training/target_means.py), from rows that train. No row
-that judges a model has a part in it.
+**A data set stores positions.** A column with many categories is stored as the position of each row's
+category among those of the schema, with one position for all others, and a last one for missing values.
+Training learns the means (training/target_means.py) from training rows only: no row that evaluates a model
+takes part.
 
-**A model holds the fitted means** as a table, which is looked up when rows are scored: at first, by NumPy.
-The first mean of a feature takes the place of its code, so that features keep their numbers. With three
-classes or more each has a mean; those of the second class and so on are appended to the row. All that follows
-(codes, missing values, logarithmic scales, engines) sees encoded rows, as if they had been stored.
+**A model stores the fitted means** as a table, which NumPy looks up first when rows are scored. The first
+mean of a feature replaces its position: features keep their numbers. With three classes or more each has a
+mean; those of the second class and so on are appended to the row. All later steps (one-hot encoding, missing
+values, logarithmic scales, engines) see encoded rows, as if they had been stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ MOST_POSITIONS = 2**16 + 2
 
 @dataclass(frozen=True)
 class TargetEncoding:
-    """Which features of stored rows hold codes, and the means that take their place.
+    """The target-encoded features of stored rows, and their means.
 
     n_features  features of a stored row
-    feature     int64 (n_encoded,), those that hold codes, ascending
-    at          int64 (n_encoded + 1,), where the positions of each begin in `table`
+    feature     int64 (n_encoded,), the target-encoded ones, ascending
+    at          int64 (n_encoded + 1,), the offsets of the positions of each in `table`
     table       float64 (n_positions, n_means), the means of every position: a number, or one for each class
 
-    Raises ValueError where they are not so.
+    Raises ValueError for inconsistent arrays.
     """
 
     n_features: int
@@ -84,8 +84,8 @@ class TargetEncoding:
         return np.append(self.feature[number], self.n_features + number * more + np.arange(more))
 
     def places(self, number: int, codes: NDArray[np.generic]) -> IntArray:
-        """Where codes (n,) of the feature of this number stand in `table`. What is no code stands where
-        categories do that are not known.
+        """The rows of `table` for the categories (n,) of the feature of this number. An invalid number counts
+        as an unknown category.
         """
         first, size = int(self.at[number]), int(self.at[number + 1] - self.at[number])
         with np.errstate(invalid="ignore"):
@@ -98,7 +98,7 @@ class TargetEncoding:
         return place
 
     def __call__(self, X: NDArray[np.generic]) -> FloatArray | SingleArray:
-        """Stored rows (n, n_features) encoded, (n, n_columns). A code that is not finite stays as it is."""
+        """Encode stored rows (n, n_features), as (n, n_columns). Non-finite categories do not change."""
         return self.encoded(X, self.table)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> type[np.floating]:
@@ -112,8 +112,8 @@ class TargetEncoding:
         first: IntArray | int = 0,
         out: NDArray[Any] | None = None,
     ) -> FloatArray | SingleArray:
-        """The same by another table, in which the positions of each row begin at `first`, (n,) or one; into
-        `out` where given.
+        """Encode by another table, in which the positions of each row begin at `first`, (n,) or one; into
+        `out` if passed.
         """
         if out is None:
             out = np.empty((len(X), self.n_columns), self.dtype_for(X.dtype))
@@ -131,7 +131,7 @@ class TargetEncoding:
         return out
 
     def raw(self, rows: FloatArray) -> FloatArray:
-        """Stored rows of encoded ones (n, n_columns): codes are those with the nearest means."""
+        """Stored rows from encoded ones (n, n_columns): the categories with the nearest means."""
         out = np.array(rows[:, : self.n_features], ACC_DTYPE)
         for number, feature in enumerate(self.feature):
             table = self.table[self.at[number] : self.at[number + 1]]
@@ -141,7 +141,7 @@ class TargetEncoding:
         return out
 
     def first_means(self) -> "TargetEncoding":
-        """The encoding with the first mean of each position alone: rows keep their length."""
+        """The encoding with only the first mean of each position: rows keep their length."""
         return replace(self, table=self.table[:, :1])
 
     def names(self, names: Sequence[str] | None) -> list[str] | None:
@@ -158,8 +158,8 @@ class TargetEncoding:
 
 
 def encoding_of(arrays: Mapping[str, Any], n_columns: int) -> TargetEncoding | None:
-    """The encoding that `arrays` gave, among other things, of rows with so many encoded features; None where
-    there is none. Raises ValueError where it is damaged.
+    """The encoding from `arrays`, among other things, of rows with so many encoded features; None where it is
+    absent. Raises ValueError for a damaged one.
     """
     if f"{PREFIX}table" not in arrays:
         return None

@@ -72,7 +72,7 @@ class TargetTransform:
         return self.forward(prediction - self.shift) if self else prediction
 
     def document(self) -> dict[str, Any]:
-        """As `of_document` takes it."""
+        """The form for `of_document`."""
         return asdict(self)
 
     @staticmethod

@@ -1,6 +1,4 @@
-"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py says what the arrays
-mean.
-"""
+"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py defines the arrays."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,8 +50,8 @@ class Tree:
         return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))
 
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
-        """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where
-        several lead to a leaf.
+        """The rows in each leaf that arrive by each centre, (n_centres,); in equal parts where several lead
+        to a leaf.
         """
         at_leaf = self.children < 0
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)

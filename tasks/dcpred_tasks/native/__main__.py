@@ -1,5 +1,5 @@
-"""`python -m dcpred_tasks.native [FOLDER]`: the bitcode of the engine and of refinement, made anew of the C++
-sources here in seconds, into FOLDER, else where the package reads it. It needs `pip install ziglang`.
+"""`python -m dcpred_tasks.native [FOLDER]` rebuilds the bitcode of the engine and of refinement from the C++
+sources here, into FOLDER, by default where the package reads it. It needs `pip install ziglang`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Bitcode made of C++ sources by the compiler of the package `ziglang`, for no processor in particular."""
+"""Builds bitcode from C++ sources with the compiler of the package `ziglang`, for all processors."""
 
 import json
 import os
@@ -30,7 +30,7 @@ CONSTANTS = {
     | {name: getattr(symlog, name) for name in ("BITS_OF_ONE", "TOO_LARGE")},
     REFINEMENT: vars(layout) | vars(lbfgs) | {"NEARNESS": NEARNESS},
 }
-# Vectors and unrolled loops that nobody wrote come later, on the machine where the code will run.
+# Automatic vectorisation and unrolling come later, on the machine where the code runs.
 COMPILE = (
     *(
         "-target",
@@ -53,12 +53,12 @@ COMPILE = (
     ),
     *("-Wno-psabi", "-Wno-unused-command-line-argument", "-S", "-emit-llvm"),
 )
-# What the compiler notes of the processor that it was called for.
+# Attributes of the processor that the compiler was called for.
 OF_ONE_PROCESSOR = re.compile(r'"(target-cpu|target-features|tune-cpu|min-legal-vector-width)"="[^"]*" ?')
 
 
 def write_header(bitcode: Bitcode) -> None:
-    """NAME_layout.h, which follows from named tuples and constants of Python."""
+    """Write NAME_layout.h from named tuples and constants of Python."""
     text = header(ARGUMENTS[bitcode], CONSTANTS[bitcode])
     (FOLDER / f"{bitcode.name}_layout.h").write_text(text, encoding="utf-8")
 
@@ -82,7 +82,7 @@ def compiled(bitcode: Bitcode) -> bytes:
         command = [sys.executable, "-m", "ziglang", "c++", *COMPILE, f"{bitcode.name}.cpp", "-o", str(text)]
         cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         subprocess.run(command, cwd=FOLDER, env={**os.environ, **cache}, check=True)
-        # Names of types would depend on what else the process has read, without a context of its own.
+        # A context of its own: names of types would else depend on what the process read before.
         code = OF_ONE_PROCESSOR.sub("", text.read_text(encoding="utf-8"))
         module = llvm.parse_assembly(code, context=llvm.create_context())
     module.verify()

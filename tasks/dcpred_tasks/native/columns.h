@@ -1,11 +1,11 @@
-// Raw rows with one-hot encoded features or indicators of missing values as rows of columns (model/coding.py), before they are
+// Raw rows with one-hot encoded features or missing indicators as rows of columns (model/coding.py), before they are
 // converted like any others: in single precision where that holds the raw numbers exactly, else in double. And raw rows with
 // features on a symmetric logarithmic scale (model/symlog.py), in double precision, as the definition has them.
 //
-// A row is set to 0, and then the columns of its codes to 1. Where these are is found for 16 features at once, without branches:
-// which code a row has cannot be predicted, and one wrong guess takes as long as 16 features.
+// A row is set to 0, then the columns of its categories to 1. The columns of 16 features are computed at once, without branches:
+// the category of a row cannot be predicted, and one wrong guess takes as long as 16 features.
 //
-// Where missing values are known and no feature is encoded, a row is copied. A missing value of a feature that is not encoded
+// In a model with missing values and without one-hot encoding a row is copied. A missing value of a feature that is not encoded
 // stays NaN until the row is converted; indicators, which come last, are set in rows that have missing values.
 #pragma once
 #include "elements.h"
@@ -67,7 +67,7 @@ template <class F> INLINE F *zero_row(const Packed &p, const Room &room, int64_t
     return row;
 }
 
-// Set what n features from f on set: their own column to their value, or that of their code to 1.
+// Set what n features from f on set: their own column to their value, or that of their category to 1.
 template <class T, int n> INLINE void set_columns(const Columns &columns, const Raw<T> *source, int64_t f, Held<T> *row) {
     typedef Held<T> F;
     typedef Lanes<int32_t, n> Whole;
@@ -75,7 +75,7 @@ template <class T, int n> INLINE void set_columns(const Columns &columns, const 
     constexpr bool single = sizeof(F) == 4;
     Lanes<F, n> x = part<T, n>(source, f);
     Whole lowest = of<n>(columns.lowest.data, f), extent = of<n>(columns.extent.data, f), at = of<n>(columns.place_at.data, f);
-    // A number that is too large for 32 bits, or none at all, becomes 0, and is not whole then.
+    // A number that is too large for 32 bits, or not a number, becomes 0, and then counts as not whole.
     Whole number;
     if constexpr (single) {
         Unsigned bits = bits_as<Unsigned>(x);
@@ -87,7 +87,7 @@ template <class T, int n> INLINE void set_columns(const Columns &columns, const 
         number = __builtin_convertvector(bits_as<Lanes<F, n>>(bits), Whole);
     }
     Whole same = mask_of<n>(__builtin_convertvector(number, Lanes<F, n>) == x);
-    // Unsigned, a number below the least code is above all of them.
+    // Unsigned, a number below the least category is above all of them.
     Unsigned above = bits_as<Unsigned>(number - lowest) | bits_as<Unsigned>(~same), most = bits_as<Unsigned>(extent);
     Whole index = at + bits_as<Whole>(above < most ? above : most);
     Lanes<F, n> value;
@@ -127,7 +127,7 @@ template <class T> INLINE void set_indicators(const Columns &columns, const Raw<
     for (; k < n; k++) one(k);
 }
 
-// The columns of a row of which no feature is encoded: column d + k is the indicator of feature indicated[k].
+// The columns of a row without encoded features: column d + k is the indicator of feature indicated[k].
 template <class T> INLINE void copy_row(const Packed &p, const Room &room, const Raw<T> *source, int64_t r) {
     typedef Held<T> F;
     const int64_t d = p.n_features;

@@ -6,7 +6,7 @@
 // matters, however far from 0 the feature lies, and takes a third of the time of double precision. For the others it is
 // (x − μ) ∘ s − centre in double precision, rounded once.
 //
-// A missing value of a model that knows them is replaced where a row is converted, in the vector that is at hand. The value in
+// A missing value is replaced while a row is converted, in the vector at hand, if the model has a marker for it. The value in
 // its place is given in double precision, and as the sum of two single numbers: (g_high − a_high) − (a_low − g_low).
 //
 // A scaling may give features the factor 0: they add nothing, but for a NaN or an infinity, which spoils the row. Where they are

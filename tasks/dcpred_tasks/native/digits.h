@@ -1,15 +1,15 @@
-// Kernel values by digits: rows become whole numbers of three digits, as the landmarks of their leaf are (engine/digits.py), and
-// products of digits are summed exactly.
+// Kernel values by int8 limbs: rows become integers of three limbs, like the landmarks of their leaf (engine/digits.py), and sums
+// of products of limbs are exact.
 #pragma once
 #include "kernel_values.h"
 #include "products.h"
 
-constexpr int32_t MAGIC_BITS = 0x4B400000;     // of 1.5 · 2²³: a single near it ends in the bits of a whole number, rounded
-constexpr float MOST_OF_A_ROW = 0x1p22f;       // the largest number of a row
+constexpr int32_t MAGIC_BITS = 0x4B400000;     // of 1.5 · 2²³: a float near it ends in the bits of a rounded integer
+constexpr float MOST_OF_A_ROW = 0x1p22f;       // the largest integer of a row
 constexpr float LEAST_OF_A_ROW = 0x1p-100f;    // the least that counts as the largest feature: scales of less would overflow
-constexpr int64_t ROW_STEP = PARTS * STEP;     // bytes of a row's digits of a step
+constexpr int64_t ROW_STEP = PARTS * STEP;     // bytes of a row's limbs of a step
 
-// The digits of 64 features. With 128 added to each digit these are the bytes of a number.
+// The limbs of 64 features. With 128 added to each limb these are the bytes of an integer.
 INLINE void step_digits(const float *x, Floats scale, int8_t *out) {
     Ints biased[STEP / LANES];
     UNROLL
@@ -29,9 +29,9 @@ INLINE void step_digits(const float *x, Floats scale, int8_t *out) {
     }
 }
 
-// Rows as digits: those of row r from byte 192 steps r on, in steps of 64 features, of which byte 4 l + i of a digit is of feature
-// 16 i + l. units[r] = 2¹⁶ / scale, a row being multiplied with its scale. Past `width`, features are those of what follows in memory,
-// and meet zeros among the landmarks' digits.
+// Rows as limbs: those of row r from byte 192 steps r on, in steps of 64 features. Byte 4 l + i of a limb belongs to feature
+// 16 i + l. units[r] = 2¹⁶ / scale, where scale multiplies the row. Past `width`, features are those of what follows in memory,
+// and meet zeros among the limbs of landmarks.
 INLINE void to_digits(const float *rows, int64_t n, int64_t width, int64_t steps, int8_t *digits, float *units) {
     for (int64_t r = 0; r < n; r++) {
         const float *x = rows + r * width;
@@ -54,7 +54,7 @@ INLINE void to_digits(const float *rows, int64_t n, int64_t width, int64_t steps
 struct DigitSums {  // of `count` rows of a strip from `first` on, and a group of 16 landmarks
     const int32_t *sums;
     int64_t first, count, landmark, group, lane;  // where the group is in digits.unit, in p.groups, and in room.e
-    int64_t low, high;                            // bytes of each raw row that comes later which are prefetched
+    int64_t low, high;                            // prefetched bytes of each later raw row
 };
 
 template <class Form> INLINE void digit_values(const Packed &p, const Room &room, const DigitSums &of) {
@@ -100,8 +100,8 @@ NOINLINE void digit_values_of_leaf(const Packed &p, int64_t first, int64_t n, in
     }
 }
 
-// room.e[r · p.row_values : …]: the kernel values e of n rows at the landmarks of their leaves. As many raw rows of row_bytes, at
-// room.upcoming, are prefetched meanwhile.
+// room.e[r · p.row_values : …]: the kernel values e of n rows at the landmarks of their leaves. Meanwhile prefetches as many raw rows
+// of row_bytes at room.upcoming.
 INLINE void kernel_values_by_digits(const Packed &p, int64_t n, int64_t row_bytes, const Room &room) {
     const int64_t steps = p.digits.steps;
     to_digits(room.rows.at(0, n * p.width + STEP), n, p.width, steps, room.digits.at(0, n * steps * ROW_STEP), room.row_units.at(0, n));

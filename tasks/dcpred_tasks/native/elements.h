@@ -51,7 +51,7 @@ template <class T, int n> INLINE Lanes<Held<T>, n> held(Lanes<Raw<T>, n> raw) {
     typedef Lanes<Held<T>, n> F;
     if constexpr (__is_same(T, Half)) {
         return from_half<n>(raw);
-    } else if constexpr (__is_same(T, Truth)) {  // Whatever is not 0 is true, as NumPy reads it.
+    } else if constexpr (__is_same(T, Truth)) {  // Everything but 0 is true, as in NumPy.
         Lanes<int32_t, n> numbers = __builtin_convertvector(raw, Lanes<int32_t, n>);
         return numbers != 0 ? every<F>(1.0f) : F{};
     } else {
@@ -83,7 +83,7 @@ template <int n> INLINE Lanes<int32_t, n> mask_of(Lanes<int16_t, n> mask) {
     return __builtin_convertvector(mask, Lanes<int32_t, n>);
 }
 
-// `use` with the dtype of this number in DTYPES; `use_floats` with those of FLOATS alone.
+// `use` with the dtype of this number in DTYPES; `use_floats` with those of FLOATS only.
 template <class Use> INLINE void for_float(int64_t code, Use use) {
     switch (code) {
     case 0: return use(double());
@@ -148,9 +148,9 @@ INLINE auto larger_bits(const Raw<T> *source, int64_t j, Lanes<typename Unsigned
     return size > largest ? size : largest;
 }
 
-// Whether one of d numbers is not finite, or in double precision so large that a shift may overflow; with `gaps` NaN does not
-// count. Found by the largest of their bits without sign, as integers: these have the order of the numbers, and NaN comes after
-// infinity.
+// Whether one of d numbers is not finite, or in double precision so large that a shift may overflow; NaN does not
+// count where `gaps`. Compares the largest of their bits without sign, as integers: these have the order of the numbers, and
+// NaN comes after infinity.
 template <class T, bool gaps> INLINE bool not_finite(const Raw<T> *source, int64_t d) {
     typedef Unsigned<sizeof(Raw<T>)> Bits;
     constexpr int n = LANE_COUNT;

@@ -1,5 +1,5 @@
 // The engine: tiles of rows walk down the tree, and are scored in their leaves. DESIGN.md has the words, one row as an example, and the
-// loops; engine.py says what the two passes do.
+// loops; engine.py describes the two passes.
 #include "fixed.h"
 #include "leaves.h"
 #include "maps.h"
@@ -10,7 +10,7 @@ INLINE int64_t sort_key(const Packed &p, uint32_t leaf) {
     return p.group_at.size - 1;
 }
 
-struct Sorted {  // how many rows go by digits, by digits or products, and how many have landmarks
+struct Sorted {  // how many rows use int8 limbs, limbs or products, and how many have landmarks
     int64_t by_digits, by_products, count;
 };
 // Sort the n rows of a tile into tile_sorted: by rank of their leaf, those without landmarks last.
@@ -82,7 +82,7 @@ NOINLINE void descend(const Descent of) {
     else descend_wide(of, active, level);
 }
 
-// Score all rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves. Where amounts are mapped, these are mapped
+// Score all rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves. Heavy-tailed features are mapped
 // first.
 INLINE void score_tiles(const Arguments &of) {
     const Packed &p = of.p;

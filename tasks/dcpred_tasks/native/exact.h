@@ -1,6 +1,6 @@
 // One row at a time in double precision: the rows that single precision cannot decide.
 //
-// These are rows so near to a border of the tree that single precision cannot say which side they are on; rows so far out that their
+// These are rows so near to a border of the tree that single precision cannot decide their side; rows so far out that their
 // squares overflow; rows of leaves whose terms are too large for single precision; and all rows of models with triangle
 // pseudo-landmarks. The operations are those of model/compact_model.py, one by one.
 #pragma once
@@ -9,8 +9,8 @@
 
 INLINE bool is_finite(double x) { return x - x == 0.0; }
 
-// The columns of raw row i into room.x: the raw features themselves, or their logarithms, where none is encoded and none has an
-// indicator.
+// The columns of raw row i into room.x: the raw features themselves, or their logarithms, without encoded features and missing
+// indicators.
 NOINLINE void read_columns(const Exact &q, const Source &source, int64_t i, const Room &room) {
     const int64_t n = q.columns.first.size, last_own = room.x.size - q.columns.indicated.size;
     const Array<double> &raw = n > 0 ? room.raw : room.x;
@@ -42,11 +42,11 @@ NOINLINE void read_columns(const Exact &q, const Source &source, int64_t i, cons
         const double above = value - q.columns.lowest[f];
         if (!(above >= 0 && above < (double)extent) || value != (double)(q.columns.lowest[f] + (int64_t)above)) continue;
         const int64_t column = q.columns.place[q.columns.place_at[f] + (int64_t)above];
-        if (column < room.x.size) room.x[column] = 1.0;  // The spare column is none of a row.
+        if (column < room.x.size) room.x[column] = 1.0;  // A row lacks the spare column.
     }
 }
 
-// Scale a row in double precision, in place. Whether it can be scored: whether every feature is finite in single precision, too.
+// Scale a row in double precision, in place. Returns whether it can be scored: every feature is finite, also in single precision.
 NOINLINE bool exact_row(const Exact &q, const Array<double> &x) {
     bool finite = true;
     for (int64_t j = 0; j < q.shift.size; j++) {
@@ -57,7 +57,7 @@ NOINLINE bool exact_row(const Exact &q, const Array<double> &x) {
     return finite;
 }
 
-// ‖x − c‖² in four chains of sums, for one would wait for itself.
+// ‖x − c‖² in four chains of sums, because one would wait for itself.
 INLINE double squared_distance(const double *x, const float *c, int64_t d) {
     double total[4] = {};
     const int64_t whole = d & -4;
@@ -74,7 +74,7 @@ INLINE double squared_distance(const double *x, const float *c, int64_t d) {
     return (total[0] + total[1]) + (total[2] + total[3]);
 }
 
-// The leaf of a scaled row that stands at a node: the least squared distance, compared in single precision; the first centre of
+// The leaf of a scaled row at a node: the least squared distance, compared in single precision; the first centre of
 // several at the same distance.
 NOINLINE int64_t exact_leaf(const Exact &q, const Array<double> &x, int64_t node) {
     const int64_t d = q.shift.size;
@@ -164,7 +164,7 @@ INLINE void spoil(const Packed &p, const Out &out, int64_t i, int64_t status) {
     for (int64_t k = 0; k < p.n_outputs; k++) write(p, out, i, k, __builtin_nan(""));
 }
 
-// Write the constant of a row's leaf; false where the leaf is no constant, or not finite.
+// Write the constant of a row's leaf; false where the leaf is not constant, or not finite.
 INLINE bool finish_constant(const Packed &p, const Exact &q, uint32_t leaf, int64_t i, const Out &out) {
     if (leaf == NOWHERE || q.beta_at[leaf] < q.beta_at[leaf + 1]) return false;
     bool finite = true;

@@ -1,13 +1,13 @@
-// The walk down the tree in whole numbers of 16 bits (engine/fixed_point.py): rows become whole numbers, and are multiplied with the
-// centres of a node, two features at a time, by an instruction that twice as many products go through at once.
+// The int16 quantised walk down the tree (engine/fixed_point.py): rows become int16, and are multiplied with the centres of a node,
+// two features at a time, by an instruction with twice the throughput.
 //
-// Sums are exact: nothing depends on their order. What a row's numbers cannot decide is left to single precision.
+// Sums are exact and do not depend on their order. Rows that it cannot decide go on in single precision.
 #pragma once
 #include "walk.h"
 
-constexpr float MAGIC = 12582912.0f;      // 1.5 · 2²³: a single near it ends in the bits of a whole number, rounded to the nearest
-constexpr int ROWS = 8;                   // rows that go down at once
-constexpr int64_t FIXED_STRIP = 1 << 12;  // features of rows that become whole numbers while they are in first-level cache
+constexpr float MAGIC = 12582912.0f;      // 1.5 · 2²³: a float near it ends in the bits of the nearest integer
+constexpr int ROWS = 8;                   // rows that walk together
+constexpr int64_t FIXED_STRIP = 1 << 12;  // features of rows quantised while they are in first-level cache
 // Units of (‖x‖ + ‖c‖)² that two scores may be off by beside their products: 4 as in `margin`, and 30 each for the bits that hold the
 // number of a lane.
 constexpr double ROUNDING = 64;
@@ -16,7 +16,7 @@ constexpr double ROUNDING = 64;
 
 INLINE Ints rounded_bits(const float *x, Floats scale) { return bits_as<Ints>(fma(load(x), scale, every(MAGIC))); }
 
-// numbers[width (at + r) : …] = x · FIXED_NORM / ‖x‖, rounded, for n rows x of `width` features. Without meaning where ‖x‖ is not below
+// numbers[width (at + r) : …] = x · FIXED_NORM / ‖x‖, rounded, for n rows x of `width` features. Undefined where ‖x‖ is not below
 // ROOT_OF_HUGE, or not above its inverse.
 INLINE void to_fixed(const float *rows, int64_t n, int64_t width, const float *norms, int16_t *numbers) {
     typedef Lanes<int16_t, 2 * LANE_COUNT> Shorts;
@@ -35,7 +35,7 @@ INLINE void to_fixed(const float *rows, int64_t n, int64_t width, const float *n
     }
 }
 
-// The rows at room.address as whole numbers in room.numbers, and ‖z‖² in room.norm.
+// The rows at room.address, quantised in room.numbers, and ‖z‖² in room.norm.
 INLINE void load_fixed(const Packed &p, const Source &source, int64_t n, const Room &room) {
     const int64_t at_once = most(FIXED_STRIP / p.width, 1);
     for (int64_t first = 0; first < n; first += at_once) {
@@ -149,7 +149,7 @@ struct Level {  // one level down
         for (int r = 0; r < ROWS; r++) enter(number[r], node[r], norm[r], first[2 * r], second[2 * r], shared || place(r) < going);
     }
 
-    // Row i enters the child of the lane in `first`, or is left undecided.
+    // Row i enters the child of the lane in `first`, or stays undecided.
     INLINE_MEMBER void enter(int64_t i, int64_t node, float norm, float first, float second, bool real) {
         const Packed &p = of.p;
         const float radius = p.radius.data[node], both = norm + radius, rounding = (float)(ROUNDING * UNIT) * (both * both);
@@ -179,8 +179,8 @@ INLINE Lists by_node(const Room &room, const uint32_t *order, int64_t n, int64_t
     return {n_shared, n_own};
 }
 
-// Walk rows room.order[:active] of a tile down from the root; returns how many are left to single precision: room.order[:…], each
-// where it stands in room.node.
+// Walk rows room.order[:active] of a tile down from the root; returns how many go on in single precision: room.order[:…], each
+// at its node in room.node.
 NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
     const Packed &p = of.p;
     const Room &room = of.room;
@@ -202,7 +202,7 @@ NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
     }
     for (int64_t level = 0; going > 0; level++) {
         const Lists lists = by_node(room, order, going, p.fixed.span[2 * level], p.fixed.span[2 * level + 1], next_order);
-        // Places from `going` on are none of a row, and are not counted.
+        // Places from `going` on hold no row, and are not counted.
         next_order[going] = (uint32_t)n, room.node[n] = 0;
         for (int64_t k = lists.n_own; k < rounded_up(lists.n_own, ROWS); k++) room.own[k] = going;
         Level down = {of, next_order, order, going, 0, n_lost};

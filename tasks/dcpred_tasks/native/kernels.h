@@ -30,8 +30,8 @@ INLINE Power exp2_parts(Floats t) {
     return {power, power * (series * rest)};
 }
 
-constexpr float ROUND = 12582912.0f;       // 1.5 · 2²³: added to a number below 2²², it leaves the nearest whole number in the last bits
-constexpr float LEAST_EXPONENT = -60.0f;   // Smaller values count as 0: products of them would leave the range of fast numbers.
+constexpr float ROUND = 12582912.0f;       // 1.5 · 2²³: added to a number below 2²², it leaves the nearest integer in the last bits
+constexpr float LEAST_EXPONENT = -60.0f;   // Smaller values count as 0: their products would be denormal.
 // 2^min(t, 0) for refinement; NaN where t is NaN. By 2^r = Σ c_i r^i on [−1/2, 1/2], to a relative error of 3e-9.
 INLINE Floats exp2_below_0(Floats t) {
     t = t > 0.0f ? Floats{} : t;

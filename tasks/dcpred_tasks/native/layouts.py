@@ -1,4 +1,4 @@
-"""The structs that C++ takes, written from the named tuples that Python hands over, and constants of both."""
+"""C++ structs, written from the named tuples of Python that hold arguments, and shared constants."""
 
 from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
@@ -48,7 +48,7 @@ def header(arguments: type[Any], constants: Mapping[str, Any]) -> str:
 
 
 def _add_struct(kind: type[Any], found: dict[str, str]) -> None:
-    """The struct of a named tuple, after those that it holds."""
+    """Add the struct of a named tuple, after the nested ones."""
     fields = []
     for given, hint in get_type_hints(kind).items():
         name = f"{given}_" if given in KEYWORDS else given
@@ -64,7 +64,7 @@ def _add_struct(kind: type[Any], found: dict[str, str]) -> None:
 
 
 def declared(kind: Any) -> str:
-    """As engine.arguments.described of a value of this type."""
+    """The result of engine.arguments.described for a value of this type."""
     if hasattr(kind, "_fields"):
         parts = (f"{name}: {declared(hint)}" for name, hint in get_type_hints(kind).items())
         return f"{kind.__name__}({', '.join(parts)})"

@@ -3,7 +3,7 @@
 // Products with landmarks are computed for a strip of 64 sorted rows, as on the walk, or where features are few for 16 rows of one leaf.
 // Decision values are always computed for 16 rows of one leaf, lanes being rows: a landmark, an output weight or a constant is one number
 // for all lanes, so that nothing is summed across lanes and nothing is padded to them. Every lane is one chain of operations that depends
-// on its row alone, and lanes past the last row of a leaf compute what nobody reads.
+// on its row alone, and lanes past the last row of a leaf compute unused values.
 #pragma once
 #include "digits.h"
 
@@ -13,7 +13,7 @@ struct LeafTile {  // rows room.tile_sorted[:count] of the tile that begins with
     int64_t start, count;
     const Out &out;
     const Room &room;
-    int64_t n_redo;  // rows tile_sorted[:n_redo] are left to double precision
+    int64_t n_redo;  // rows tile_sorted[:n_redo] go on in double precision
 };
 struct Strip {  // rows tile_sorted[at : at + n]
     int64_t at, n;
@@ -298,7 +298,7 @@ INLINE int64_t whole_groups(const Room &room, int64_t at, int64_t n) {
     return own % LANES < n ? n - own % LANES : n;
 }
 
-// Score the rows of a tile: the first `by_digits` of them by digits, those up to `by_products` by products, the others, of wide leaves, by
+// Score the rows of a tile: the first `by_digits` of them by int8 limbs, those up to `by_products` by products, the others, of wide leaves, by
 // differences. Returns the new n_redo.
 NOINLINE int64_t score_leaves(LeafTile tile, int64_t by_digits, int64_t by_products) {
     for (int64_t at = 0; at < tile.count;) {

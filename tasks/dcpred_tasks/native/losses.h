@@ -13,7 +13,7 @@ INLINE Floats off_interval(Floats f, Floats low, Floats high) {
     return f - (near < high ? near : high);
 }
 
-struct Goals {  // of a strip and an output: the interval of the target, and that of the guide
+struct Goals {  // of a strip and an output: the interval of the target, and that of the distillation target
     const float *at;
     INLINE_MEMBER Floats low() const { return load(at); }
     INLINE_MEMBER Floats high() const { return load(at + LANES); }

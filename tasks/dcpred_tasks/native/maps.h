@@ -1,5 +1,5 @@
-// Raw rows whose amounts are mapped (model/feature_map.py), a tile at a time, by the operations of the definition. All that comes
-// after takes the mapped rows, which are in single precision, for the raw ones.
+// Raw rows whose heavy-tailed features are mapped (model/feature_map.py), a tile at a time, by the operations of the definition.
+// Later steps take the mapped rows, which are in single precision, for the raw ones.
 //
 // The unit of a feature is taken off in double precision; what follows is done in single precision, 16 features at a time. By
 // quantiles, six comparisons find the knots that a number is between: those of the first knots are the same for all rows, and
@@ -11,7 +11,7 @@
 
 constexpr int STEPS = 6, PIECES = MOST_KNOTS + 1;  // comparisons that find one of 64 pieces
 constexpr int PIECE = 3;                           // numbers of a piece: knot, slope, value
-constexpr float NO_CODE = 0.5f;  // stands for a number that single precision does not hold, and that is the code of no column
+constexpr float NO_CODE = 0.5f;  // replaces a number that single precision does not hold, and that is not a category
 constexpr int32_t INFINITY_BITS = 0x7F800000;
 
 // One raw row in units: (x − centre) · rate where the rate is not 0, else x.

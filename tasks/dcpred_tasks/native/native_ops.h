@@ -1,5 +1,5 @@
-// What some processors have of their own, in code for all of them. Machine code gets the processor's own function where there is
-// one (dcpred_tasks.engine.instructions), before anything is inlined; these definitions are for all others.
+// Operations that some processors have natively, in code for all of them. Machine code links the processor's own function where it
+// exists (dcpred_tasks.engine.instructions), before anything is inlined; these definitions serve all others.
 #pragma once
 #include "engine_layout.h"
 
@@ -12,16 +12,16 @@ REPLACED bool has_wide_vectors() { return false; }
 // Whether there is a `digit_sums` for the processor, where the process may use it.
 REPLACED bool has_digit_sums() { return false; }
 
-// total + x₀c₀ + x₁c₁ in 16 lanes of 32 bits, where x and c hold two whole numbers of 16 bits in each.
+// total + x₀c₀ + x₁c₁ in 16 lanes of 32 bits, where x and c hold two int16 in each.
 REPLACED Ints pair_products(Ints total, Ints x, Ints c) {
     return total + ((x << 16) >> 16) * ((c << 16) >> 16) + (x >> 16) * (c >> 16);
 }
 
-// Sums of products of digits (dcpred_tasks.engine.digits) of `blocks` times 16 rows and `groups` times 16 landmarks: slow here, and
-// there to be compared with.
+// Sums of products of int8 limbs (dcpred_tasks.engine.digits) of `blocks` times 16 rows and `groups` times 16 landmarks: a slow
+// reference.
 //
-// rows     digits of rows, each `stride` bytes after the other: three digits of 64 features, and so on
-// numbers  digits of landmarks, as Digits.numbers
+// rows     limbs of rows, each `stride` bytes after the other: three limbs of 64 features, and so on
+// numbers  limbs of landmarks, as Digits.numbers
 // out      for every group and block four times 16 rows of 16 landmarks: Σ Z₀W₀, Σ (Z₀W₁ + Z₁W₀), Σ (Z₀W₂ + Z₂W₀) and Σ Z₁W₁
 REPLACED void digit_sums(const int8_t *rows, int64_t stride, int64_t blocks, const int8_t *numbers, int64_t groups, int64_t steps,
                          int32_t *out) {

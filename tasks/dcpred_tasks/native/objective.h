@@ -100,7 +100,7 @@ UNROLL
     }
 }
 
-// Column `n_features` of x becomes Σ_f squares[f] x_f², in leaves with factors of their own.
+// Column `n_features` of x becomes Σ_f squares[f] x_f², in leaves with ARD scales of their own.
 NOINLINE void square_columns(const Problem &p, const Room &room, const Tile &tile) {
     for (int64_t s = 0; s < tile.strips; s++) {
         float *row = p.x.at((tile.first + s) * p.width * LANES, p.width * LANES);
@@ -305,14 +305,14 @@ template <class Kernel> INLINE void add_landmark(const Problem &p, const Room &r
     gradient[p.gamma_at + j] += by_log_gamma;
 }
 
-// -- the distance to the local machine --------------------------------------------------------------------------------------
+// -- the distance to the local SVM --------------------------------------------------------------------------------------
 
 // β_jk, from θ.
 INLINE double weight_of(const Problem &p, const double *theta, int64_t j, int64_t k) {
     return p.scale * theta[p.beta_at + j * p.n_outputs + k];
 }
 
-// What landmark j and the points of the local machine add to E of training/expansion.py and to its derivatives.
+// What landmark j and the points of the local SVM add to E of training/expansion.py and to its derivatives.
 NOINLINE double points_pull(const Problem &p, const double *theta, int64_t j, double *gradient) {
     constexpr int64_t block = 16;  // strips whose sums over features are taken together
     const int64_t d = p.n_features, outputs = p.n_outputs, strips = p.points.size / (d * LANES);

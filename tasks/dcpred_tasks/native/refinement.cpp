@@ -1,7 +1,7 @@
 // Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise.
 #include "objective.h"
 
-constexpr int PLACES = MEMORY + 1;  // for the pairs that are remembered, and for one that may be
+constexpr int PLACES = MEMORY + 1;  // for the remembered pairs, and a candidate
 
 // Σ x_i y_i of padded vectors, in two chains of sums, always in the same order.
 INLINE double dot(const double *x, const double *y, int64_t n) {
@@ -93,7 +93,7 @@ struct Descent {
     }
 };
 
-// room.x becomes the lowest point that at most p.steps steps from it find.
+// Sets room.x to the lowest point within at most p.steps steps.
 extern "C" ENTRY int32_t refine(const Arguments *arguments) {
     const Problem &p = arguments->p;
     const Room &room = arguments->room;

@@ -1,7 +1,7 @@
-// Vectors of 16 numbers and the arrays that Python hands over: the vocabulary of the engine and of refinement.
+// Vectors of 16 numbers and arrays of Python: shared by the engine and refinement.
 //
-// The compiler splits 16 lanes into what the processor has (one register of AVX-512, two of AVX2, four of NEON), so nothing
-// here names an instruction set. A product that is added is written as `fma`: the compiler fuses nothing by itself, and every
+// The compiler splits 16 lanes into the registers of the processor (one register of AVX-512, two of AVX2, four of NEON), so nothing
+// here names an instruction set. A product that is added is written as `fma`: the compiler fuses nothing else, and every
 // processor computes the same bits.
 #pragma once
 #include <stdint.h>
@@ -30,7 +30,7 @@ struct OutOfBounds {};
 
 constexpr int LINE = 64;  // bytes of a cache line
 
-// A flat array of NumPy. With DCPRED_CHECKED every element is looked for before it is used.
+// A flat array of NumPy. With DCPRED_CHECKED every index is checked before use.
 template <class T> struct Array {
     T *data;
     int64_t size;
@@ -179,7 +179,7 @@ INLINE Floats sums_of_all(Floats (&v)[16]) {
 
 // -- memory -----------------------------------------------------------------------------------------------------------------
 
-// Ask for the cache line at an address, without waiting for it.
+// Prefetch the cache line at an address.
 INLINE void prefetch_line(int64_t address) { __builtin_prefetch((const void *)address, 0, 2); }
 INLINE void prefetch(int64_t address, int64_t first, int64_t last) {
     for (int64_t byte = first; byte < last; byte += LINE) prefetch_line(address + byte);

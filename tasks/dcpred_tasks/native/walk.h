@@ -3,7 +3,7 @@
 #include "exact.h"
 #include "products.h"
 
-constexpr int64_t UNDECIDED = 1ll << 40;    // the child of a row that has to be walked down in double precision
+constexpr int64_t UNDECIDED = 1ll << 40;    // the child of a row that must walk in double precision
 constexpr int64_t PREFETCHED_LEVELS = 2;    // levels on which rows to come are prefetched
 
 // How far rounding may move two scores apart, for one row or for 16 in lanes: both products are off by at most `error` · ‖x‖‖c‖ / 2,

@@ -1,4 +1,4 @@
-"""What the columns of a table are, and how their values become features: the schema of a data set.
+"""The schema of a data set: what the columns of a table are, and how their values become features.
 
-May import: the root of dcpred_tasks. Nothing here does I/O, and no library of frames is imported.
+May import: the root of dcpred_tasks. This code does no I/O, and imports no library of frames.
 """

@@ -1,7 +1,7 @@
-"""The values of one column in some rows, whatever library or file they come from.
+"""The values of one column in some rows, independent of library and file format.
 
-Text, and what was declared to be a category, comes as positions in its different values, so that what is done
-with text is done once for each of them.
+Text, and declared categories, are positions in a list of distinct values: work on text is done once per
+value.
 """
 
 import re
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import IntArray
 
 NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "category"
-# Kinds of cells as messages call them.
+# Names of kinds of cells in messages.
 IN_WORDS = {
     NUMBER: "numbers",
     BOOLEAN: "booleans",
@@ -30,27 +30,27 @@ ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
 )
-# A number with a sign of money or per cent, the sign U+2212, groups of thousands, a comma for a point, or an
+# A number with a currency or percent sign, the sign U+2212, groups of thousands, a decimal comma, or an
 # exponent of Fortran.
 OTHER_NUMBER = re.compile(
     r"[$€£¥]?\s?[+\-\u2212]?[0-9]{1,3}(?:[.,'’ \u00a0\u202f]?[0-9]{3})*"
     r"(?:[.,][0-9]+(?:[dD][+\-\u2212]?[0-9]+)?)?\s?[%‰$€£¥]?"
 )
-# A date that does not say which number is the day.
+# A date whose day and month are ambiguous.
 OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
 BOOLEANS = {"true": 1, "false": 0}
-REMEMBERED = 2**14  # texts whose dates are known: the same come again in every batch
+REMEMBERED = 2**14  # cached dates of texts, which recur in every batch
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DATE_DTYPE = np.dtype("datetime64[us]")  # dates that text says: years 1 to 9999
+DATE_DTYPE = np.dtype("datetime64[us]")  # dates of text: years 1 to 9999
 
 
 @dataclass(frozen=True)
 class Cells:
     """The values of one column in n rows.
 
-    kind    NUMBER, BOOLEAN, DATE, TEXT or CATEGORY (text or numbers that were declared to be categories)
+    kind    NUMBER, BOOLEAN, DATE, TEXT or CATEGORY (text or numbers declared as categories)
     values  (n,): real numbers; bool, or 0 and 1; datetime64 in UTC; int64 positions in `levels`
-    gap     bool (n,), where there is no value
+    gap     bool (n,), where the value is missing
     levels  the values of text or categories; some may occur in no row, and some may be equal
     """
 
@@ -68,7 +68,7 @@ class Cells:
         return np.bincount(self.values[~self.gap], minlength=len(self.levels)).astype(np.int64)
 
     def example(self) -> object:
-        """Some value that is there; None where there is none."""
+        """Any present value; None where all are missing."""
         there = np.flatnonzero(~self.gap)
         if not len(there):
             return None
@@ -77,7 +77,7 @@ class Cells:
 
 
 def without(cells: Cells, gap_texts: Sequence[str]) -> Cells:
-    """The same cells, with a gap where one of these texts is."""
+    """The same cells, with these texts as missing values."""
     stands = (
         np.array([level in gap_texts for level in cells.levels], bool) if gap_texts else np.zeros(0, bool)
     )
@@ -88,7 +88,7 @@ def without(cells: Cells, gap_texts: Sequence[str]) -> Cells:
 
 
 def numbers(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cells:
-    """Cells of real numbers; NaN is a gap, too."""
+    """Cells of real numbers; NaN is also missing."""
     if values.dtype.kind == "f":
         gap = np.isnan(values) if gap is None else gap | np.isnan(values)
     return Cells(NUMBER, values, np.zeros(len(values), bool) if gap is None else gap)
@@ -99,13 +99,13 @@ def booleans(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cell
 
 
 def dates(values: NDArray[Any]) -> Cells:
-    """Cells of datetime64 in UTC; NaT is a gap."""
+    """Cells of datetime64 in UTC; NaT is missing."""
     return Cells(DATE, values, np.isnat(values))
 
 
 def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
-    """Cells of text, or of categories that were declared as such; −1 is a gap. Spaces around text do not
-    count, so that two levels may be equal.
+    """Cells of text, or of declared categories; −1 is a missing value. Spaces around text are ignored: two
+    levels may be equal.
     """
     positions = positions.astype(np.int64)
     trimmed = tuple(level.strip() if isinstance(level, str) else level for level in levels)
@@ -113,7 +113,7 @@ def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: b
 
 
 def texts(values: Sequence[str | None], *, declared: bool = False) -> Cells:
-    """Cells of text, one by one; None is a gap."""
+    """Cells of text, one by one; None is missing."""
     found: dict[str, int] = {}
     at = [-1 if value is None else found.setdefault(value, len(found)) for value in values]
     return levelled(np.array(at, np.int64), tuple(found), declared=declared)
@@ -128,12 +128,12 @@ def is_number(text: str) -> bool:
 
 
 def is_other_number(text: str) -> bool:
-    """Whether text is a number to people, and is none to Python."""
+    """Whether text is a number for people but not for Python."""
     return OTHER_NUMBER.fullmatch(text) is not None and not is_number(text)
 
 
 def is_other_date(text: str) -> bool:
-    """Whether text may be a date that is none of ISO 8601."""
+    """Whether text may be a date in another form than ISO 8601."""
     return OTHER_DATE.fullmatch(text) is not None and as_date(text) is None
 
 
@@ -144,8 +144,8 @@ def as_boolean(text: str) -> int | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def as_date(text: str) -> np.datetime64 | None:
-    """The instant in UTC that an ISO 8601 date says, with a time and a zone or without, to the microsecond;
-    None for other text. Without a zone it is taken as UTC.
+    """The instant in UTC of an ISO 8601 date, with or without time and zone, to the microsecond; None for
+    other text. A time without a zone is UTC.
     """
     if not ISO_DATE.fullmatch(text):
         return None
@@ -161,13 +161,13 @@ def as_date(text: str) -> np.datetime64 | None:
 
 
 def number_level(level: float) -> str:
-    """A number as the text of a category: whole ones without a point."""
+    """A number as the text of a category: integers without a point."""
     whole = isinstance(level, int) or float(level).is_integer()
     return str(int(level)) if whole else repr(float(level))
 
 
 def plain_level(level: Any) -> Any:
-    """A level as Python and JSON have it: text, or a whole number or float."""
+    """A level as a type of JSON: text, integer or float."""
     if isinstance(level, bool | np.bool_):
         return "true" if level else "false"
     if isinstance(level, str):

@@ -1,15 +1,14 @@
 """What a column of a table is, and what it becomes in X. Each kind is a class with one contract.
 
-number    itself; a gap is NaN
-boolean   0 and 1; a gap is NaN
-category  codes: one whole number for each category, one for all others, one for a gap; training makes a
-          column of each
-          target: the same of many categories; training replaces them by means of the target
-          means: those means themselves, as earlier versions fitted them at import
+number    itself; NaN for a missing value
+boolean   0 and 1; NaN for a missing value
+category  codes: one integer for each category, one for all others, one for a missing value; training one-hot
+          encodes it target: the same for many categories, which training target-encodes means: target
+          encodings of earlier versions, fitted at import
 date      days since 1970, weekday, day of the year, and second of the day where any date has a time
-id        no feature: kept beside X
-target    no feature: y
-dropped   no feature
+id        not a feature: stored beside X
+target    not a feature: y
+dropped   not a feature
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +42,7 @@ from dcpred_tasks.schema.cells import (
 Level = str | int | float
 DAY, WEEKDAY, DAY_OF_YEAR, SECOND = "day", "weekday", "dayofyear", "second"
 NEVER_SEEN = "never seen in training"
-OTHERS = "others"  # what explanations and tables call all categories that are not known
+OTHERS = "others"  # the name of all unknown categories in explanations and tables
 DATE_PARTS = (DAY, WEEKDAY, DAY_OF_YEAR, SECOND)
 FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday is 0
 LAST_DAY = 2_932_897  # days from 1970 to the year 10000
@@ -51,58 +50,56 @@ LAST_DAY = 2_932_897  # days from 1970 to the year 10000
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, by its name there."""
+    """A column of a table, with its name."""
 
     name: str
     kind: ClassVar[str]
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features that it becomes."""
+        """The names of its features."""
         return ()
 
     @property
     def gap_row(self) -> FloatArray:
-        """float64 (1, n_features), what a gap becomes."""
+        """float64 (1, n_features), the features of a missing value."""
         return np.full((1, len(self.features)), np.nan)
 
     def encode(self, cells: Cells) -> FloatArray:
         """Features of some rows, float64 (n, n_features). Raises DataError for cells of another kind that
-        cannot be converted exactly; cells without any value are of every kind.
+        cannot be converted exactly; cells without values fit every kind.
         """
         if not self.features:
-            raise TypeError(f"a {self.kind} is no feature")
+            raise TypeError(f"a {self.kind} is not a feature")
         return np.repeat(self.gap_row, len(cells), axis=0) if cells.gap.all() else self._encode(cells)
 
     def _encode(self, cells: Cells) -> FloatArray:
         raise NotImplementedError
 
     def says(self, part: int, value: float) -> str | None:
-        """What a value of its feature `part` is in the table; None where it is the number itself."""
+        """The value of the table for a value of feature `part`; None where it is the number itself."""
         return None
 
     def in_words(self, features: Sequence[float]) -> float | str | None:
-        """The value of the table that became these features: a number, a category, a date; None for a missing
-        one.
-        """
+        """The value of the table for these features: a number, a category, a date; None for a missing one."""
         first = features[0]
         return None if np.isnan(first) else self.says(0, first) or first
 
     def encodes_as(self, other: "Column") -> bool:
-        """Whether the same values become the same features."""
+        """Whether both encode the same values as the same features."""
         return self == other
 
 
 @dataclass(frozen=True)
 class Dropped(Column):
-    """A column that is left out."""
+    """An omitted column."""
 
     kind: ClassVar[str] = "dropped"
 
 
 @dataclass(frozen=True)
 class Id(Column):
-    """A column that is kept beside X."""
+    """A column that is stored beside X."""
 
     kind: ClassVar[str] = "id"
 
@@ -116,7 +113,7 @@ class Target(Column):
 
 @dataclass(frozen=True)
 class Number(Column):
-    """Numbers as they are."""
+    """Numbers, unchanged."""
 
     kind: ClassVar[str] = NUMBER
 
@@ -137,7 +134,7 @@ class Number(Column):
 
 @dataclass(frozen=True)
 class Boolean(Column):
-    """0 and 1. Text says true or false, in any case; the numbers 0 and 1 will do."""
+    """0 and 1. Accepts true or false as text, in any case, and the numbers 0 and 1."""
 
     kind: ClassVar[str] = BOOLEAN
 
@@ -166,8 +163,8 @@ class Boolean(Column):
 
 @dataclass(frozen=True)
 class Category(Column):
-    """Categories that are known, text or numbers, each at its position. All others share the position after
-    the last, and a gap has the one after that.
+    """Known categories, text or numbers, each at its position. All others share the position after the last,
+    and a missing value has the one after that.
     """
 
     categories: tuple[Level, ...]
@@ -175,18 +172,18 @@ class Category(Column):
 
     @property
     def other(self) -> int:
-        """The position of all categories that are not known."""
+        """The position of all unknown categories."""
         return len(self.categories)
 
     @property
     def gap(self) -> int:
-        """The position of a gap."""
+        """The position of a missing value."""
         return len(self.categories) + 1
 
     @cached_property
     def _places(self) -> dict[Level, int]:
         found: dict[Level, int] = {}
-        for place, category in enumerate(self.categories):  # Earlier versions kept spaces around text.
+        for place, category in enumerate(self.categories):  # Earlier versions stored spaces around text.
             found.setdefault(category.strip() if isinstance(category, str) else category, place)
         return found
 
@@ -195,7 +192,7 @@ class Category(Column):
         return any(isinstance(category, str) for category in self.categories)
 
     def positions(self, cells: Cells) -> IntArray:
-        """int64 (n,), where each row's category stands. Raises DataError for dates."""
+        """int64 (n,), the position of each row's category. Raises DataError for dates."""
         if cells.gap.all():
             return np.full(len(cells), self.gap, np.int64)
         if cells.kind in (TEXT, CATEGORY):
@@ -227,14 +224,14 @@ class Category(Column):
         return known[int(value)] if value in range(len(known)) else None
 
     def at(self, positions: IntArray) -> FloatArray:
-        """Features of rows whose category stands there, float64 (n, n_features)."""
+        """Features of rows whose category has this position, float64 (n, n_features)."""
         return _column(positions.astype(ACC_DTYPE))
 
     def _encode(self, cells: Cells) -> FloatArray:
         return self.at(self.positions(cells))
 
     def _level(self, level: Any) -> Level:
-        """A level as the categories are written: text, or numbers."""
+        """A level in the form of the categories: text, or numbers."""
         plain: Level = plain_level(level)
         if self._of_text:
             return plain if isinstance(plain, str) else number_level(plain)
@@ -245,21 +242,19 @@ class Category(Column):
 
 @dataclass(frozen=True)
 class Codes(Category):
-    """Categories as whole numbers: their positions. Training makes a feature of codes a column for each."""
+    """Categories as their positions. Training one-hot encodes them."""
 
 
 @dataclass(frozen=True)
 class TargetCodes(Category):
-    """Many categories as whole numbers: their positions. Training replaces them by means of the target
-    (model/target_encoding.py).
-    """
+    """Many categories as their positions, which training target-encodes (model/target_encoding.py)."""
 
 
 @dataclass(frozen=True)
 class Means(Category):
-    """Categories as means of the target, as earlier versions of dcpred fitted them at import, on all rows.
+    """Target encodings of categories that earlier versions of dcpred fitted at import, on all rows.
 
-    means    for each position, of a category not known and of a gap at last, its value in every output
+    means    the value in every output for each position, with unknown categories and missing values at last
     outputs  the classes, where there are more than two: each has a feature; else empty
     """
 
@@ -286,7 +281,7 @@ class Means(Category):
 class Date(Column):
     """Dates, and times in UTC.
 
-    parts  those of DATE_PARTS that it becomes, in their order
+    parts  its DATE_PARTS, in their order
     """
 
     parts: tuple[str, ...]
@@ -354,17 +349,17 @@ def _column(values: FloatArray) -> FloatArray:
 
 
 def mismatch(column: Column, cells: Cells) -> DataError:
-    """The refusal of cells that are not of a column's kind."""
+    """The error for cells of another kind than the column."""
     wanted = {NUMBER: "numbers", BOOLEAN: "true and false", DATE: "dates (ISO 8601)"}
     return DataError(
-        f"column {column.name!r} must hold {wanted.get(column.kind, 'text or numbers')}, as it did where the"
-        f" schema was made, but it holds {IN_WORDS[cells.kind]} such as {str(_wrong(column, cells))!r};"
-        " convert it"
+        f"Cannot encode column {column.name!r}: its schema expects"
+        f" {wanted.get(column.kind, 'text or numbers')}, but it holds {IN_WORDS[cells.kind]}"
+        f" ({str(_wrong(column, cells))!r}). Convert it."
     )
 
 
 def _wrong(column: Column, cells: Cells) -> object:
-    """A value that is not of a column's kind, or some value where none tells."""
+    """A value of another kind than the column, or any value."""
     there = [level for level, n in zip(cells.levels, cells.counts, strict=True) if n] if cells.levels else []
     fits: dict[str, Callable[[Any], bool]] = {
         DATE: lambda level: isinstance(level, str) and as_date(level) is not None,

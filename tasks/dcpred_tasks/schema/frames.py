@@ -1,7 +1,7 @@
 """Columns of frames (pandas, polars, pyarrow) as cells, and frames as rows of features.
 
-No library of frames is imported: who has a frame has imported its library. Frames whose columns are all
-numbers are taken as they are elsewhere, and do not come here.
+No library of frames is imported: a caller with a frame has imported it. Frames with only numbers take another
+path.
 """
 
 import sys
@@ -37,10 +37,10 @@ from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
-ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # beginnings of names of types
-MOSTLY = 0.5  # share of the values of a column; where more are unknown, something is wrong with them
-_calls: dict[str, Any] = {}  # calls that warned in this process, with what they hold on the scheduler
-MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
+ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # prefixes of names of types
+MOSTLY = 0.5  # warns above this share of unknown values of a column
+_calls: dict[str, Any] = {}  # calls that warned in this process, with their object on the scheduler
+MISSING = ("NAType", "NaTType", "NoneType")  # types of missing values of pandas and Python
 
 
 def is_frame(X: Any) -> bool:
@@ -48,14 +48,12 @@ def is_frame(X: Any) -> bool:
 
 
 def column_names(X: Any) -> list[Any]:
-    """The names of the columns of a frame, as they are."""
+    """The names of the columns of a frame, unchanged."""
     return list(X.column_names if is_a(X, "pyarrow.Table") else X.columns)
 
 
 def number_columns(X: Any, *, booleans: bool = False) -> list[Any]:
-    """The columns of a frame that hold numbers, so that they are columns of a matrix as they are; with those
-    of booleans where asked for.
-    """
+    """The columns of a frame that hold numbers, as columns of a matrix; with booleans on request."""
     wanted = NUMBERS if booleans else NUMBERS.replace("b", "")
     if is_a(X, "pandas.DataFrame"):
         kinds = [getattr(dtype, "kind", "O") in wanted for dtype in X.dtypes]
@@ -68,12 +66,12 @@ def number_columns(X: Any, *, booleans: bool = False) -> list[Any]:
 
 
 def is_numeric(X: Any) -> bool:
-    """Whether every column of a frame holds numbers or booleans, so that it is a matrix as it is."""
+    """Whether every column of a frame holds numbers or booleans: the frame is a matrix."""
     return len(number_columns(X, booleans=True)) == len(column_names(X))
 
 
 def frame_cells(X: Any, name: str) -> Cells:
-    """The values of the column `name` of a frame. Raises DataError for what is no value of a table."""
+    """The values of the column `name` of a frame. Raises DataError for a value that a table cannot hold."""
     if is_a(X, "pandas.DataFrame"):
         return series_cells(X[name], name)
     if is_a(X, "polars.DataFrame"):
@@ -106,7 +104,7 @@ def series_cells(series: Any, name: str) -> Cells:
         return dates(series.dt.tz_convert(None).to_numpy())
     try:
         positions, levels = series.factorize()
-    except TypeError:  # it holds lists, or what else cannot be looked up
+    except TypeError:  # it holds lists or other unhashable values
         return object_cells(series.tolist(), name)
     return _of_levels(np.asarray(positions), levels.tolist(), name)
 
@@ -152,7 +150,7 @@ def object_cells(values: Sequence[Any], name: str) -> Cells:
 
 def _with_levels(values: Sequence[Any], cells: Callable[[NDArray[Any], list[Any]], Cells]) -> Cells:
     found: dict[Any, int] = {}
-    # 1, 1.0 and True are the same key, and different values.
+    # 1, 1.0 and True are the same key but different values.
     at = [-1 if value is None else found.setdefault((type(value), value), len(found)) for value in values]
     return cells(np.array(at, np.int64), [value for _, value in found])
 
@@ -175,19 +173,20 @@ def _declared(codes: NDArray[Any], levels: list[Any], name: str) -> Cells:
     if found.kind == CATEGORY:
         return found
     raise DataError(
-        f"column {name!r} of X holds categories that are {IN_WORDS[found.kind]}; make them text or numbers"
+        f"Cannot use column {name!r} of X: its categories are {IN_WORDS[found.kind]}. Make them text or"
+        " numbers."
     )
 
 
 def _of_levels(positions: NDArray[Any], levels: list[Any], name: str) -> Cells:
-    """Cells from the different values of a column, all of one kind."""
+    """Cells from the distinct values of a column, all of one kind."""
     gap = positions < 0
     kinds = Counter(_level_kind(level, name) for level in levels)
     if len(kinds) > 1:
         (a, x), (b, y) = sorted({_level_kind(level, name): level for level in levels}.items())[:2]
         raise DataError(
-            f"column {name!r} of X holds {IN_WORDS[a]} such as {str(x)!r} and {IN_WORDS[b]} such as"
-            f" {str(y)!r}; make it one of them"
+            f"Cannot use column {name!r} of X: it holds {IN_WORDS[a]} ({str(x)!r}) and {IN_WORDS[b]}"
+            f" ({str(y)!r}). Make it one of them."
         )
     kind = next(iter(kinds), NUMBER)
     if kind == TEXT:
@@ -212,12 +211,12 @@ def _level_kind(level: Any, name: str) -> str:
         return DATE
     if type(level).__name__ == "Period":
         raise DataError(
-            f"column {name!r} of X holds periods such as {str(level)!r}; convert it by .dt.to_timestamp(), or"
-            " leave it out"
+            f"Cannot use column {name!r} of X: it holds periods ({str(level)!r}). Convert it with"
+            " .dt.to_timestamp(), or leave it out."
         )
     raise DataError(
-        f"column {name!r} of X holds {type(level).__name__} such as {str(level)[:60]!r}, which is neither"
-        " number, text, date nor boolean; convert it or leave it out"
+        f"Cannot use column {name!r} of X: it holds {type(level).__name__} ({str(level)[:60]!r}), which is"
+        " neither number, text, date nor boolean. Convert it or leave it out."
     )
 
 
@@ -231,37 +230,35 @@ def _instant(level: Any) -> np.datetime64:
 
 
 def check_frame(schema: Schema, X: Any) -> None:
-    """Raise DataError unless a frame has the columns that become features, and beside them none but those
-    that the schema knows to be none.
+    """Raise DataError unless a frame has the columns of all features, and no others but those that the schema
+    omits.
     """
     given = column_names(X)
     wanted = [column.name for column in schema.sources]
     twice = next((name for name in wanted if given.count(name) > 1), None)
     if twice is not None:
-        raise DataError(
-            f"two columns of X are named {twice!r}, so that it is not said which is meant; rename one"
-        )
+        raise DataError(f"Cannot use X: two columns are named {twice!r}. Rename one.")
     missing = [name for name in wanted if name not in set(given)]
     if missing:
         raise DataError(
-            f"X lacks {_listed(missing)}, which the model was trained with; add what is in"
-            " model.feature_names_in_"
+            f"Cannot use X: it lacks {_listed(missing)}, which the model was trained with. Add the columns of"
+            " model.feature_names_in_."
         )
     known = {column.name for column in schema.columns}
     further = [name for name in given if name not in known]
     if further:
         raise DataError(
-            f"X has {_listed(further)} beside the columns that the model was trained with; select these by "
-            "X[model.feature_names_in_]"
+            f"Cannot use X: it has {_listed(further)} beside the columns that the model was trained with."
+            " Select X[model.feature_names_in_]."
         )
 
 
 def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatArray:
     """Rows of features, float64 (n, n_features), of a frame whose columns may be in any order. Raises
-    DataError where one is missing or further, or holds other values than the schema knows.
+    DataError for a missing or further column, or for values that the schema does not accept.
 
-    warns  whether to warn of columns most of whose values are categories that the schema does not know; for
-           one part of many the name of the call, which warns once
+    warns  whether to warn of columns with mostly unknown categories; for one part of many the name of the
+           call, which warns once
     """
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
@@ -278,17 +275,17 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatA
             value = cells.values[rows[0]]
             level = cells.levels[int(value)] if cells.levels else value
             share = len(rows) / np.count_nonzero(positions != column.gap)
-            unknown.append(f"{share:.0%} of the values of {column.name!r}, such as {str(level)[:60]!r}")
+            unknown.append(f"{share:.0%} of the values of {column.name!r} ({str(level)[:60]!r})")
     if unknown and (not isinstance(warns, str) or _is_first(warns)):
         _warn(
             f"X holds categories that the model was not trained on: {'; '.join(unknown)}. They are treated as"
-            " rare ones; check spelling and case."
+            " rare ones. Check spelling and case."
         )
     return out
 
 
 def _is_first(call: str) -> bool:
-    """Whether no other part of a call did this before, on any worker of Dask."""
+    """Whether this part of a call is the first to warn, on all workers of Dask."""
     mine = object()
     if _calls.setdefault(call, mine) is not mine:
         return False
@@ -296,7 +293,7 @@ def _is_first(call: str) -> bool:
     try:
         if distributed is None or distributed.get_worker() is None:
             return True
-    except ValueError:  # This is no worker.
+    except ValueError:  # not on a worker
         return True
     _calls[call] = lock = distributed.Lock(f"dcpred-{call}")
     return bool(lock.acquire(blocking=False))

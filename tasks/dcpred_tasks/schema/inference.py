@@ -1,4 +1,4 @@
-"""What a column is, told from its values: the rules by which a schema is made."""
+"""The kind of a column, inferred from its values: the rules that make a schema."""
 
 import re
 import shlex
@@ -46,13 +46,13 @@ from dcpred_tasks.schema.survey import ColumnSurvey
 # Categories that become codes without being named: each costs as much as a feature when a row is scored. As
 # many as these may make up all rows but a few.
 MOST_CODES, MOST_LEFT_OUT = 64, 0.01
-# A category of fewer rows, or of a smaller share of them, is as those that are not known. Training looks at
-# 100,000 rows, and makes no column for a code that it meets in fewer than ten.
+# A category of fewer rows, or of a smaller share of them, counts as unknown. Training samples 100,000 rows,
+# and makes no column for a category with fewer than ten.
 RAREST, RAREST_SHARE = 10, 1e-4
-MOST_DIFFERENT = 0.5  # different texts among rows, from which on these tell nothing of new rows
-SHOWN = 60  # letters of a value in a message
-ARRAYS = ("X", "y", "zarr.json")  # names in a data set that no column can have
-# Numbers with marks, and the options by which they are read; {mark} is what stands between thousands.
+MOST_DIFFERENT = 0.5  # share of distinct texts among rows, above which they do not generalize
+SHOWN = 60  # characters of a value in a message
+ARRAYS = ("X", "y", "zarr.json")  # reserved names in a data set
+# Numbers with marks, and the options that read them; {mark} separates thousands.
 MARKS = (
     (re.compile(r"[+-]?\d{1,3}((?P<mark>[.'’ \u00a0\u202f])\d{3})+,\d+"), "--decimal , --thousands {mark}"),
     (re.compile(r"[+-]?\d{1,3}((?P<mark>,)\d{3})"), "--decimal , or --thousands {mark}"),
@@ -62,9 +62,8 @@ MARKS = (
 
 
 @dataclass(frozen=True)
-class Words:
-    """What a user can do about a column, in words, with {name} for it, {option} for it in a shell, and {text}
-    for a value.
+class Remedies:
+    """Remedies for a column as text, with {name} for it, {option} for it in a shell, and {text} for a value.
 
     marks  whether options state how numbers are written
     """
@@ -77,32 +76,32 @@ class Words:
     marks: bool = False
 
 
-COMMAND = Words(
+COMMAND = Remedies(
     keep="keep it beside X with --id {option}, ",
     drop="leave it out with --drop {option}",
     code="code its frequent values with --categorical {option}",
-    names="say with --categorical {option} that its values are names",
-    gap="say with --gap {text!r} that this stands for a gap, ",
+    names="declare its values as names with --categorical {option}",
+    gap="declare this as a missing value with --gap {text!r}, ",
 )
 TEXT_FILE = replace(COMMAND, marks=True)
-ESTIMATOR = Words(
+ESTIMATOR = Remedies(
     keep="",
     drop="leave it out of X",
-    code="have its frequent values coded by categorical=['auto', {name!r}]",
-    names="say by categorical=['auto', {name!r}] that its values are names",
+    code="encode its frequent values with categorical=['auto', {name!r}]",
+    names="declare its values as names with categorical=['auto', {name!r}]",
     gap="make it a missing value, ",
 )
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What was said of columns, by name; the rest is found.
+    """The requests of the user for columns, by name; the rest is inferred.
 
-    given      columns as they are to be, or their kind alone
-    gap_texts  what stands for a gap in text
+    given      columns as requested, or only their kind
+    gap_texts  texts of missing values
     text       how a text file writes values
     absent     columns that are missing in every row
-    labelled   whether rows without a target are left out
+    labelled   whether rows without a target are omitted
     """
 
     target: str | None = None
@@ -124,7 +123,7 @@ def wishes(
     given: Mapping[str, Column | Asked] | None = None,
     gap_texts: tuple[str, ...] = (),
 ) -> Wishes:
-    """Wishes from what was named. Raises DataError for a column that is named for two things."""
+    """Requests from named columns. Raises DataError for a column that is named twice."""
     asked: dict[str, Column | Asked] = {}
     named: list[tuple[str, Column | Asked]] = [
         *((name, Asked(name, Codes.kind, CODES)) for name in categorical),
@@ -135,37 +134,39 @@ def wishes(
     for name, wish in [*(given or {}).items(), *named]:
         if name in asked and asked[name] != wish:
             raise DataError(
-                f"column {name!r} was named as {asked[name].kind} and as {wish.kind}, but it is one thing;"
-                " name it once"
+                f"Cannot use column {name!r} as {asked[name].kind} and as {wish.kind}. Name it once."
             )
         asked[name] = wish
     target = next((name for name, wish in asked.items() if isinstance(wish, Target)), None)
     return Wishes(target, asked, gap_texts)
 
 
-def find_column(survey: ColumnSurvey, wish: Asked | None, *, source: str, words: Words = COMMAND) -> Column:
-    """What a column is.
+def find_column(
+    survey: ColumnSurvey, wish: Asked | None, *, source: str, words: Remedies = COMMAND
+) -> Column:
+    """Infer the kind of a column.
 
-    wish    what was said of it
-    source  what the table is called, for messages, which say in `words` what to do
-    Raises DataError where it cannot be told.
+    wish    the request of the user
+    source  the name of the table in messages, with remedies from `words`
+
+    Raises DataError where the kind is ambiguous.
     """
     return _Finder(survey, f"column {survey.name!r} of {source}", words).column(wish)
 
 
 def as_option(name: str) -> str:
-    """The name of a column as a shell takes it in an option that lists names between commas."""
+    """The name of a column, quoted for a shell option with a list of names."""
     quoted = '"' + name.replace('"', '""') + '"' if set(name) & {",", '"'} else name
     return shlex.quote(quoted)
 
 
 def can_be_kept(name: str) -> bool:
-    """Whether an array of a data set can have the name of a column."""
+    """Whether the name of a column can name an array of a data set."""
     return not ("/" in name or name.startswith(("__", ".")) or name in ARRAYS)
 
 
 def marks_hint(text: str) -> str:
-    """The options that read a number with marks, as the beginning of a list; empty for other text."""
+    """The options that read a number with marks, as the start of a list; empty for other text."""
     for pattern, options in MARKS:
         if found := pattern.fullmatch(text):
             return f"pass {options.format(mark=shlex.quote(found['mark']))} where numbers are written so, "
@@ -178,7 +179,7 @@ class _Finder:
 
     survey: ColumnSurvey
     where: str
-    words: Words
+    words: Remedies
 
     def column(self, wish: Asked | None) -> Column:
         survey, kind = self.survey, self._kind()
@@ -200,15 +201,14 @@ class _Finder:
             if kind != DATE and not (kind == TEXT and self.survey.all_dates):
                 held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))
                 raise DataError(
-                    f"{self.where} was to be dates, but it holds {held[1][:SHOWN]!r}, which is not a date of"
-                    " ISO 8601; write dates as 2024-12-31 or 2024-12-31T23:59:59Z, or have the column as"
-                    " something else"
+                    f"Cannot use {self.where} as dates: {held[1][:SHOWN]!r} is not a date of ISO 8601. Write"
+                    " dates as 2024-12-31 or 2024-12-31T23:59:59Z, or use the column as something else."
                 )
             return self._date()
         if kind == DATE:
             raise DataError(
-                f"{self.where} was to be categories, but it holds dates such as {self.survey.kinds[kind]!r};"
-                " do not name it as such, or write it as text"
+                f"Cannot use {self.where} as categories: it holds dates ({self.survey.kinds[kind]!r}). Do not"
+                " name it as such, or write it as text."
             )
         if wish.encoding == TARGET:
             return self._target_codes(asked=True)
@@ -221,8 +221,8 @@ class _Finder:
         if len(kinds) > 1:
             a, b = sorted(kinds)[:2]
             raise DataError(
-                f"{self.where} holds {IN_WORDS[a]} such as {kinds[a]!r} and {IN_WORDS[b]} such as"
-                f" {kinds[b]!r}; make it one of them"
+                f"Cannot use {self.where}: it holds {IN_WORDS[a]} ({kinds[a]!r}) and {IN_WORDS[b]}"
+                f" ({kinds[b]!r}). Make it one of them."
             )
         return next(iter(kinds), NUMBER)
 
@@ -231,7 +231,7 @@ class _Finder:
         return Date(self.survey.name, parts)
 
     def _category(self) -> Column:
-        """Codes of few categories, and of many those that training replaces by means of the target."""
+        """Codes for few categories, target codes for many."""
         survey = self.survey
         if not (survey.too_many or survey.too_long):
             kept = self._kept()
@@ -242,7 +242,7 @@ class _Finder:
         return self._target_codes()
 
     def _codes(self) -> Codes:
-        """The categories that are not rare, in order; where they are more than can be, the most frequent."""
+        """The categories that are not rare, in order; the most frequent ones above the limit."""
         self._check_countable()
         return Codes(self.survey.name, _in_order(self._kept()[:MOST_CATEGORIES]))
 
@@ -259,8 +259,9 @@ class _Finder:
         n = len(survey.counts)
         if not asked and n > MOST_DIFFERENT * survey.n_values:
             raise DataError(
-                f"{self.where} holds {n:,} different values in {survey.n_values:,} rows, which tell nothing"
-                f" of other rows; {self._do(self._keep + words.drop)}, or {self._do(words.code)}"
+                f"Cannot use {self.where}: its {n:,} different values in {survey.n_values:,} rows do not"
+                f" generalize to other rows. {self._start(self._keep + words.drop)}, or"
+                f" {self._do(words.code)}."
             )
         return TargetCodes(survey.name, _in_order(list(survey.counts)))
 
@@ -270,29 +271,31 @@ class _Finder:
             so = (
                 f"more than {MOST_LEVELS:,} different values"
                 if survey.too_many
-                else f"texts of more than {MOST_LETTERS:,} letters"
+                else f"texts of more than {MOST_LETTERS:,} characters"
             )
             raise DataError(
-                f"{self.where} holds {so}, which are no categories; {self._do(self._keep + self.words.drop)}"
+                f"Cannot use {self.where} as categories: it holds {so}."
+                f" {self._start(self._keep + self.words.drop)}."
             )
 
     def _refuse_mixed(self) -> None:
-        """Raise DataError for text that mostly is numbers or dates, in whatever way it is written; a few
-        different plain numbers may be names.
+        """Raise DataError for text that mostly is numbers or dates, in any notation; a few distinct plain
+        numbers may be names.
         """
         survey = self.survey
         half = survey.n_values / 2
         if survey.n_other_dates >= half:
             raise DataError(
-                f"{self.where} holds what may be dates, as {survey.other_date[:SHOWN]!r}, but does not say"
-                " which number is the day; write them as 2024-12-31 (ISO 8601),"
-                f" {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+                f"Cannot use {self.where}: it holds what may be dates, but day and month of"
+                f" {survey.other_date[:SHOWN]!r} are ambiguous. Write dates as 2024-12-31 (ISO 8601),"
+                f" {self._do(self.words.drop)}, or {self._do(self.words.names)}."
             )
         if survey.other_number and survey.n_numbers + survey.n_other_numbers >= half:
             marks = marks_hint(survey.other_number) if self.words.marks else ""
             raise DataError(
-                f"{self.where} holds numbers with signs or separators, as {survey.other_number[:SHOWN]!r};"
-                f" {marks}write them as 1234.5, {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+                f"Cannot use {self.where}: it holds numbers with signs or separators"
+                f" ({survey.other_number[:SHOWN]!r}). Write them as 1234.5,"
+                f" {marks}{self._do(self.words.drop)}, or {self._do(self.words.names)}."
             )
         for n, other, what in (
             (survey.n_numbers, survey.first_other, "numbers"),
@@ -301,25 +304,31 @@ class _Finder:
             if n >= half and other is not None:
                 row, text = other[0], other[1][:SHOWN]
                 raise DataError(
-                    f"{self.where} holds {what} in most rows, and {text!r} in row {row:,} (counted from 0);"
-                    f" correct it, {self._do(self.words.gap, text)}or {self._do(self.words.names)}"
+                    f"Cannot use {self.where}: it holds {what} in most rows, but {text!r} in row {row:,}"
+                    f" (counted from 0). Correct it, {self._do(self.words.gap, text)}or"
+                    f" {self._do(self.words.names)}."
                 )
         few = not survey.too_many and len(survey.counts) <= MOST_CODES
         if survey.n_numbers == survey.n_values and not few:
             raise DataError(
-                f"{self.where} holds numbers as text; make them numbers, or {self._do(self.words.names)}"
+                f"Cannot use {self.where}: it holds numbers as text. Make them numbers, or"
+                f" {self._do(self.words.names)}."
             )
 
     @property
     def _keep(self) -> str:
         return self.words.keep if can_be_kept(self.survey.name) else ""
 
+    def _start(self, template: str) -> str:
+        remedy = self._do(template)
+        return remedy[0].upper() + remedy[1:]
+
     def _do(self, template: str, text: str = "") -> str:
         return template.format(name=self.survey.name, option=as_option(self.survey.name), text=text)
 
 
 def _in_order(levels: list[Level]) -> tuple[Level, ...]:
-    """Text in its order, numbers in theirs, text that is written as numbers are among them. Where there are
+    """Text and numbers, each in order, with text that is written as numbers among these. With
     both, numbers become text.
     """
     texts = [level for level in levels if isinstance(level, str)]

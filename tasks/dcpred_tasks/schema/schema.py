@@ -1,8 +1,7 @@
 """The schema of a table: its columns in their order, and what they become in X.
 
-It is kept as JSON with a data set (group attribute `dcpred_schema`) and in a model, and may come from a file
-that somebody made to do harm: what is read is bounded and checked. Or it is made by hand, and then leaves to
-an import what that finds.
+Data sets (group attribute `dcpred_schema`) and models store it as JSON, which may come from an untrusted
+file: reading is bounded and checked. A hand-written schema leaves open what an import infers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,9 +31,10 @@ from dcpred_tasks.schema.column import (
 VERSION = 1
 ATTRIBUTE, IDS_ATTRIBUTE, INDEX_BASE = "dcpred_schema", "dcpred_ids", "dcpred_index_base"
 MOST_COLUMNS = 2**20
-MOST_LETTERS = 2**12  # letters of a name or a category
-MOST_LEVELS = 2**16  # different values of a category
-MOST_CATEGORIES = 254  # categories of a column of codes: with others and gaps, as many as training codes
+MOST_LETTERS = 2**12  # characters of a name or a category
+MOST_LEVELS = 2**16  # distinct values of a category
+# categories of a column of codes: with others and missing values, as many as training one-hot encodes
+MOST_CATEGORIES = 254
 MOST_NUMBERS = 2**18  # numbers in the table of a column of means
 MOST_GAP_TEXTS = 100
 DECIMALS, THOUSANDS = (".", ","), (".", ",", "'", "’", " ", "\u00a0", "\u202f")
@@ -46,9 +46,9 @@ ENCODINGS: dict[str, type[Category]] = {CODES: Codes, TARGET: TargetCodes, MEANS
 
 @dataclass(frozen=True)
 class Asked:
-    """A column of which only the kind was said: an import finds the rest.
+    """A column with only a kind: an import infers the rest.
 
-    encoding  CODES or TARGET for a category, empty where an import is to choose
+    encoding  CODES or TARGET for a category, empty where an import chooses
     """
 
     name: str
@@ -58,11 +58,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How a text file writes values. Raises ValueError for marks that cannot be told apart.
+    """How a text file writes values. Raises ValueError for ambiguous marks.
 
     decimal      mark between whole and fraction, "." or ","
-    thousands    mark between groups of three digits, one of THOUSANDS; empty where there is none
-    not_missing  texts that are values, although they usually stand for a missing one, such as NA
+    thousands    mark between groups of three digits, one of THOUSANDS; empty without one
+    not_missing  texts that are values, although they usually mark a missing one (NA)
     """
 
     decimal: str = "."
@@ -75,7 +75,7 @@ class TextFormat:
         if self.thousands and (self.thousands not in THOUSANDS or self.thousands == self.decimal):
             raise ValueError(
                 f"the mark between thousands is {_shown(self.thousands)}, but must be one of"
-                f" {' '.join(map(repr, THOUSANDS))} and not the decimal mark"
+                f" {' '.join(map(repr, THOUSANDS))} other than the decimal mark"
             )
 
 
@@ -84,10 +84,10 @@ PLAIN_TEXT = TextFormat()
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns of a table. Raises ValueError where they cannot be those of one.
+    """Columns of a table. Raises ValueError for an inconsistent set.
 
-    gap_texts  what stands for a gap in text formats, beside what always does
-    text       how the text file that was imported writes values
+    gap_texts  texts of missing values in text formats, beside the usual ones
+    text       how the imported text file writes values
     """
 
     columns: tuple[Column, ...]
@@ -114,7 +114,7 @@ class Schema:
 
     @property
     def spans(self) -> list[tuple[Column, slice]]:
-        """The columns that become features, and where those are in X."""
+        """The columns that become features, and their positions in X."""
         ends = [0]
         for column in self.sources:
             ends.append(ends[-1] + len(column.features))
@@ -122,21 +122,21 @@ class Schema:
 
     @property
     def coded(self) -> list[int]:
-        """The numbers of the features that are codes."""
+        """The numbers of the one-hot encoded features."""
         return [span.start for column, span in self.spans if isinstance(column, Codes)]
 
     @property
     def target_coded(self) -> list[int]:
-        """The numbers of the features whose codes training replaces by means of the target."""
+        """The numbers of the target-encoded features."""
         return [span.start for column, span in self.spans if isinstance(column, TargetCodes)]
 
     @property
     def with_means(self) -> list[str]:
-        """The columns of which features are means that an earlier version fitted at import."""
+        """The columns with target encodings that an earlier version fitted at import."""
         return [column.name for column in self.sources if isinstance(column, Means)]
 
     def says(self, feature: int, value: float | None) -> str | None:
-        """What a value of a feature is in the table: a category or a date; None for numbers."""
+        """The value of the table for a value of a feature: a category or a date; None for numbers."""
         for column, span in self.spans:
             if value is not None and feature in range(span.start, span.stop):
                 return column.says(feature - span.start, value)
@@ -152,19 +152,17 @@ class Schema:
 
     @property
     def plain(self) -> bool:
-        """Whether all features are numbers as they are in the table."""
+        """Whether all features are unchanged numbers of the table."""
         return all(isinstance(column, Number) for column in self.sources)
 
     @property
     def encodes(self) -> bool:
-        """Whether a feature is another thing than a number or boolean of the table: what a model learned is
-        then known only with its schema.
-        """
+        """Whether a feature is not just a number or boolean of the table: the model then needs its schema."""
         return not all(isinstance(column, Number | Boolean) for column in self.sources)
 
     def document(self) -> dict[str, Any]:
-        """As JSON holds it; `read_schema` reads it."""
-        told: dict[str, Any] = {"version": VERSION, "columns": [_document(c) for c in self.columns]}
+        """The JSON document, which `read_schema` reads."""
+        document: dict[str, Any] = {"version": VERSION, "columns": [_document(c) for c in self.columns]}
         text = self.text
         further = {
             "gap_texts": list(self.gap_texts),
@@ -172,7 +170,7 @@ class Schema:
             "thousands": text.thousands,
             "not_missing": list(text.not_missing),
         }
-        return told | {key: value for key, value in further.items() if value}
+        return document | {key: value for key, value in further.items() if value}
 
 
 def numbers_schema(names: Sequence[str]) -> Schema:
@@ -181,7 +179,7 @@ def numbers_schema(names: Sequence[str]) -> Schema:
 
 
 def first_difference(one: Schema, other: Schema) -> str | None:
-    """The first column that the two encode differently, in words; None where the same rows become the same
+    """The first column that the two encode differently, as text; None where the same rows become the same
     features.
     """
     pairs = zip(one.sources, other.sources, strict=False)
@@ -197,10 +195,10 @@ def first_difference(one: Schema, other: Schema) -> str | None:
 
 def _how(a: Column, b: Column) -> str:
     if type(a) is not type(b):
-        return f"column {a.name!r} is a {a.kind}{_encoding(a)} and not a {b.kind}{_encoding(b)}"
+        return f"column {a.name!r} is a {a.kind}{_encoding(a)}, not a {b.kind}{_encoding(b)}"
     if isinstance(a, Codes | TargetCodes) and isinstance(b, Codes | TargetCodes):
         others = [c for c in a.categories if c not in set(b.categories)] or list(a.categories)
-        return f"column {a.name!r} has other categories, as {str(others[0]) if others else 'none'!r}"
+        return f"column {a.name!r} has other categories ({str(others[0]) if others else 'none'!r})"
     return f"column {a.name!r} has another {'mean' if isinstance(a, Means) else 'form'}"
 
 
@@ -216,26 +214,26 @@ def _encoding_of(column: Category) -> str:
 
 
 def _document(column: Column) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    document: dict[str, Any] = {"name": column.name, "kind": column.kind}
     if isinstance(column, Category):
-        told |= {"encoding": _encoding_of(column), "categories": list(column.categories)}
+        document |= {"encoding": _encoding_of(column), "categories": list(column.categories)}
     if isinstance(column, Means):
-        told |= {"means": [list(row) for row in column.means]}
-        told |= {"outputs": list(column.outputs)} if column.outputs else {}
+        document |= {"means": [list(row) for row in column.means]}
+        document |= {"outputs": list(column.outputs)} if column.outputs else {}
     elif isinstance(column, Date):
-        told["parts"] = list(column.parts)
-    return told
+        document["parts"] = list(column.parts)
+    return document
 
 
 def read_schema(value: object, where: str) -> Schema:
-    """The schema that JSON tells of, whole. Raises DataError where it is none, or leaves something to find.
+    """The complete schema of a JSON document. Raises DataError for an invalid or incomplete one.
 
-    where  what holds it, for messages
+    where  its source, for messages
     """
     columns, gap_texts, text = read_columns(value, where)
     for column in columns:
         if isinstance(column, Asked):
-            raise _refused(where, f"column {_shown(column.name)} says its kind only")
+            raise _refused(where, f"column {_shown(column.name)} states only its kind")
     try:
         return Schema(tuple(column for column in columns if isinstance(column, Column)), gap_texts, text)
     except ValueError as error:
@@ -243,25 +241,27 @@ def read_schema(value: object, where: str) -> Schema:
 
 
 def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple[str, ...], TextFormat]:
-    """The columns that JSON tells of, of which some may say their kind only, the texts of gaps, and how text
-    writes values.
+    """The columns of a JSON document, some of which may only have a kind, the texts of missing values, and
+    how text writes values.
     """
     try:
-        told = _object(value, {"version", "columns"}, {"gap_texts", "decimal", "thousands", "not_missing"})
-        if type(told["version"]) is not int or told["version"] > VERSION:
-            raise ValueError(f"its version is {_shown(told['version'])}, and this dcpred reads {VERSION}")
-        columns = [_column(each) for each in _list(told["columns"], MOST_COLUMNS, "columns")]
+        document = _object(
+            value, {"version", "columns"}, {"gap_texts", "decimal", "thousands", "not_missing"}
+        )
+        if type(document["version"]) is not int or document["version"] > VERSION:
+            raise ValueError(f"its version is {_shown(document['version'])}, and this dcpred reads {VERSION}")
+        columns = [_column(each) for each in _list(document["columns"], MOST_COLUMNS, "columns")]
         _unique((column.name for column in columns), "column")
         gap_texts, not_missing = (
-            tuple(_text(each, one) for each in _list(told.get(key, []), MOST_GAP_TEXTS, many))
+            tuple(_text(each, one) for each in _list(document.get(key, []), MOST_GAP_TEXTS, many))
             for key, one, many in (
-                ("gap_texts", "a text of a gap", "texts of gaps"),
+                ("gap_texts", "a text of a missing value", "texts of missing values"),
                 ("not_missing", "a text that is a value", "texts that are values"),
             )
         )
         text = TextFormat(
-            _text(told.get("decimal", "."), "the decimal mark"),
-            _text(told.get("thousands", ""), "the mark between thousands"),
+            _text(document.get("decimal", "."), "the decimal mark"),
+            _text(document.get("thousands", ""), "the mark between thousands"),
             not_missing,
         )
     except ValueError as error:
@@ -270,55 +270,61 @@ def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple
 
 
 def _column(value: object) -> Column | Asked:
-    told = _object(value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts"})
-    name, kind = _text(told["name"], "the name of a column"), told["kind"]
-    further = set(told) - {"name", "kind"}
+    document = _object(value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts"})
+    name, kind = _text(document["name"], "the name of a column"), document["kind"]
+    further = set(document) - {"name", "kind"}
     readers: dict[str, Callable[[str, dict[str, Any]], Column | Asked]] = {
         Date.kind: _date,
         Codes.kind: _category,
     }
     if isinstance(kind, str) and kind in readers:
-        return readers[kind](name, told)
+        return readers[kind](name, document)
     if not isinstance(kind, str) or kind not in PLAIN:
         kinds = ", ".join(sorted({*PLAIN, *readers}))
-        raise ValueError(f"the kind of column {_shown(name)} is {_shown(kind)}, and not one of {kinds}")
+        raise ValueError(f"the kind of column {_shown(name)} is {_shown(kind)}, not one of {kinds}")
     if further:
-        raise ValueError(f"column {_shown(name)}, a {kind}, says {_shown(sorted(further)[0])}, too")
+        raise ValueError(
+            f"column {_shown(name)}, a {kind}, has the unknown field {_shown(sorted(further)[0])}"
+        )
     return PLAIN[kind](name)
 
 
-def _date(name: str, told: dict[str, Any]) -> Column | Asked:
-    if set(told) == {"name", "kind"}:
+def _date(name: str, document: dict[str, Any]) -> Column | Asked:
+    if set(document) == {"name", "kind"}:
         return Asked(name, Date.kind)
-    _object(told, {"name", "kind", "parts"}, set())
-    parts = told["parts"]
+    _object(document, {"name", "kind", "parts"}, set())
+    parts = document["parts"]
     if not isinstance(parts, list) or not parts or parts != [p for p in DATE_PARTS if p in parts]:
         raise ValueError(f"the parts of column {_shown(name)} are not of {', '.join(DATE_PARTS)}, in order")
     return Date(name, tuple(parts))
 
 
-def _category(name: str, told: dict[str, Any]) -> Column | Asked:
-    encoding = told.get("encoding", "")
+def _category(name: str, document: dict[str, Any]) -> Column | Asked:
+    encoding = document.get("encoding", "")
     if encoding and encoding not in ENCODINGS:
         raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {TARGET}")
-    if not set(told) - {"name", "kind", "encoding"}:
+    if not set(document) - {"name", "kind", "encoding"}:
         return Asked(name, Codes.kind, TARGET if encoding == MEANS else encoding)
     further = {"means"} if encoding == MEANS else set()
-    _object(told, {"name", "kind", "encoding", "categories"} | further, {"outputs"} if further else set())
+    _object(document, {"name", "kind", "encoding", "categories"} | further, {"outputs"} if further else set())
     most = MOST_CATEGORIES if encoding == CODES else MOST_LEVELS
-    categories = tuple(_level(level, name) for level in _list(told["categories"], most, "categories"))
+    categories = tuple(_level(level, name) for level in _list(document["categories"], most, "categories"))
     _unique(categories, f"category of column {name[:40]!r}")
     if len({isinstance(level, str) for level in categories}) > 1:
         raise ValueError(f"categories of column {_shown(name)} are text and numbers")
     if encoding != MEANS:
         return Codes(name, categories) if encoding == CODES else TargetCodes(name, categories)
-    outputs = tuple(_text(output, "an output") for output in _list(told.get("outputs", []), MOST_NUMBERS, ""))
+    outputs = tuple(
+        _text(output, "an output") for output in _list(document.get("outputs", []), MOST_NUMBERS, "")
+    )
     means = tuple(
         tuple(_finite(number) for number in _list(row, max(len(outputs), 1), "means"))
-        for row in _list(told["means"], MOST_NUMBERS, "means")
+        for row in _list(document["means"], MOST_NUMBERS, "means")
     )
     if len(means) != len(categories) + 2 or any(len(row) != max(len(outputs), 1) for row in means):
-        raise ValueError(f"column {_shown(name)} has not a mean for each category, others and a gap")
+        raise ValueError(
+            f"column {_shown(name)} lacks a mean for a category, for others or for a missing value"
+        )
     if len(means) * max(len(outputs), 1) > MOST_NUMBERS:
         raise ValueError(f"column {_shown(name)} has more than {MOST_NUMBERS:,} means")
     return Means(name, categories, means, outputs)
@@ -326,29 +332,29 @@ def _category(name: str, told: dict[str, Any]) -> Column | Asked:
 
 def _object(value: object, needed: set[str], possible: set[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{_shown(value)} is no JSON object")
+        raise ValueError(f"{_shown(value)} is not a JSON object")
     for key in needed - set(value):
-        raise ValueError(f"{_shown(value)} says no {key!r}")
+        raise ValueError(f"{_shown(value)} lacks {key!r}")
     for key in value:
         if key not in needed | possible:
-            raise ValueError(f"{_shown(key)} is nothing that a schema says")
+            raise ValueError(f"{_shown(key)} is not a field of a schema")
     return value
 
 
 def _list(value: object, most: int, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{_shown(value)} is no list")
+        raise ValueError(f"{_shown(value)} is not a list")
     if len(value) > most:
-        raise ValueError(f"there are {len(value):,} {what}, and at most {most:,} can be read")
+        raise ValueError(f"it has {len(value):,} {what}, more than the limit of {most:,}")
     return value
 
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{what} is {_shown(value)}, and no text")
+        raise ValueError(f"{what} is {_shown(value)}, not text")
     if len(value) > MOST_LETTERS:
-        raise ValueError(f"{what} has {len(value):,} letters, and at most {MOST_LETTERS:,} can be read")
-    value.encode()  # half of a character is no text: UnicodeEncodeError is a ValueError
+        raise ValueError(f"{what} has {len(value):,} characters, more than the limit of {MOST_LETTERS:,}")
+    value.encode()  # half of a surrogate pair raises UnicodeEncodeError, a ValueError
     return value
 
 
@@ -363,7 +369,7 @@ def _level(value: object, name: str) -> Level:
 
 def _finite(value: object) -> float:
     if type(value) not in (int, float) or not isfinite(number := _float(value)):
-        raise ValueError(f"{_shown(value)} is no finite number")
+        raise ValueError(f"{_shown(value)} is not a finite number")
     return number
 
 
@@ -388,4 +394,4 @@ def _shown(value: object) -> str:
 
 
 def _refused(where: str, why: str) -> DataError:
-    return DataError(f"the schema of {where} cannot be used: {why}; correct it, or make it again")
+    return DataError(f"Cannot use the schema of {where}: {why}. Correct it, or make it again.")

@@ -1,6 +1,6 @@
-"""What must be known of all values of a column before it can be said what the column is.
+"""The values of a column that determine its kind.
 
-Surveys of parts of the rows are joined: parts may be looked at by several processes.
+Surveys of parts of the rows can be joined: several processes may survey parts.
 """
 
 from collections import Counter
@@ -25,33 +25,33 @@ from dcpred_tasks.schema.schema import MOST_LETTERS, MOST_LEVELS
 
 
 class ColumnSurvey:
-    """The values of one column, as far as they decide what it is.
+    """A survey of the values of one column.
 
-    counts_numbers  whether numbers are counted as categories are: the column was named as one
+    counts_numbers  whether numbers are counted as categories: the user named the column as one
     """
 
     def __init__(self, name: str, *, counts_numbers: bool = False) -> None:
         self.name, self.counts_numbers = name, counts_numbers
         self.n_rows = self.n_gaps = 0
         self.kinds: dict[str, str] = {}
-        """The kinds of cells that were met, with an example of each."""
+        """The kinds of cells found, with an example of each."""
         self.counts: Counter[Any] = Counter()
-        """Rows of each different value, as long as these are no more than MOST_LEVELS."""
+        """Rows of each distinct value, up to MOST_LEVELS values."""
         self.too_many = self.too_long = False
         self.n_numbers = 0
-        """Rows of text that is written as a number."""
+        """Rows of text that is a number."""
         self.first_other: tuple[int, str] | None = None
-        """The first row of other text, and that."""
+        """The first row of other text, and its text."""
         self.n_dates = 0
         """Rows of text that is a date of ISO 8601."""
         self.first_undated: tuple[int, str] | None = None
-        """The first row of other text, and that."""
+        """The first row of other text, and its text."""
         self.n_other_numbers = self.n_other_dates = 0
-        """Rows of text that may be numbers or dates to people."""
+        """Rows of text that people may read as numbers or dates."""
         self.other_number = self.other_date = ""
         """The first such text."""
         self.all_boolean = True
-        """Whether all text says true or false."""
+        """Whether all text is true or false."""
         self.timed = self.fine = False
         """Whether a date has a time, and one with a part of a second."""
         self.first_day, self.last_day = np.inf, -np.inf
@@ -116,7 +116,7 @@ class ColumnSurvey:
             self.too_many, self.counts = True, Counter()
 
     def join(self, later: "ColumnSurvey") -> None:
-        """Take in what was found in the rows that follow."""
+        """Join the survey of the following rows."""
         self.first_other = self.first_other or _moved(later.first_other, self.n_rows)
         self.first_undated = self.first_undated or _moved(later.first_undated, self.n_rows)
         self.n_rows += later.n_rows
@@ -144,12 +144,12 @@ class ColumnSurvey:
 
     @property
     def all_dates(self) -> bool:
-        """Whether there is text, and all of it says dates."""
+        """Whether the column has text, all of it dates."""
         return self.n_dates > 0 and self.first_undated is None
 
 
 def _first(cells: Cells, texts: set[str], first_row: int) -> tuple[int, str] | None:
-    """The first row that has one of these texts, and that."""
+    """The first row with one of these texts, and its text."""
     if not texts:
         return None
     wanted = np.array([level in texts for level in cells.levels] + [False])

@@ -1,6 +1,5 @@
-"""What is made of raw rows for output columns and answers: decision values, status and leaf; and where they
-are asked for how near the row is to the training rows of its leaf, how much residuals of such rows spread,
-and the contributions of features.
+"""Raw scores of rows for output columns: decision values, status and leaf; and on request typicality, the
+spread of residuals, and the contributions of features.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ _none: SingleArray = np.empty(0, SCORE_DTYPE)
 
 @dataclass(frozen=True)
 class Decided:
-    """Rows as a model sees them."""
+    """The raw scores of rows."""
 
     decision: Scores
     """(n, n_outputs), of the model's score_dtype; NaN where the status is not 1."""
@@ -34,17 +33,17 @@ class Decided:
     leaf: LeafNumbers
     """The leaf that scored each row, int32 (n,)."""
     nearness: SingleArray
-    """s of dcpred_tasks.model.sureness.Novelty, float32 (n,), NaN where the status is not 1; (0,) where
-    nobody asks for it.
+    """s of dcpred_tasks.model.sureness.Novelty, float32 (n,), NaN where the status is not 1; (0,) unless
+    requested.
     """
     log_scale: FloatArray = field(default_factory=lambda: np.empty(0))
     """The decision values of dcpred_tasks.model.answers.scale_model, float64 (n,), 0 where the status is not
     1; (0,) for a model without one.
     """
     log_scale_off: FloatArray = field(default_factory=lambda: np.empty(0))
-    """How far these may be off by rounding, for verification."""
+    """Their error by rounding, for verification."""
     contributions: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
-    """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) where nobody asks for them."""
+    """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) unless requested."""
 
     def take(self, index: NDArray[Any] | slice) -> "Decided":
         own = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -60,21 +59,21 @@ def decide(
     reasons: bool = False,
     score: ScoreRows = scorer.score_rows,
 ) -> Decided:
-    """Decide raw rows (n, n_features).
+    """Score raw rows (n, n_features).
 
-    nearness  whether it is asked for: rows then go down the tree once more, to another model
-    scale     the same of log_scale
-    reasons   whether contributions are asked for
+    nearness  whether typicality is requested: rows then go down the tree once more, to another model
+    scale     whether log_scale is requested
+    reasons   whether contributions are requested
     score     the scorer, or the definition
 
-    Raises DataError where the model has no nearness or no contributions.
+    Raises DataError where the model has no typicality or no contributions.
     """
     leaf = np.empty(len(X), LEAF_DTYPE)
-    near = nearness_scorer(model) if nearness else None
+    near = typicality_scorer(model) if nearness else None
     spread = scale_scorer(model) if scale else None
     decision, status = score(model, X, leaves=leaf)
     found, log_scale, ok = _none, np.empty(0), status == Status.OK
-    # Of a row so far that its distance overflows there is no value: it is as far as can be.
+    # A row whose distance overflows has no value: it counts as farthest.
     if near is not None:
         found = np.nan_to_num(score(near, X)[0][:, 0].astype(SCORE_DTYPE), copy=False)
         found[~ok] = np.nan
@@ -84,15 +83,15 @@ def decide(
     return Decided(decision, status, leaf, found, log_scale, contributions=why)
 
 
-def nearness_scorer(model: Model) -> Model:
-    """The nearness model of a model, made once. Raises DataError."""
+def typicality_scorer(model: Model) -> Model:
+    """The typicality model of a model, built once. Raises DataError."""
     found = _made(model, nearness_model)
     assert found is not None
     return found
 
 
 def scale_scorer(model: Model) -> Model | None:
-    """The same of the scale model; None for a model without one."""
+    """The scale model of a model, built once; None for a model without one."""
     return _made(model, scale_model)
 
 

@@ -4,26 +4,28 @@ shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised differ
            Balance diagnostics, Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large
            (Cohen, Statistical Power Analysis, 1988).
 sd_ratio   s₁ / s₀
-spread_shift  ln(s₁ / s₀) in units in which a factor of 3 is as large as a shift of 0.8: another unit of a
-           feature whose mean is near 0, or a sensor that stands still. 0 where a few rows with far values
-           may make the difference (`few_rows_explain`).
-gap_shift  the same shift of the share of rows with a gap, which is the mean of 0 and 1; only where the model
-           knows gaps. Other means and deviations are of the values that are there.
+spread_shift  ln(s₁ / s₀) in units in which a factor of 3 is as large as a shift of 0.8: it detects another
+              unit of a
+           feature whose mean is near 0, or a stuck sensor. 0 where a few rows with far values may explain it
+           (`few_rows_explain`).
+gap_shift  the standardised difference of the share of rows with a missing value, which is a mean of 0 and 1;
+           only in models with missing values. Other means and deviations exclude missing values.
 psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into
-           (Siddiqi, Credit Risk Scorecards, 2006). Above 0.25 it is large. Leaves of successive
-           numbers, mostly neighbours in the tree, are put together into at most 20 bins of about equal
-           training rows, fewer for few rows: without any drift psi is about (bins − 1) (1/n + 1/N) (Yurdakul,
-           Statistical Properties of Population Stability Index, 2018), and that is kept at 0.01. Half a row
-           is added to each bin, so that none is empty. The same of the bins of a feature or of an output of
-           the model (model/bins.py), as they are
+           (Siddiqi, Credit Risk Scorecards, 2006). Above 0.25 it is large. Leaves of successive numbers,
+           mostly neighbours in the tree, are merged into at most 20 bins of about equal training rows, fewer
+           for few rows: without any drift psi is about (bins − 1) (1/n + 1/N) (Yurdakul, Statistical
+           Properties of Population Stability Index, 2018), which is kept at 0.01. Each bin gets an extra half
+           row, and none is empty. psi is also computed for the bins of features and outputs of the model
+           (model/bins.py), unmerged
 p          the level of a two-sample Kolmogorov–Smirnov test on those bins, which makes it conservative. A
-           feature or output has drifted where psi is large and p is below 0.005 by the number of features
-           and outputs (Bonferroni). Models of earlier versions have no bins: there large shifts count
+           feature or output has drifted where psi is large and p is below 0.005 divided by the number of
+           features and outputs (Bonferroni). Models of earlier versions have no bins: there large shifts
+           count
 beyond     rows below and above all training rows, by feature. With N training rows, k of n rows lie above
            all of them by chance with a probability of about (n / (n + N))^k
 
 m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the standard deviation. Fewer than 100 rows are
-not judged.
+not evaluated.
 """
 
 from dataclasses import dataclass
@@ -52,19 +54,19 @@ MOST_BEYOND = 100  # features that are listed
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How scored rows are spread over leaves, beside the training rows."""
+    """The distribution of scored rows over leaves, compared with training rows."""
 
     psi: float
     """Population stability index, in nats."""
     by_chance: float
-    """About what psi would be without any drift."""
+    """The expected psi without drift."""
     n_bins: int
-    """Bins that leaves were put together into."""
+    """The number of bins of merged leaves."""
 
 
 def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
     """The standardised difference of means of each feature; infinite where two constants differ, and 0 where
-    all rows have a gap, in training or now.
+    all rows lack the feature, in training or now.
     """
     gap = scored.mean - training.mean
     pooled = np.hypot(training.sd, scored.sd) / np.sqrt(2)
@@ -78,7 +80,7 @@ def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
 
 
 def gap_shifts(training: Reference, scored: Reference) -> FloatArray:
-    """The standardised difference of the share of gaps of each feature; 0 for a model without gaps."""
+    """The standardised difference of the missing share of each feature; 0 in models without any."""
     if training.gaps is None or scored.gaps is None:
         return np.zeros(len(training.mean))
     return feature_shifts(*(Reference(p, np.sqrt(p * (1 - p))) for p in (training.gaps, scored.gaps)))
@@ -100,13 +102,13 @@ def spread_shifts(training: Reference, scored: Reference, n_training: int, n_sco
 def few_rows_explain(
     training: Reference, scored: Reference, n_training: int, n_scored: int
 ) -> NDArray[np.bool_]:
-    """Whether a few rows with a far value may be all by which the larger standard deviation is larger, as of
-    a rare flag that more rows have now, or none has: their number follows from the means, which they move.
+    """Whether a few rows with a far value may explain the larger standard deviation, as of a rare flag that
+    more rows have now, or none has: their number follows from the means, which they move.
 
-    A share p of rows at a distance a moves the mean by p·a and has the variance p(1 − p)·a², so that
-    p / (1 − p) = (difference of means / larger sd)². Of the training rows it takes one at least to have such
-    a distance, and among scored rows FEW_ROWS are chance. Scored rows that are farther off than any of the
-    training rows can be, which is √n standard deviations, are none of them.
+    A share p of rows at a distance a moves the mean by p·a and has the variance p(1 − p)·a². It follows that
+    p / (1 − p) = (difference of means / larger sd)². At least one training row must have such a distance, and
+    among scored rows FEW_ROWS are chance. Scored rows farther than any of the training rows can be, √n
+    standard deviations, do not count.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         odds = ((scored.mean - training.mean) / np.maximum(training.sd, scored.sd)) ** 2
@@ -133,7 +135,7 @@ def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
 
 @dataclass(frozen=True)
 class Binned:
-    """How scored rows lie in the bins of one feature or output, beside training rows."""
+    """Scored rows in the bins of one feature or output, compared with training rows."""
 
     edges: FloatArray
     """Finite ones."""
@@ -148,14 +150,14 @@ class Binned:
 
     @property
     def shares(self) -> tuple[FloatArray, FloatArray]:
-        """Of scored rows and of training rows, with half a row more in each bin that has any."""
+        """Shares of scored rows and of training rows, with an extra half row in each bin."""
         used = (self.training > 0) | (self.scored > 0)
         p, q = (np.where(used, rows + 0.5, 1e-300) for rows in (self.scored, self.training))
         return p / p.sum(), q / q.sum()
 
     @cached_property
     def p_value(self) -> float:
-        """Of the two-sample Kolmogorov–Smirnov test (Stephens 1970)."""
+        """The level of the two-sample Kolmogorov–Smirnov test (Stephens 1970)."""
         n, total = int(self.scored.sum()), int(self.training.sum())
         if not n or not total:
             return 1.0
@@ -168,7 +170,7 @@ class Binned:
 
 
 def binned(bins: Bins, scored: IntArray) -> list[Binned]:
-    """By feature, then by output."""
+    """The bins by feature, then by output."""
     each = zip(bins.edges, bins.slots, strict=True)
     return [Binned(edges[:-1], bins.rows[own], scored[own]) for edges, own in each]
 
@@ -181,19 +183,19 @@ def drift(
     bins: Bins | None = None,
     bin_rows: IntArray | None = None,
 ) -> dict[str, Any]:
-    """What the manifest says. `training` and `bins` are None for models of older formats, `*_rows` are by
+    """The drift for the manifest. `training` and `bins` are None for models of older formats, `*_rows` are by
     leaf, `bin_rows` scored rows by bin.
 
-    `psi` is the largest stability index of leaves, and of features and outputs whose test finds a difference.
-    `shift` is null where a constant took another value, and `gap_shift` where all rows or none have a gap,
-    and in training it was the other way; `sd_ratio` is null where training rows were all alike, and
-    `spread_shift` where rows are all alike now or were in training, and not both.
+    `psi` is the largest stability index of leaves, and of features and outputs with a significant test.
+    `shift` is null where a constant changed, and `gap_shift` where the missing share changed from 0 or 1 to
+    the other; `sd_ratio` is null where training rows were all alike, and `spread_shift` where rows are all
+    alike either now or in training.
     """
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:
         return {"sampled_rows": n, "large": False, "leaves": None, "features": None}
     leaves = _leaves(trained_rows, scored_rows)
-    said: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "sampled_rows": n,
         "large": leaves["large"],
         "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO, "level": LEVEL},
@@ -202,7 +204,7 @@ def drift(
         "features": None,
     }
     if training is None:
-        return said
+        return summary
     training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
     spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
     shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
@@ -211,19 +213,21 @@ def drift(
     if bins is None or bin_rows is None or not bin_rows.any():
         far = int((most >= LARGE_SHIFT).sum()) if n >= LEAST_ROWS else 0
         top = [_feature(j, shifts, training, scored) for j in by_shift]
-        return said | {"large": said["large"] or far > 0, "features": {"n_large": far, "top": top}}
+        return summary | {"large": summary["large"] or far > 0, "features": {"n_large": far, "top": top}}
     each = binned(bins, bin_rows)
-    told = [_compared(one, LEVEL / len(each)) for one in each]
-    own = told[: len(most)]
+    comparisons = [_compared(one, LEVEL / len(each)) for one in each]
+    own = comparisons[: len(most)]
     order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))[:TOP]
     order += [j for j in by_shift[:1] if j not in order]  # `max_shift` looks at it.
     top = [_feature(j, shifts, training, scored) | own[j] | _shares(each[j]) for j in order]
-    said["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
-    said["scores"] = [a | _shares(b) for a, b in zip(told[len(own) :], each[len(own) :], strict=True)]
-    said["large"] = said["large"] or any(one["large"] for one in told)
-    said["psi"] = max([leaves["psi"], *(one["psi"] for one in told if one["differs"])])
-    said["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
-    return said
+    summary["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
+    summary["scores"] = [
+        a | _shares(b) for a, b in zip(comparisons[len(own) :], each[len(own) :], strict=True)
+    ]
+    summary["large"] = summary["large"] or any(one["large"] for one in comparisons)
+    summary["psi"] = max([leaves["psi"], *(one["psi"] for one in comparisons if one["differs"])])
+    summary["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
+    return summary
 
 
 def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
@@ -245,9 +249,9 @@ def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
 def _compared(one: Binned, level: float) -> dict[str, Any]:
     n = int(one.scored.sum())
     differs = n >= LEAST_ROWS and one.p_value < level
-    said: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
-    said |= {"training_rows": int(one.training.sum()), "differs": differs}
-    return said | {"large": differs and one.psi > LARGE_PSI}
+    summary: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
+    summary |= {"training_rows": int(one.training.sum()), "differs": differs}
+    return summary | {"large": differs and one.psi > LARGE_PSI}
 
 
 def _shares(one: Binned) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def _feature(
     j: int, shifts: tuple[FloatArray, ...], training: Reference, scored: Reference
 ) -> dict[str, Any]:
     shift, gap_shift, spread = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
-    said = {
+    summary = {
         "feature": j,
         "shift": shift,
         "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
@@ -289,6 +293,6 @@ def _feature(
         "training_sd": float(training.sd[j]),
     }
     if training.gaps is None or scored.gaps is None:
-        return said
+        return summary
     shares = {"gaps": float(scored.gaps[j]), "training_gaps": float(training.gaps[j])}
-    return said | {"gap_shift": gap_shift} | shares
+    return summary | {"gap_shift": gap_shift} | shares

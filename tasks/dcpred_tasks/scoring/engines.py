@@ -1,6 +1,6 @@
-"""The engines that score rows, best first, and the choice among them: made here and nowhere else.
+"""The engines that score rows, best first, and the only choice among them.
 
-An engine says whether it scores a model, and why not. The first that does is taken.
+An engine reports why it cannot score a model. The first that can is used.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Engine(NamedTuple):
     is_for: Callable[[Model], bool]
     """Whether models of this kind, in this process, could have it as their best."""
     why_not: Callable[[Model], str | None]
-    """Why it does not score this model, in words; None where it does. What it scores by is then loaded."""
+    """Why it cannot score this model, as text; None where it can, and then it is loaded."""
     make: Callable[[Model], Any]
     """An object with `score` as scorer.score_rows has it; None where the definition scores."""
 
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
     engine: Engine
     passed_over: dict[str, str]
-    """Why each better engine was not taken, by its name."""
+    """Why each better engine cannot score it, by name."""
 
     def __str__(self) -> str:
         reasons = "; ".join(f"not {name}: {why}" for name, why in self.passed_over.items())
@@ -50,7 +50,7 @@ def chosen(model: Model) -> Choice:
 
 
 def described(model: Model) -> str:
-    """The choice in words, also where no row can be scored since the installation is damaged."""
+    """The choice as text, also for a damaged installation that cannot score."""
     try:
         return str(chosen(model))
     except RefusedError as error:

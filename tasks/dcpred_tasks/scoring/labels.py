@@ -1,4 +1,4 @@
-"""How class labels are written into an array: a row without a label must not look like one that has one."""
+"""How class labels are written into an array: rows without a label stay distinguishable."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,13 @@ class LabelCoding:
     values: NDArray[Any]
     """(n_classes,), of the dtype of the array: values[class number] is what the array holds."""
     missing: int | float
-    """What stands in rows without a label."""
+    """The value of rows without a label."""
     names: tuple[str, ...] | None
     """The classes as text, where the array holds their numbers; else None."""
 
 
 def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
-    """Whole numbers and booleans as the smallest signed integer that leaves room for `missing` (−1 where no
+    """Integers and booleans as the smallest signed integer with a spare value for `missing` (−1 unless a
     class has it), other numbers as float64, strings and numbers beyond int64 as class numbers.
     """
     if any(isinstance(c, str) for c in classes) or _is_beyond_int64(classes):
@@ -37,14 +37,14 @@ def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         if min(whole) > low and max(whole) <= high:
             return LabelCoding(np.array(whole, dtype), low if -1 in whole else -1, None)
-    # There is no room for one more number: the least of int64 is a class.
+    # No spare value: the least of int64 is a class.
     return LabelCoding(
         np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None
     )
 
 
 def _is_beyond_int64(classes: tuple[Label, ...]) -> bool:
-    """Whether a class is a whole number that int64 does not hold, and float64 takes for its neighbours."""
+    """Whether a class is an integer beyond int64, which float64 would merge with its neighbours."""
     return any(isinstance(c, int) and not -(2**63) <= c < 2**63 for c in classes)
 
 

@@ -1,9 +1,9 @@
-"""Scores of models with machines of other systems, in single precision where that is enough.
+"""Scores of models with baselines, in single precision where that is enough.
 
 dcpred_tasks.model.compact_model is the definition, in double precision. Here rows of raw features are scaled
-in single precision, and a machine computes in that; rows for which rounding would decide are asked for again
-in double precision. Tiles and blocks depend on the model alone, so that the same rows in the same order give
-the same bits.
+in single precision, and a baseline computes in that; rows that rounding would decide are computed again in
+double precision. Tiles and blocks depend only on the model: the same rows in the same order give the same
+bits.
 """
 
 from weakref import proxy
@@ -31,7 +31,7 @@ from dcpred_tasks.model.compact_model import (
 )
 from dcpred_tasks.model.scaling import Scaling
 
-TILE_VALUES = 2**17  # numbers of scaled rows that are held at a time
+TILE_VALUES = 2**17  # numbers of scaled rows in memory at a time
 FEWEST_ROWS, MOST_ROWS = 256, 8_192  # limits of a tile
 ROWS_OF_A_LEAF = 64  # rows of a leaf in a tile, in the mean
 SAFE = (1e-30, 1e30)  # magnitudes that are scaled in single precision
@@ -39,11 +39,11 @@ EXACT_DTYPES = ("float32", "float16", "int8", "uint8", "int16", "uint16", "bool"
 
 
 class MachineScorer:
-    """A model with machines, laid out for scoring."""
+    """A model with baselines, laid out for scoring."""
 
     def __init__(self, model: Model) -> None:
         assert model.machines is not None
-        self.model: Model = proxy(model)  # Whoever asks for scores holds it.
+        self.model: Model = proxy(model)  # The caller holds it.
         columns = max(model.n_columns, 1)
         step = np.clip(2 ** ((TILE_VALUES // columns).bit_length() - 1), FEWEST_ROWS, MOST_ROWS)
         self.step = int(min(max(step, ROWS_OF_A_LEAF * model.n_leaves), tile_rows(columns)))
@@ -53,7 +53,7 @@ class MachineScorer:
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
     ) -> tuple[Scores, NDArray[np.uint8]]:
-        """As compact_model.score_rows."""
+        """Do what compact_model.score_rows does."""
         model = self.model
         check_rows(X, model.n_features)
         decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
@@ -107,9 +107,7 @@ class MachineScorer:
 
 
 class SingleScaling:
-    """A scaling in single precision: μ as the sum of two numbers keeps the digits of a feature far from
-    zero.
-    """
+    """A scaling in single precision: μ as the sum of two numbers is accurate for a feature far from zero."""
 
     def __init__(self, scaling: Scaling) -> None:
         self.scaling = scaling

@@ -1,8 +1,8 @@
-"""What an array of an output promises: what it holds for a row, and how a stored value is held against it.
+"""The contract of an array of an output: its value for a row, and how stored values are verified.
 
-One OutputColumn is one array of `scores.zarr`. Everything that writes, reads, verifies or counts an output
-goes over columns, so that another column is another class (outputs.py, sure_outputs.py), a place in
-OUTPUT_COLUMNS, and whoever computes what it holds.
+One OutputColumn is one array of `scores.zarr`. All code that writes, reads, verifies or counts an output
+iterates over columns: a new column is a class (outputs.py, sure_outputs.py), a place in OUTPUT_COLUMNS, and
+the code that computes it.
 """
 
 from abc import ABC, abstractmethod
@@ -23,25 +23,25 @@ Values = dict[str, NDArray[Any]]  # what each output column holds for some rows,
 
 
 class OutputColumn(ABC):
-    """One array of an output. What depends on the model is asked with the model."""
+    """One array of an output. Methods that depend on the model take it."""
 
     name: str
     tasks: tuple[str, ...] = ("classification", "regression")
-    """Tasks whose models give it."""
+    """Tasks whose models have it."""
     standard: bool = True
-    """Whether an output has it without being asked for it."""
+    """Whether it is a default output."""
     needs_nearness: bool = False
-    """Whether it is made of `Decided.nearness`."""
+    """Whether it needs `Decided.nearness`."""
     needs_scale: bool = False
-    """Whether it is made of `Decided.log_scale`."""
+    """Whether it needs `Decided.log_scale`."""
     needs_reasons: bool = False
-    """Whether it is made of `Decided.contributions`."""
+    """Whether it needs `Decided.contributions`."""
     takes_costs: bool = False
-    """Whether what it holds depends on the costs of labels, which are then a part of the plan."""
+    """Whether it depends on the costs of labels, which are then a part of the plan."""
     takes_alpha: bool = False
-    """Whether what it holds depends on an alpha, which is then a part of the plan."""
+    """Whether it depends on an alpha, which is then a part of the plan."""
     dtypes: tuple[type[np.generic], ...]
-    """Every dtype that some model gives it: what is possible, for whoever has no model."""
+    """Every possible dtype, for readers without the model."""
     dimensions: tuple[str, ...] = ("sample",)
     """Names of its dimensions; an array may have only the first of them."""
     tally: str = ""
@@ -53,7 +53,7 @@ class OutputColumn(ABC):
 
     @abstractmethod
     def fill(self, model: Model) -> int | float:
-        """What stands for a row that has no value, and for one that is not scored yet."""
+        """The value of a row without a value, and of one that is not scored yet."""
 
     def row_shape(self, model: Model) -> tuple[int, ...]:
         """The shape of a row's value; () for one number."""
@@ -64,30 +64,30 @@ class OutputColumn(ABC):
         return {}
 
     def said(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """What stored attributes say, as this version says it: an earlier one may have said it otherwise."""
+        """Stored attributes in the form of this version, which may differ from an earlier one."""
         return dict(attributes)
 
     def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
-        """What tells the n numbers of a row apart, by the attributes of the stored array: classes, if it says
-        so many; None where nothing does.
+        """The meanings of the n numbers of a row, by the attributes of the stored array: classes, if it lists
+        so many; else None.
         """
         classes = attributes.get("classes")
         return classes if isinstance(classes, list) and len(classes) == n else None
 
     def require(self, model: Model) -> None:  # noqa: B027 - most columns ask for nothing
-        """Raise DataError, SettingsError where the model cannot give it, though its task can."""
+        """Raise DataError, SettingsError where the model lacks it, though its task has it."""
 
     @abstractmethod
     def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
-        """What the array holds for rows, `dtype` (n, *row_shape)."""
+        """The values of the array for rows, `dtype` (n, *row_shape)."""
 
     @abstractmethod
     def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
-        """Which stored numbers are the one that stands for no value, of the shape of `values`."""
+        """Which stored numbers mean a missing value, of the shape of `values`."""
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
-        """What can be wrong with stored values beside their status, as "row 5 …" goes on, and which rows (n,)
-        it is so of. It needs no model.
+        """Possible errors of stored values beside their status, as text that follows "row 5", and the
+        affected rows (n,). Needs no model.
         """
         good = status == Status.OK
         absent = by_row(self.absent(values, fill))
@@ -102,11 +102,11 @@ class OutputColumn(ABC):
         rows: Decided,
         tolerance: FloatArray,
     ) -> IntArray:
-        """Which rows hold something else than they should, by more than rounding.
+        """Which rows differ from their correct values by more than rounding.
 
-        right      as `encode` gives it, from the definition
+        right      the result of `encode`, from the definition
         rows       by the definition
-        tolerance  (n,), how far decision values may be off by rounding
+        tolerance  (n,), errors of decision values by rounding
         """
         return np.flatnonzero(stored != right)
 
@@ -118,11 +118,11 @@ class OutputColumn(ABC):
         return ", ".join(f"{v:.6g}" for v in shown[:3]) + (", …" if len(shown) > 3 else "")
 
     def tally_values(self, model: Model) -> NDArray[Any]:
-        """Values whose rows are counted, as the array holds them; none without a `tally`."""
+        """Values whose rows are counted, in the form of the array; empty without a `tally`."""
         return np.empty(0, self.dtype(model))
 
     def tally_names(self, model: Model) -> tuple[Label, ...]:
-        """The same values, as a person knows them."""
+        """The names of these values."""
         return ()
 
 
@@ -135,7 +135,7 @@ class Needs(TypedDict):
 
 
 def needed(asked: Iterable[OutputColumn]) -> Needs:
-    """What columns need of `decide` beside decision values."""
+    """The arguments of `decide` that columns need."""
     asked = tuple(asked)
     return {
         "nearness": any(column.needs_nearness for column in asked),
@@ -145,5 +145,5 @@ def needed(asked: Iterable[OutputColumn]) -> Needs:
 
 
 def by_row(values: NDArray[Any]) -> NDArray[Any]:
-    """(n, numbers of a row), also of no rows."""
+    """(n, numbers of a row), also without rows."""
     return values[:, None] if values.ndim == 1 else values

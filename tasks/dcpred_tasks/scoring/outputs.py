@@ -1,5 +1,5 @@
-"""The arrays of an output, in the order of writing: label, decision value and status, and those that say how
-sure a prediction is (sure_outputs.py).
+"""The arrays of an output, in the order of writing: label, decision value and status, and those of
+uncertainty (sure_outputs.py).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,15 +27,15 @@ from dcpred_tasks.scoring.sure_outputs import (
 
 # Names of output columns that readers of an output look for.
 LABEL, DECISION, CONTRIBUTIONS = "label", "decision", "contributions"
-NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
+NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 list, but no row has
 
 
 @dataclass(frozen=True)
 class _LabelColumn(OutputColumn):
-    """The class of a row, as dcpred_tasks.scoring.labels codes it."""
+    """The class of a row, in the form of dcpred_tasks.scoring.labels."""
 
     costs: Costs | None = None
-    """dcpred_tasks.model.label_rule; None: the label is what decision values stand for."""
+    """dcpred_tasks.model.label_rule; None: the label is the class of decision values."""
 
     name = LABEL
     takes_costs = True
@@ -140,7 +140,7 @@ class _DecisionColumn(OutputColumn):
 
 
 class _StatusColumn(OutputColumn):
-    """What became of a row. Every output has it, and it is written last."""
+    """The outcome of a row. Every output has it, and it is written last."""
 
     name = "status"
     dtypes = (STATUS_DTYPE,)
@@ -182,7 +182,7 @@ OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (
     NoveltyColumn(),
     ContributionsColumn(),
 )
-OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for, and quantiles
+OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be requested, and quantiles
 QUANTILE_COLUMNS: tuple[OutputColumn, ...] = tuple(QuantileColumn(float(share)) for share in SHARES)
 QUANTILES = tuple(column.name for column in QUANTILE_COLUMNS)
 
@@ -190,10 +190,10 @@ QUANTILES = tuple(column.name for column in QUANTILE_COLUMNS)
 def columns(
     outputs: Collection[str], alpha: float | None = None, costs: Costs | None = None
 ) -> tuple[OutputColumn, ...]:
-    """The columns of an output in the order of writing: those that were asked for, and last the status.
+    """The columns of an output in the order of writing: the requested ones, and last the status.
 
-    alpha  what a column takes that `takes_alpha`; None: its default
-    costs  what a column takes that `takes_costs`; None: its default
+    alpha  for columns with `takes_alpha`; None: their default
+    costs  for columns with `takes_costs`; None: their default
     """
     asked = (column for column in (*OUTPUT_COLUMNS, *QUANTILE_COLUMNS) if column.name in outputs)
     if alpha is not None:
@@ -204,20 +204,20 @@ def columns(
 
 
 def possible_outputs(task: str) -> tuple[str, ...]:
-    """The names of all outputs that models of this task may give."""
+    """The names of all outputs that models of this task may have."""
     return tuple(column.name for column in OUTPUT_COLUMNS if task in column.tasks)
 
 
 def possible_quantiles(task: str) -> tuple[str, ...]:
-    """The names of the one-sided quantiles that models of this task may give beside those."""
+    """The names of the one-sided quantiles that models of this task may have beside those."""
     return QUANTILES if task in QUANTILE_COLUMNS[0].tasks else ()
 
 
 def default_outputs(task: str) -> tuple[str, ...]:
-    """The names of the outputs that are written where none are asked for."""
+    """The names of the default outputs."""
     return tuple(column.name for column in OUTPUT_COLUMNS if task in column.tasks and column.standard)
 
 
 def encode_outputs(model: Model, asked: Collection[OutputColumn], rows: Decided) -> Values:
-    """What each array of an output holds for rows."""
+    """The values of each array of an output for rows."""
     return {column.name: column.encode(model, rows) for column in asked}

@@ -34,13 +34,13 @@ STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
 def score_rows(
     model: Model, X: NDArray[np.generic], *, early: bool = False, leaves: LeafNumbers | None = None
 ) -> tuple[Scores, NDArray[np.uint8]]:
-    """As compact_model.score_rows: decision values and status of raw rows, and their leaves if asked for.
-    Serial, and several threads may call it at once.
+    """Do what compact_model.score_rows does: return decision values and status of raw rows, and on request
+    their leaves. Serial; several threads may call it at once.
 
-    The engine agrees with the definition within rounding of single precision, and row by row to the bit with
-    itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
-    the definition. Models with machines of other systems are scored by MachineScorer: the same rows in the
-    same order give the same bits, in another batch they agree within rounding.
+    The engine agrees with the definition within rounding of single precision, and with itself to the bit,
+    whatever the batch, its memory order and the position of the row. Early prediction always uses the
+    definition. MachineScorer scores models with baselines: the same rows in the same order give the same
+    bits, other batches agree within rounding.
     """
     engine = None if early else _engine(model)
     if engine is None:
@@ -49,14 +49,14 @@ def score_rows(
 
 
 def is_compiled() -> bool:
-    """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
+    """Whether the first score needs no compilation: machine code exists, or the definition scores."""
     return with_compiler(*COMPILED, lambda engine: bool(engine.is_compiled())) is not False
 
 
 def arithmetic(*models: Model) -> str | None:
-    """What scores rows with models, or with any, in this process, as it is part of a plan, since it changes
-    the last bits of scores: None for the engine of version 1, "engine 2" and so on for later ones, with
-    "tiles" for products of tiles, "numpy" for the definition. Baselines need no engine: None.
+    """How this process scores rows with models, or with any. It changes the last bits of scores, and is part
+    of a plan: None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for
+    products of tiles, "numpy" for the definition. Baselines need no engine: None.
     """
     if models and all(model.machines is not None for model in models):
         return None
@@ -72,16 +72,16 @@ def check_arithmetic(planned: str | None, *models: Model) -> None:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
         here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
         raise ResourceError(
-            f"{process_name()} scores by {here}, but the run was planned with {planned}, whose scores have"
-            " other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
+            f"Cannot score in {process_name()}: it uses {here}, but the run was planned with {planned}, whose"
+            " scores have other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
             " DCPRED_TILES as the driver of the run, or score into a new directory."
         )
 
 
 @contextmanager
 def compiled_ahead() -> Iterator[None]:
-    """A process that compiles the engine meanwhile, unless that is done: those that will score find machine
-    code on disk, or wait for it. It is a process, for a thread that compiles keeps a fork from going on.
+    """A process that compiles the engine meanwhile, if necessary: scoring processes then find machine code on
+    disk, or wait for it. A process, because a compiling thread would delay forks.
     """
     if is_compiled():
         yield
@@ -119,12 +119,12 @@ def _engine(model: Model) -> Any:
 
 def _made(model: Model) -> Any:
     if model.scaling.targets is not None:
-        return _OfCodes(model, model.scaling.targets)
+        return _TargetEncodedScorer(model, model.scaling.targets)
     return chosen(model).engine.make(model)
 
 
-class _OfCodes:
-    """Scores rows with codes of many categories: encoded strip by strip, they go to the engine of a model of
+class _TargetEncodedScorer:
+    """Scores rows with target-encoded features: encoded strip by strip, they go to the engine of a model of
     encoded rows. Any number of threads may use it at once.
     """
 
@@ -136,7 +136,7 @@ class _OfCodes:
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
     ) -> tuple[Scores, NDArray[np.uint8]]:
-        """As score_rows."""
+        """Do what score_rows does."""
         compact_model.check_rows(X, self.targets.n_features)
         decision = np.empty((len(X), self.model.n_outputs), self.model.score_dtype)
         status = np.empty(len(X), STATUS_DTYPE)
@@ -147,7 +147,7 @@ class _OfCodes:
         return decision, status
 
     def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
-        """Rows encoded, in memory that is kept: new pages would take longer than the copy."""
+        """Encoded rows, in a reused buffer: new pages would cost more than the copy."""
         targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
         kept: NDArray[Any] | None = getattr(self._kept, dtype.__name__, None)
         if kept is None or len(X) > len(kept):

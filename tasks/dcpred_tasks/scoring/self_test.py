@@ -1,7 +1,7 @@
-"""A few raw rows that a model is stored with, and the decision values that its definition gives them.
+"""The self-test of a model: a few stored raw rows, with their decision values by the definition.
 
-Whoever is to score with a model compares first: another processor, compiler or library may compute something
-else, and that would show in every row and in no error.
+A process that scores with a model compares first: another processor, compiler or library may compute other
+values, which would affect every row without an error.
 """
 
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring import scorer
 
 ROWS = 16
-# How far a decision value may be off, as a share of the size of what is summed for it. Tests hold the engine
-# to a tenth of that, so that only a wrong scorer is refused.
+# Tolerance of a decision value, relative to the size of its sums. Tests hold the engine to a tenth of that:
+# only a wrong scorer is refused.
 TOLERANCE = 1e-5
-# Relative change of a row that must not change its value: a row nearer to a border between leaves is no test
-# of a scorer.
+# Relative change of a row that must not change its value: a row nearer to a border between leaves cannot test
+# a scorer.
 NUDGE = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Up to ROWS raw rows and their decision values; n is 0 for a model that no row can test."""
+    """Up to ROWS raw rows and their decision values; n is 0 for a model that rows cannot test."""
 
     rows: FloatArray
     """float64 (n, n_features), raw."""
     decision: FloatArray
     """float64 (n, n_outputs)."""
     tolerance: FloatArray
-    """float64 (n,): how far a decision value of the row may be off, absolutely."""
+    """float64 (n,): the absolute tolerance of a decision value of the row."""
 
 
 def make_self_test(model: Model) -> SelfTest:
@@ -54,18 +54,18 @@ def make_self_test(model: Model) -> SelfTest:
 
 
 def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: bool = False) -> None:
-    """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of
-    an older format, which is believed.
+    """Raise ModelFormatError if this process does not reproduce the values of `test`. None is a model of an
+    older format, which is accepted.
 
-    plain  rows are scored by the definition and not by the scorer: whether this version of dcpred
-           takes the model as it was meant
+    plain  whether the definition scores rows, not the scorer: checks that this version of dcpred interprets
+           the model correctly
     """
     if test is None or len(test.rows) == 0:
         return
     if test.rows.shape[1] != model.n_features or test.decision.shape[1] != model.n_outputs:
         raise ModelFormatError(
-            f"the model at {place} is damaged or was altered: its self-test has other features or outputs"
-            " than the model; copy it again from its source or train it again"
+            f"Cannot use the model at {place}: it is damaged or was altered: its self-test has other features"
+            " or outputs than the model. Copy it again from its source or train it again."
         )
     decision, status = (compact_model if plain else scorer).score_rows(model, test.rows)
     off, tolerance = _off(model, decision, test.decision), test.tolerance
@@ -77,28 +77,28 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
         worst = int(wrong[0])
         otherwise = "" if plain else ", or set DCPRED_NO_COMPILER=1 to score without compiled code"
         raise ModelFormatError(
-            f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)}"
-            " rows of its self-test this machine gives other decision values than it was stored with (row"
-            f" {worst}: {_told(decision[worst])} and not {_told(test.decision[worst])}); compare the versions"
-            " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect`"
-            f" shows{otherwise}"
+            f"Cannot score with the model at {place}: for {len(wrong)} of the {len(test.rows)} rows of its"
+            " self-test this machine computes other decision values than stored (row"
+            f" {worst}: {_shown(decision[worst])}, not {_shown(test.decision[worst])}). Compare the versions"
+            " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect` shows"
+            f"{otherwise}."
         )
 
 
 def _off(model: Model, decision: Scores, other: Scores) -> FloatArray:
-    """How far decision values are apart on the scale of the leaves, float64 (n,)."""
+    """The difference of decision values on the scale of the leaves, float64 (n,)."""
     one, two = (model.target.decided(values.astype(ACC_DTYPE)) for values in (decision, other))
     return np.asarray(np.abs(one - two).max(axis=1, initial=0.0))
 
 
-def _told(values: FloatArray) -> str:
+def _shown(values: FloatArray) -> str:
     return ", ".join(f"{value:.7g}" for value in values[:3]) + (", …" if len(values) > 3 else "")
 
 
 def _candidates(model: Model) -> FloatArray:
-    """Raw rows, finite but for gaps that the model knows: centres and landmarks taken back through the
-    scaling, or μ for a model with neither. Where gaps are known, every second row has one more of them, and
-    the last one nothing else.
+    """Raw rows, finite but for missing values if the model has them: centres and landmarks transformed back
+    through the scaling, or μ for a model with neither. With missing values, every second row has one more of
+    them, and the last one nothing else.
     """
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
@@ -115,8 +115,8 @@ def _candidates(model: Model) -> FloatArray:
 
 
 def _nudged(model: Model, rows: FloatArray, factor: float) -> tuple[Model, FloatArray]:
-    """Rows a little further out, and what stands for gaps as well; next to a code lies no row, but next to a
-    mean that takes its place.
+    """Rows a little further out, with the replacements of missing values; categories have no neighbours, but
+    the means that replace them have.
     """
     if model.scaling.targets is not None:
         rows = model.scaling.targets(rows).astype(ACC_DTYPE)
@@ -140,8 +140,8 @@ def _spread(n: int, most: int) -> IntArray:
 
 
 def _summed_sizes(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of what is summed for the value of each row, float64 (n,). Rows go one by one: sums of a
-    batch would have other last bits.
+    """1 + the size of the sums in the value of each row, float64 (n,). Rows go one by one: sums of a batch
+    would have other last bits.
     """
     sizes = [compact_model.summed_sizes(model, rows[i : i + 1]) for i in range(len(rows))]
     terms, intercept = np.array(sizes).reshape(-1, 2).T

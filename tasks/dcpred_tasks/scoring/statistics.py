@@ -1,16 +1,15 @@
-"""Statistics of scored rows, small enough for a commit record and equal however blocks are put together, and
-what they say beside those of the training rows.
+"""Statistics of scored rows, small enough for a commit record and independent of the order of blocks, and
+their comparison with the training rows.
 
 Every row      decision values in a histogram of fixed bins for each output; labels by class
 Every k-th     rows by bin of each raw feature and of each output (model/bins.py); mean and sd of each scaled
-               feature, and gaps where the model knows them; rows by leaf. Of all rows they would cost more
-               than scoring does.
+feature, and
+               missing values in models with them; rows by leaf. For all rows they would cost more than
+               scoring
 
-Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are
-lost, and a feature of factor 0 says nothing, for it changes no score. They are told raw.
-
-For covtype (54 features, 1,024 leaves; 2026-11) a chunk of 131,072 rows takes 0.7 ms of 32. A record grows
-by 1 to 2 kB.
+Features are measured as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, which is accurate, and
+a feature of factor 0 does not matter, because it changes no score. Reports give them in raw units.
+DECISIONS.md has the cost.
 """
 
 import base64
@@ -37,28 +36,28 @@ from dcpred_tasks.scoring.output_column import Values
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
 
 HISTOGRAM, BINNED = "decision", "bins"  # their names in commit records; of the first in manifests, too
-SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many
+SAMPLE_ROWS = 2**11  # least sampled rows of a run, if it has so many
 STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
-BLOCK_SAMPLE_ROWS = 2**11  # most rows that are sampled of a block
-COUNTED_ROWS = 2**14  # rows counted at once, so that what is made of them stays in cache
+BLOCK_SAMPLE_ROWS = 2**11  # most sampled rows of a block
+COUNTED_ROWS = 2**14  # rows counted at once, whose intermediate results stay in cache
 
 MANTISSA_BITS = 2  # a bin of decision values is a quarter of an octave
 LEAST, MOST = 2.0**-6, 2.0**6  # limits of |decision value|; one more bin lies below, one above
 OCTAVES = 12  # octaves from LEAST to MOST
 BINS = 2 * (OCTAVES * 2**MANTISSA_BITS + 1) + 1
 REGRESSION_BINS = 64
-FEW_VALUES = 16  # values that are counted one by one: 0.06 ns a row and value of int8; all together 1.9
+FEW_VALUES = 16  # values counted one by one: 0.06 ns a row and value of int8; all together 1.9
 _NONE = np.zeros(0, INDEX_DTYPE)
 
 
 def sample_stride(n_rows: int, block_rows: int) -> int:
-    """k, for every k-th row. It depends on the plan alone, so that any attempt looks at the same rows."""
+    """k, for every k-th row. It depends only on the plan: every attempt samples the same rows."""
     return max(min(n_rows // SAMPLE_ROWS, STRIDE), block_rows // BLOCK_SAMPLE_ROWS, 1)
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Rows, and what was made of them."""
+    """Rows and their results."""
 
     X: NDArray[np.generic]
     """Raw rows (n, n_features)."""
@@ -69,7 +68,7 @@ class ScoredRows:
     leaf: LeafNumbers
     """The leaf that scored each row, int32 (n,)."""
     values: Values
-    """What is stored of the rows, by the name of the output column."""
+    """The stored values of the rows, by the name of the output column."""
 
 
 class Statistics:
@@ -99,7 +98,7 @@ class Statistics:
             )
         sampled = np.arange(-first % stride, len(ok), stride)
         if self.model.bins is not None:
-            # A row that the model refuses for a missing value tells of drift, too.
+            # A row that the model refuses for a missing value also shows drift.
             read = sampled[ok[sampled] | (scored.status[sampled] == Status.NON_FINITE_FEATURE)]
             self.bin_rows += self.model.bins.counts(scored.X[read], decision[sampled[ok[sampled]]])
         sampled = sampled[ok[sampled]]
@@ -107,8 +106,8 @@ class Statistics:
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
-        """The statistics of a block as JSON holds them in its commit record. Single precision for moments is
-        what the model can tell apart: 11 bytes for a feature and a block of thousands of rows.
+        """The statistics of a block in the JSON of its commit record. Single precision suffices for moments:
+        11 bytes for a feature and a block of thousands of rows.
         """
         with np.errstate(over="ignore"):
             moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
@@ -124,13 +123,13 @@ class Statistics:
         }
 
     def add_packed(self, value: Mapping[str, Any]) -> None:
-        """Add the statistics of another block, as `packed` gave them."""
+        """Add the statistics of another block, from `packed`."""
         n = int(value["sampled_rows"])
         mean, sd = np.frombuffer(base64.b64decode(value["moments"]), "<f4").astype(ACC_DTYPE).reshape(2, -1)
         gaps = unpack(value["gaps"]) if "gaps" in value else np.zeros(len(mean), INDEX_DTYPE)
         self.moments.add(packed_moments(n, n - gaps, mean, sd))
         self.leaf_rows += unpack(value["leaf_rows"])
-        if self.model.bins is not None and BINNED in value:  # Earlier versions wrote none.
+        if self.model.bins is not None and BINNED in value:  # Earlier versions omit them.
             self.bin_rows += unpack(value[BINNED])
         self.histogram += unpack(value[HISTOGRAM]).reshape(self.histogram.shape)
         for column in OUTPUT_COLUMNS:
@@ -155,9 +154,9 @@ def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:
 
 
 def decision_edges(model: Model) -> FloatArray:
-    """Edges between the bins of decision values, ascending; they depend on the model alone.
+    """Edges between the bins of decision values, ascending; they depend only on the model.
 
-    Regression      REGRESSION_BINS equal bins over the range that the model can give (its bounds)
+    Regression      REGRESSION_BINS equal bins over the possible range of the model (its bounds)
     Classification  quarters of octaves on both sides of 0: margins near 1 matter, and their range is unknown
     """
     limits = _limits(model)
@@ -202,7 +201,7 @@ def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
 
 
 def value_counts(found: NDArray[Any], values: NDArray[Any]) -> IntArray:
-    """How many of what was found are each of the values, which are all different."""
+    """The count of each of the distinct values."""
     if len(values) <= FEW_VALUES:
         return np.array([np.count_nonzero(found == value) for value in values], INDEX_DTYPE)
     if values.dtype == np.int8:

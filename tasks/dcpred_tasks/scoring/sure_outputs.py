@@ -1,5 +1,5 @@
-"""Arrays of an output that are written where they are asked for: probabilities, intervals, quantiles and
-novelty, by models that were trained with `calibrate`, and contributions.
+"""Optional arrays of an output: probabilities, intervals, quantiles and novelty, of models trained with
+`calibrate`, and contributions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,13 +25,13 @@ from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_share
 from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, by_row
 
-ROUNDING = 2e-6  # error of probabilities in single precision, and of what novelty is made of
+ROUNDING = 2e-6  # error of probabilities in single precision, and of the typicality of novelty
 BOUNDS = ("low", "high")  # both numbers of an interval
-SHARES_OFF = 1e-4  # The probabilities of a row may miss 1 by so much: they are stored in single precision.
+SHARES_OFF = 1e-4  # Tolerance of the sum of the probabilities of a row, in single precision.
 
 
 class _NumbersColumn(OutputColumn):
-    """Numbers, NaN where there are none."""
+    """Numbers, NaN where missing."""
 
     standard = False
 
@@ -72,7 +72,7 @@ class ProbabilityColumn(_NumbersColumn):
         wrong = ((shares < 0) | (shares > 1)).any(axis=1)
         if shares.shape[1] > 1:
             wrong |= np.abs(shares.sum(axis=1, dtype=ACC_DTYPE) - 1) > SHARES_OFF
-        yield f"has a {self.name} that is none", np.asarray(wrong)
+        yield f"has a {self.name} that is invalid", np.asarray(wrong)
 
     def differing(
         self,
@@ -92,8 +92,8 @@ class ProbabilityColumn(_NumbersColumn):
 def possible_probabilities(
     model: Model, rows: Decided, tolerance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The least and the largest probabilities (n, n_classes) that rounding may give rows whose decision
-    values may be off by `tolerance`.
+    """The least and the largest probabilities (n, n_classes) of rows whose decision values have errors up to
+    `tolerance`.
     """
     calibration, slack = calibration_of(model), tolerance[:, None]
     decision = rows.decision.astype(ACC_DTYPE)
@@ -131,7 +131,7 @@ class _ByScale(_NumbersColumn):
     needs_scale = True
 
     def given(self, rows: Decided) -> tuple[FloatArray, LeafNumbers, FloatArray]:
-        """What they are made of: predictions, leaves and scales."""
+        """Their predictions, leaves and scales."""
         return rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, rows.log_scale
 
     def differing(
@@ -184,7 +184,7 @@ class IntervalColumn(_ByScale):
 
 @dataclass(frozen=True)
 class QuantileColumn(_ByScale):
-    """The number below which a share of rows like this one lies, as q05 of 0.05."""
+    """The number below which a share of rows like this one lies, as q05 for 0.05."""
 
     share: float
 
@@ -203,7 +203,7 @@ class QuantileColumn(_ByScale):
 
 
 class NoveltyColumn(_NumbersColumn):
-    """The share of the training rows of a row's leaf that lie nearer than the row."""
+    """The share of the training rows of a row's leaf that are nearer than the row."""
 
     name = "novelty"
     dtypes = (SCORE_DTYPE,)
@@ -217,7 +217,7 @@ class NoveltyColumn(_NumbersColumn):
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
         yield from super().check(values, fill, status)
-        yield f"has a {self.name} that is no share", (values < 0) | (values > 1)
+        yield f"has a {self.name} that is not a share", (values < 0) | (values > 1)
 
     def differing(
         self,

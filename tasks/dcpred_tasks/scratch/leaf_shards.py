@@ -18,7 +18,7 @@ from dcpred_tasks.scratch.training_job import Source, TrainJob, file_stamp
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import new_directory, partial_name, resource_errors
 
-# Rows of a leaf are read in chunks of this size: 128 rows of covtype then cost 1.27 times their own bytes.
+# Chunk size for reads of the rows of a leaf (DECISIONS.md).
 INNER_CHUNK_BYTES = 16 * 2**10
 INDEX_ENTRIES = 2**20  # entries of an index that the driver sorts at once, in about 100 MiB
 
@@ -46,7 +46,7 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32]) -> None:
     """Write rows as one shard sorted by leaf, and how many of each leaf that occurs."""
     order = np.argsort(leaf, kind="stable")
     X, n = rows.X[order], len(order)
-    # Row numbers are below 2⁵³, so that float64 holds them.
+    # Row numbers are below 2⁵³: float64 holds them.
     side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]
     with new_directory(path) as partial:
         group = zarr_arrays.create_group(partial)
@@ -67,12 +67,12 @@ def _inner_rows(row_bytes: int) -> int:
 
 
 def write_index(job: TrainJob, generation: int, pieces: Iterable[int], n_leaves: int) -> IntArray:
-    """Write where the rows of each leaf lie in the pieces of a generation, to be mapped by every worker, and
-    return the rows of each leaf, int64 (n_leaves,).
+    """Write where the rows of each leaf lie in the pieces of a generation, for every worker to map into
+    memory. Returns the number of rows of each leaf, int64 (n_leaves,).
 
-    Only what occurs is kept, part by part of the pieces: neither memory nor files grow with pieces × leaves.
-    Part k is two arrays, `places` int32 (entries, 3) with piece, first row and row after the last, sorted by
-    leaf, and `edges` int64 (n_leaves + 1,) with the entries of each leaf.
+    The index only holds leaves that occur: neither memory nor files grow with pieces × leaves. Part k is two
+    arrays, `places` int32 (entries, 3) with piece, first row and row after the last, sorted by leaf, and
+    `edges` int64 (n_leaves + 1,) with the entries of each leaf.
     """
     totals = np.zeros(n_leaves, np.int64)
     for part, (leaf, places) in enumerate(
@@ -120,9 +120,8 @@ def _piece_arrays(stamp: tuple[str, int, int]) -> tuple[zarr.Array[Any], zarr.Ar
 
 
 def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Source, Rows]]:
-    """The rows of routed leaves, piece by piece. Leaves that stand beside each other are read at once: a read
-    of a few rows costs 2.5 ms whatever their number (2026-11), and a model may have thousands of small
-    leaves.
+    """The rows of routed leaves, piece by piece. Neighbouring leaves are read together: a read has a constant
+    cost (DECISIONS.md), and a model may have thousands of small leaves.
     """
     for run in _neighbours(sources):
         generation, first_leaf = run[0].generation, run[0].leaf
@@ -139,8 +138,8 @@ def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Sour
 def _places(
     job: TrainJob, generation: int, first: int, last: int
 ) -> Iterator[tuple[int, IntArray, NDArray[np.int32]]]:
-    """Where the rows of leaves from `first` to `last` lie: pieces in their order, with the leaves (n,) that
-    occur there and the rows (n, 2) of each.
+    """Where the rows of leaves from `first` to `last` lie: pieces in order, with the leaves (n,) that occur
+    there and the rows (n, 2) of each.
     """
     for part in count():
         path = job.index_file(generation, "edges", part)
@@ -169,6 +168,6 @@ def _neighbours(sources: Sequence[Source]) -> list[list[Source]]:
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Parts put together in the order of row numbers, whatever blocks they came from."""
+    """Join parts in the order of row numbers."""
     joined = Rows(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Rows)))
     return joined.take(np.argsort(joined.number, kind="stable"))

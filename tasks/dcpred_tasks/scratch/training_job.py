@@ -1,21 +1,20 @@
-"""A training job: the addresses that its tasks are given, and the layout of its scratch directory.
+"""A training job: the addresses for its tasks, and the layout of its scratch directory.
 
 SCRATCH/
   job.json             the run that the directory belongs to, and the code that writes there
   survey/000000-N.npz  what one block holds, and its part of a sample of N rows
   folds.npy            the unit of each row, where rows are held out by time or by group
-  targets.npz          means of the target that replace codes of categories
+  targets.npz          means of the target for target encoding
   division.npz         scaling, first tree, kernels
   tree.npz             the final tree (with overlap)
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
-  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of
-                       neighbouring leaves once more by the leaf that is nearest after their own, and so on
-                       (overlap)
-  rows-*/edges-0.npy   with places-0.npy, edges-1.npy, … where the rows of each leaf lie in the pieces
+  rows-1/ …            the rows of one divided leaf, likewise, in pieces; then the rows of neighbouring leaves
+                       again, by the leaf that is nearest after their own, and so on (overlap)
+  rows-*/edges-0.npy   with places-0.npy, edges-1.npy, …: where the rows of each leaf lie in the pieces
   rows-*/000000.npz    how many pieces a task wrote, from this number on (overlap)
-  leaves/000000.npz    one fitted leaf, and rows that were held out of further fits (held_*)
+  leaves/000000.npz    one fitted leaf, and its held-out rows (held_*)
 
-Every file appears whole or not at all, so that a job that was cut off goes on from what is there.
+Files are written atomically: an interrupted job continues from the existing ones.
 """
 
 import io
@@ -52,13 +51,13 @@ from dcpred_tasks.training.target_means import (
     cross_fitted_of,
 )
 
-HELD = "held_"  # begins the names of arrays of rows that were held out
-SUMS = "sums_"  # begins the names of sums of targets by category
+HELD = "held_"  # prefix of arrays of held-out rows
+SUMS = "sums_"  # prefix of sums of targets by category
 
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What every training task is told. Addresses and small values only."""
+    """What every training task receives: addresses and small values only."""
 
     x: str
     y: str
@@ -66,9 +65,9 @@ class TrainJob:
     scratch: str
     settings: Settings
     n_rows: int
-    piece_rows: int  # rows that a task may hold at once
-    coded: CodedFeatures = NOT_CODED  # features whose codes means of the target replace
-    refined_by: str | None = field(default_factory=arithmetic)  # what refines, in the process that plans
+    piece_rows: int  # rows that a task may hold in memory
+    coded: CodedFeatures = NOT_CODED  # target-encoded features
+    refined_by: str | None = field(default_factory=arithmetic)  # what refines in the planning process
     folds: Folds | None = None  # how rows are held out, without units (`read_folds`)
 
     @property
@@ -123,7 +122,7 @@ class TrainJob:
 
 @dataclass(frozen=True)
 class MemoryJob(TrainJob):
-    """A search in the memory of this process: nothing comes to a disk."""
+    """A search in the memory of this process, without files."""
 
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """x, y and weight."""
@@ -150,7 +149,7 @@ class Source:
 
 @dataclass(frozen=True)
 class LeafWork:
-    """A final leaf to fit: where its rows are, how many, and the generations that hold those of its halo."""
+    """A final leaf to fit: where its rows are, how many, and the generations that hold its overlap rows."""
 
     leaf: int
     sources: tuple[Source, ...]
@@ -162,7 +161,7 @@ class LeafWork:
 
 @dataclass(frozen=True)
 class StoredDivision:
-    """The division as workers need it: no tree under construction."""
+    """The partition for workers, without the tree under construction."""
 
     scaling: Scaling
     tree: Tree
@@ -172,7 +171,7 @@ class StoredDivision:
     prior: Prior | None = None
 
 
-# What decides which files lie in a scratch directory, and what they hold.
+# The code that determines the files of a scratch directory and their content.
 WRITING: tuple[str, ...] = (
     "dtypes.py",
     "model/*.py",
@@ -186,8 +185,8 @@ WRITING += ("machines/*.py", "storage/zarr_arrays.py")
 
 @cache
 def scratch_code() -> str:
-    """A digest of the code that writes scratch directories. What other code has written is not gone on with,
-    be it of the same version: files may hold something else under the same names.
+    """A digest of the code that writes scratch directories. Files of other code, even of the same version,
+    are not reused: they may differ under the same names.
     """
     package = Path(__file__).parent.parent
     files = sorted({path for pattern in WRITING for path in package.glob(pattern) if path.is_file()})
@@ -195,8 +194,8 @@ def scratch_code() -> str:
 
 
 def is_done(output: Path) -> bool:
-    """Whether what a task writes is there, and whole as far as a checksum tells. What is damaged is removed,
-    so that it is made anew.
+    """Whether the output of a task exists and passes its checksum. Removes a damaged one, which is then made
+    anew.
     """
     if not output.exists():
         return False
@@ -224,19 +223,19 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """A file as it is now: what is kept of it in memory is looked up by its name and this.
+    """Identifies the content of a file: cached content is looked up by name and stamp.
 
-    1. A worker reads division.npz of one training, and keeps it.
-    2. The training is given up, and its scratch directory removed.
+    1. A worker reads division.npz of one training, and caches it.
+    2. The training is abandoned, and its scratch directory removed.
     3. Another training writes its own division.npz at the same path, and gives the same worker a task.
-    4. The stamp differs, so that the worker reads the file again.
+    4. The stamp differs, and the worker reads the file again.
     """
     stat = path.stat()
     return str(path), stat.st_ino, stat.st_mtime_ns
 
 
 def read_division(job: TrainJob) -> StoredDivision:
-    """The division, read once per process."""
+    """The partition, read once per process."""
     return _division(file_stamp(job.division_file))
 
 
@@ -255,7 +254,7 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
 
 
 def with_folds(job: TrainJob, folds: Folds | None) -> TrainJob:
-    """A job that holds rows out so, with units in its scratch directory."""
+    """A job that holds rows out by these folds, with units in its scratch directory."""
     if folds is None or folds.unit is None:
         return replace(job, folds=folds)
     data = io.BytesIO()
@@ -310,7 +309,7 @@ class Sample:
     """Sampled rows of the data.
 
     X       raw rows (n, n_features)
-    target  (n,), as they are in the data; class numbers where `Training.sample` gives them
+    target  (n,), as in the data; class numbers from `Training.sample`
     weight  float64 (n,), > 0
     number  int64 (n,), row numbers in the data, ascending
     """
@@ -325,7 +324,7 @@ class Sample:
 
 
 def join_samples(parts: Iterable[Sample], n_rows: int) -> Sample:
-    """The samples of consecutive blocks as one of so many rows. The whole and one part are held."""
+    """Join the samples of consecutive blocks to one of so many rows. Holds the whole and one part."""
     whole: dict[str, NDArray[Any]] = {}
     at = 0
     for part in parts:
@@ -341,7 +340,7 @@ def join_samples(parts: Iterable[Sample], n_rows: int) -> Sample:
 
 
 def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
-    """What survey_block wrote: the survey, and the sampled rows."""
+    """The survey and the sampled rows of survey_block."""
     return survey_of(dict(read_arrays(job.survey_file(block, sample_rows))))
 
 
@@ -354,7 +353,7 @@ def survey_arrays(survey: Survey) -> dict[str, NDArray[Any]]:
 
 
 def survey_of(a: dict[str, Any]) -> tuple[Survey, Sample]:
-    """The survey, and the sampled rows, of the arrays of a file; they are taken out of `a`."""
+    """The survey and the sampled rows of the arrays of a file; removes them from `a`."""
     sample = Sample(*(a.pop(f"sample_{field.name}") for field in fields(Sample)))
     own = {field.name: a.pop(field.name) for field in fields(Survey)}
     own |= {name: int(own[name]) for name in ("n_rows", "n_used", "rows")}
@@ -362,7 +361,7 @@ def survey_of(a: dict[str, Any]) -> tuple[Survey, Sample]:
 
 
 def read_sums(job: TrainJob, block: int, sample_rows: int) -> TargetSums:
-    """The sums of targets by category that survey_block wrote."""
+    """The sums of targets by category of survey_block."""
     a = read_arrays(job.survey_file(block, sample_rows))
     return TargetSums(*(a[f"{SUMS}{field.name}"] for field in fields(TargetSums)))
 
@@ -372,7 +371,7 @@ def read_split(job: TrainJob, generation: int) -> Split:
 
 
 def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, HeldOut, int]:
-    """A fitted leaf, rows that were held out of further fits, and fold_rows of the rows that came to it."""
+    """A fitted leaf, its held-out rows, and fold_rows of its rows."""
     arrays = read_arrays(job.leaf_file(leaf))
     rows = int(arrays.pop("rows"))
     held = {name: arrays.pop(f"{HELD}{name}") for name in HeldOut.__dataclass_fields__}

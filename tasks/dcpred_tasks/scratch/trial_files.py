@@ -1,10 +1,10 @@
 """The files of a search for settings, beside those of a training job.
 
 SCRATCH/
-  cells.npz            cells of space whose rows are looked at where rows are many
+  cells.npz            cells of space, whose rows are used where rows are many
   cells/000000.npz     the rows of those cells in one block
   trial-0.npz          the rows of the trials of a fold, and the survey of all rows
-  scaling-0-c0ffee.npz a scaling that settings of this digest ask for, learned without the held-out rows
+  scaling-0-c0ffee.npz the scaling for settings of this digest, learned without the held-out rows
   tried-0-c0ffee.npz   decision values of the held-out rows, by the model of a trial of this digest
 """
 
@@ -23,16 +23,16 @@ from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.trial import FittedScaling, TrialRows
 
-SURVEY = "survey_"  # begins the names of arrays of the survey
+SURVEY = "survey_"  # prefix of arrays of the survey
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of space whose rows are looked at.
+    """The cells of space whose rows are used.
 
     scaling  of the columns that the tree divides
     tree     whose leaves are cells
-    chosen   int64 (n,), the cells that are looked at
+    chosen   int64 (n,), the cells in use
     classes  as in training_job.StoredDivision
     class_factors  as in training_job.StoredDivision
     """
@@ -82,14 +82,14 @@ def read_cells(job: TrainJob) -> Cells:
 
 
 def write_trial(job: TrainJob, fold: int, rows: TrialRows, survey: Survey) -> None:
-    """Keep the rows of the trials of a fold, and the survey of all rows."""
+    """Write the rows of the trials of a fold, and the survey of all rows."""
     no_sample = {f"sample_{name}": np.empty(0) for name in Sample.__dataclass_fields__}
     kept = {SURVEY + name: array for name, array in (survey_arrays(survey) | no_sample).items()}
     write_arrays(trial_file(job, fold), rows.arrays() | kept)
 
 
 def read_trial(job: TrainJob, fold: int) -> tuple[TrialRows, Survey]:
-    """What write_trial kept."""
+    """The content of write_trial."""
     a = read_arrays(trial_file(job, fold))
     survey = {name.removeprefix(SURVEY): a.pop(name) for name in list(a) if name.startswith(SURVEY)}
     return TrialRows(**a), survey_of(survey)[0]

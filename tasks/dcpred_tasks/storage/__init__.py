@@ -1,4 +1,4 @@
-"""Bytes and arrays that appear whole or not at all: files, digests, Zarr, and what is tried again.
+"""Atomic reads and writes of bytes and arrays: files, digests, Zarr, retries.
 
 May import: the root of dcpred_tasks.
 """

@@ -1,13 +1,13 @@
 """Addresses of data, models and outputs: paths, and places on object stores.
 
     path, file:///path                  a local or mounted disk
-    s3://bucket/path                    Amazon S3, and what speaks as it does
+    s3://bucket/path                    Amazon S3, and compatible servers
     gs://bucket/path                    Google Cloud Storage
     az://container/path, abfs://…       Azure Blob Storage; its account is an option or in the environment
     https://host/path                   any server of files, to read from
 
 Secrets come from the environment or the role of each process, and never through an address or an option:
-those are written into plans, manifests and messages.
+plans, manifests and messages contain those.
 """
 
 import os
@@ -23,25 +23,25 @@ from typing import Any, TypeVar
 from dcpred_tasks.errors import DataError, SettingsError
 
 SERVERS = ("https", "http")
-ALIASES = {"abfs": "az"}  # two names of one store, which is one address
+ALIASES = {"abfs": "az"}  # two names of one store
 SCHEMES = ("s3", "gs", "az", *ALIASES, *SERVERS, "memory")
 TELLING = "s3://, gs://, az://, abfs://, https:// or file://"
-# Options that are no secrets, with what they mean.
+# Options that are not secrets, with their meaning.
 OPTIONS = {
     "endpoint": "address of the server, where it is not the vendor's",
     "region": "region of the bucket",
     "allow_http": "true: a server without TLS is allowed",
-    "virtual_hosted_style_request": "true: the bucket is a part of the host's name, in an endpoint, too",
-    "request_payer": "true: who asks pays",
+    "virtual_hosted_style_request": "true: the bucket is part of the host name, also in an endpoint",
+    "request_payer": "true: the requester pays",
     "skip_signature": "true: without credentials, for public buckets",
     "account_name": "account of Azure",
-    "root_certificate": "path of a file of PEM certificates to trust, too",
+    "root_certificate": "path of a file of further trusted PEM certificates",
     "timeout": "seconds that a request may take",
-    "missing_chunks": "fill: chunks that are not stored hold the fill value, on disks, too",
+    "missing_chunks": "fill: chunks that are not stored hold the fill value, also on disks",
 }
 MISSING_CHUNKS, FILL = "missing_chunks", "fill"
 FLAGS = ("allow_http", "virtual_hosted_style_request", "request_payer", "skip_signature")
-# What other libraries call these options.
+# Names of these options in other libraries.
 OTHER_NAMES = {
     "endpoint_url": "endpoint",
     "aws_endpoint_url": "endpoint",
@@ -68,27 +68,27 @@ _options: ContextVar[Options] = ContextVar("storage_options", default=())
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """An address on an object store, taken apart."""
+    """The parts of an address on an object store."""
 
     scheme: str
-    """Of those that mean the same, always the same one."""
+    """The same for equivalent schemes."""
     bucket: str
     """The bucket or container; of https the host, with its port."""
     path: str
-    """Names below it, joined by `/`, without one at either end."""
+    """Names below it, joined by `/`, without a leading or trailing one."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
 
 def is_remote(address: str | Path) -> bool:
-    """Whether an address is one of an object store, and no path."""
+    """Whether an address is one of an object store, not a path."""
     return "://" in local_path(address)
 
 
 def local_path(address: str | Path) -> str:
     """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic. Raises
-    DataError for a URL that lost a slash, and for what is no path.
+    DataError for a URL that lost a slash, and for what is not a path.
     """
     if not isinstance(address, str | os.PathLike):
         kind = type(address).__name__
@@ -105,22 +105,22 @@ def local_path(address: str | Path) -> str:
     check_text(text)
     if LOST_SLASH.match(text):
         raise DataError(
-            f"{text} was given, but an address of a store has two slashes after the colon, of which a"
-            " pathlib.Path takes one; write both, and pass it as a str"
+            f"Cannot use the address {text}: a slash is missing after the colon, which a pathlib.Path"
+            " removes. Write two slashes, and pass the address as a str."
         )
     if not text.startswith("file://"):
         return text
     path = text.removeprefix("file://").removeprefix("localhost")
     if not path.startswith("/"):
         raise DataError(
-            f"{text} was given as an address, but a file:// address has no host and a whole path; write it as"
-            " file:///path, or as a path"
+            f"Cannot use the address {text}: a file:// address has no host and an absolute path. Write it as"
+            " file:///path, or as a path."
         )
     return path
 
 
 def check_text(name: str) -> None:
-    """Raise DataError for a name that is no text of this locale: plans and models, which are UTF-8, could not
+    """Raise DataError for a name that is not text in this locale: plans and models are UTF-8 and could not
     hold it.
     """
     try:
@@ -134,7 +134,7 @@ def check_text(name: str) -> None:
 
 
 def absolute(address: str | Path) -> str:
-    """The address as any process would find it. Raises DataError."""
+    """The address, valid in every process. Raises DataError."""
     path = local_path(address)
     if "://" in path:
         return str(parse(path))
@@ -144,61 +144,62 @@ def absolute(address: str | Path) -> str:
 
 
 def check_writable(address: str | Path, what: str) -> None:
-    """Raise DataError for an address that is none, or is only read from. what: is to be written there, as
-    "scores".
+    """Raise DataError for an invalid or read-only address.
+
+    what  is written there: "scores"
     """
     if absolute(address).startswith(("http://", "https://")):
         raise DataError(
-            f"{what} were to be written to {absolute(address)}, but dcpred only reads from servers of files;"
-            " name a bucket or a folder"
+            f"Cannot write {what} to {absolute(address)}: dcpred only reads from servers of files. Choose a"
+            " bucket or a folder."
         )
 
 
 def below(address: str | Path, *names: str) -> str:
-    """The address of what lies below another."""
+    """The address of a path below another."""
     return "/".join([local_path(address).rstrip("/"), *(name for name in names if name)])
 
 
 def parse(address: str) -> StoreAddress:
-    """Take the address of a store apart. Raises DataError in one sentence."""
+    """Parse the address of a store. Raises DataError."""
     scheme, _, rest = address.partition("://")
     if scheme not in SCHEMES:
-        raise DataError(f"{_safe(address)} was given as an address, but dcpred knows {TELLING}; use one")
+        raise DataError(f"Cannot use the address {_safe(address)}: its scheme is unknown. Use {TELLING}.")
     if "?" in rest or "#" in rest:
         raise DataError(
-            f"{_safe(address)} was given as an address, but addresses are kept in plans, so that nothing may"
-            " follow ? or #; leave it out, and put credentials into the environment of every process"
+            f"Cannot use the address {_safe(address)}: plans contain addresses, and nothing may follow ? or"
+            " #. Omit that part, and put credentials into the environment of every process."
         )
     bucket, _, path = rest.partition("/")
     if "@" in bucket and AZURE_HOST.search(bucket):
         container, _, host = bucket.partition("@")
         raise DataError(
-            f"{_safe(address)} was given as an address with its account, but dcpred takes that as an option;"
-            f" write {scheme}://{container}/… with --storage-option account_name={host.partition('.')[0]}"
+            f"Cannot use the address {_safe(address)}: dcpred takes the account as an option. Write"
+            f" {scheme}://{container}/… with --storage-option account_name={host.partition('.')[0]}."
         )
     if not bucket:
         raise DataError(
-            f"{address} was given as an address, but it names no bucket; write {scheme}://BUCKET/PATH"
+            f"Cannot use the address {address}: it names no bucket. Write {scheme}://BUCKET/PATH."
         )
     if not _is_name(scheme, bucket):
-        if "@" in rest:  # in the path, too: a secret of Amazon may hold a slash
+        if "@" in rest:  # also in the path: a secret of Amazon may hold a slash
             raise DataError(
-                f"{_safe(address)} was given as an address with a user or password, but addresses are kept in"
-                " plans; leave it out, and put credentials into the environment of every process"
+                f"Cannot use the address {_safe(address)}: it holds a user or password, and plans contain"
+                " addresses. Omit it, and put credentials into the environment of every process."
             )
         raise DataError(
-            f"an address of {scheme}:// was given whose first part is no name of a bucket or server: letters,"
-            f" digits, dots, - and _ are; write {scheme}://"
-            + ("HOST:PORT/PATH" if scheme in SERVERS else "BUCKET/PATH")
+            f"Cannot use an address of {scheme}://: its first part is not a name of a bucket or server of"
+            f" letters, digits, dots, - and _. Write {scheme}://"
+            + ("HOST:PORT/PATH." if scheme in SERVERS else "BUCKET/PATH.")
         )
     path = path.removesuffix("/")
     names = path.split("/") if path else []
     if any(name in ("", ".", "..") for name in names):
         raise DataError(
-            f"{address} was given as an address, but stores have no empty names, . or .. in a path; write it"
-            " without"
+            f"Cannot use the address {address}: a path on a store has no empty names, . or ... Write it"
+            " without them."
         )
-    bucket = bucket.lower() if scheme in SERVERS else bucket  # hosts are the same in any case of letters
+    bucket = bucket.lower() if scheme in SERVERS else bucket  # host names are not case-sensitive
     return StoreAddress(ALIASES.get(scheme, scheme), bucket, "/".join(names))
 
 
@@ -207,7 +208,7 @@ def _is_name(scheme: str, bucket: str) -> bool:
 
 
 def _safe(address: str) -> str:
-    """An address without what may be a secret."""
+    """An address without a possible secret."""
     scheme, separator, rest = address.rpartition("://")
     rest = re.split(r"[?#]", rest)[0]
     bucket = rest.partition("/")[0]
@@ -216,11 +217,11 @@ def _safe(address: str) -> str:
 
 
 def check_options(given: Mapping[str, str | bool | float]) -> Options:
-    """Options by name, sorted. Raises SettingsError for one that is unknown, a secret, or no such value."""
+    """Options by name, sorted. Raises SettingsError for an unknown option, a secret or an invalid value."""
     if not isinstance(given, Mapping):
         raise SettingsError(
-            f"storage options were given as {type(given).__name__}, but they are names with values; write"
-            " {'region': …}"
+            f"Cannot use storage options of type {type(given).__name__}: they are names with values. Write"
+            " {'region': …}."
         )
     options = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
@@ -228,21 +229,19 @@ def check_options(given: Mapping[str, str | bool | float]) -> Options:
     for name, value in options.items():
         if name in OTHER_NAMES:
             raise SettingsError(
-                f"storage option {name!r} was given, but dcpred calls it {OTHER_NAMES[name]}; write"
-                f" {OTHER_NAMES[name]}=…"
+                f"Storage option {name!r} is unknown: dcpred calls it {OTHER_NAMES[name]}. Write"
+                f" {OTHER_NAMES[name]}=…."
             )
         if name not in OPTIONS:
             known = ", ".join(OPTIONS)
             if SECRET.search(name):
                 raise SettingsError(
-                    f"storage option {name!r} was given, but options are kept in plans, unlike secrets; set"
-                    " them in the environment of driver and workers"
+                    f"Cannot use the storage option {name!r}: plans contain options, and it may be a secret."
+                    " Set it in the environment of driver and workers."
                 )
-            raise SettingsError(f"storage option {name!r} was given, but the options are {known}; use those")
+            raise SettingsError(f"Storage option {name!r} is unknown. Use one of {known}.")
         if name in FLAGS and value not in ("true", "false"):
-            raise SettingsError(
-                f"storage option {name}={value} was given, but it is true or false; write one"
-            )
+            raise SettingsError(f"Storage option {name}={value} is invalid. Write true or false.")
         if name == MISSING_CHUNKS and value != FILL:
             raise SettingsError(
                 f"Storage option {name}={value} is invalid. Write {name}={FILL} where chunks that are not"
@@ -250,18 +249,17 @@ def check_options(given: Mapping[str, str | bool | float]) -> Options:
             )
         if name == "timeout" and not _is_positive(value):
             raise SettingsError(
-                f"storage option timeout={value} was given, but it is seconds above 0, at most a day;"
-                " write those"
+                f"Storage option timeout={value} is invalid. Write seconds above 0, at most a day."
             )
         if name == "root_certificate" and not os.path.isfile(value):
             raise SettingsError(
-                f"storage option root_certificate={value} was given, but there is no such file; name one with"
-                " PEM certificates that driver and workers see"
+                f"Storage option root_certificate={value} is invalid: the file does not exist. Name a file of"
+                " PEM certificates that driver and workers can read."
             )
         if name == "endpoint" and ("@" in value or "?" in value or not re.match(r"https?://[^/]", value)):
             raise SettingsError(
-                f"storage option endpoint={_safe(value)} was given, but it is an address as"
-                " https://host:port, without user, password or query; write it so"
+                f"Storage option endpoint={_safe(value)} is invalid. Write an address of the form"
+                " https://host:port, without user, password or query."
             )
     return tuple(sorted(options.items()))
 
@@ -279,12 +277,12 @@ def current_options() -> Options:
 
 
 def fills_missing_chunks() -> bool:
-    """Whether the user declared that input chunks that are not stored hold the fill value."""
+    """Whether the user declared that missing input chunks hold the fill value."""
     return (MISSING_CHUNKS, FILL) in _options.get()
 
 
 def as_arguments(address: str | Path) -> str:
-    """The words that name an address on a command line: itself, and the options of this thread's stores."""
+    """The arguments for an address on a command line: itself, and the storage options of this thread."""
     of_disks = ((MISSING_CHUNKS, FILL),) if fills_missing_chunks() else ()
     options = _options.get() if is_remote(address) else of_disks
     return shlex.join([str(address), *(f"--storage-option={name}={value}" for name, value in options)])
@@ -298,7 +296,7 @@ def with_options(options: Options, body: Callable[..., T], *task: Any) -> T:
 
 @contextmanager
 def storage_options(options: Options) -> Iterator[None]:
-    """Options of all stores that are opened within a `with` statement, in this thread."""
+    """Set the options of stores that this thread opens within a `with` statement."""
     token = _options.set(options)
     try:
         yield

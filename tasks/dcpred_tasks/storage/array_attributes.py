@@ -23,7 +23,7 @@ MARKERS = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
 UNSIGNED = "_Unsigned"
 EXACT_LIMIT = 2**53  # float64 holds every integer up to here
-LONGEST_NAME = 60  # letters of a value that a message shows
+LONGEST_NAME = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Encoding:
     stored: np.dtype[Any]
     """The dtype of stored values, once `_Unsigned` is applied."""
     markers: tuple[Any, ...] = ()
-    """Stored values that mean a missing value, besides NaN; texts in an array of text."""
+    """Stored values that mark a missing value, besides NaN; texts in an array of text."""
     scale: float = 1.0
     offset: float = 0.0
     reinterpreted: bool = False
@@ -50,18 +50,18 @@ class Encoding:
 
     @property
     def value_dtype(self) -> np.dtype[Any]:
-        """The dtype of values beside a mask of those that are missing."""
+        """The dtype of values that come with a mask of missing ones."""
         return np.dtype(np.float64) if self.is_packed else self.stored
 
     @property
     def filled_dtype(self) -> np.dtype[Any]:
-        """The dtype of values where NaN stands for a missing value."""
+        """The dtype of values where NaN marks a missing value."""
         if not self.markers or self.value_dtype.kind == "f":
             return self.value_dtype
         return np.dtype(np.float32 if self.stored.itemsize <= 2 else np.float64)
 
     def decode(self, raw: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Values, and which of them are missing.
+        """The values, and a mask of missing ones.
 
         raw  of any shape, numbers as they are stored
         """
@@ -74,7 +74,7 @@ class Encoding:
         return (raw.astype(np.float64) * self.scale + self.offset if self.is_packed else raw), missing
 
     def filled(self, raw: NDArray[Any], where: str) -> NDArray[Any]:
-        """Values, NaN where they are missing. Raises DataError for an integer that float64 would round."""
+        """The values, with NaN for missing ones. Raises DataError for an integer that float64 would round."""
         values, missing = self.decode(raw)
         if not self.markers:
             return values

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: JSON, groups of arrays, directories."""
+"""Atomic files: JSON, groups of arrays, directories."""
 
 import ctypes
 import errno
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError
 from dcpred_tasks.storage.plain_files import is_system_file, read_plain
 
-# What a file system without hard links answers when one is asked for.
+# Errors of a file system without hard links.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-# Something that is there already has the name, or a name in the path.
+# Something else has the name, or a name in the path.
 OBSTACLES = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
 RESOURCE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
     *OBSTACLES,
 }
-# What readers of .npz files raise where bytes were changed or are not there.
+# Errors of .npz readers for changed or missing bytes.
 DAMAGE = (BadZipFile, ValueError, TypeError, EOFError, NotImplementedError, RuntimeError, struct.error)
 
 
-PARTIAL = ".partial-000000000000"  # what `partial_name` adds to a name, by its length
+PARTIAL = ".partial-000000000000"  # a suffix as long as that of `partial_name`
 
 
 def partial_name(path: Path) -> Path:
@@ -42,47 +42,47 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def resource_errors(path: str | Path) -> Iterator[None]:
-    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that
-    names the place.
+    """Turn a full disk, a quota, a missing permission or an obstacle into a ResourceError that names the
+    path.
     """
     try:
         yield
     except OSError as error:
         if error.errno in RESOURCE_ERRNOS:
-            raise ResourceError(f"writing to {path} failed: {reason(error)}") from error
+            raise ResourceError(f"Cannot write to {path}: {reason(error)}") from error
         raise
 
 
 def reason(error: OSError) -> str:
-    """What is so, and what to do."""
+    """The reason and the remedy."""
     so = error.strerror or str(error)
     if error.errno in OBSTACLES:
         where = f" ({error.filename})" if error.filename else ""
-        return f"{so}{where}; remove what is there or name another place, then run again"
+        return f"{so}{where}. Remove what is there or choose another path, then run again."
     if error.errno in RESOURCE_ERRNOS:
-        return f"{so}; make room or get permission, then run again"
-    return f"{so}; {getattr(error, 'advice', 'see to the path and its storage, then run again')}"
+        return f"{so}. Free space or get permission, then run again."
+    return f"{so}. {getattr(error, 'advice', 'Check the path and its storage, then run again.')}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that is whole whenever its name is there, and on disk when this returns.
+    """Write a file atomically; it is on disk when this returns.
 
-    Guarded against:
+    Guards against:
 
-    1. Attempt A writes its bytes under a name of its own (`partial_name`) and asks the disk to keep them.
+    1. Attempt A writes its bytes under a unique name (`partial_name`) and syncs them.
     2. Attempt B does the same under another name; a reader still sees the old file, or none.
-    3. A renames its file to `path`, then B does. The one who renames last stays, and a reader at any moment
-       sees all of the old bytes, of A's or of B's.
+    3. A renames its file to `path`, then B does. The last rename wins, and a reader always sees all of the
+       old bytes, of those of A or of those of B.
 
-    A process that dies before 3 leaves a file under a partial name, and nothing reads that.
+    A process that dies before step 3 leaves a file under a partial name, which nothing reads.
     """
     with _whole(path, data) as partial:
         partial.replace(path)
 
 
 def replace_bytes(path: Path, *parts: bytes) -> None:
-    """Write a file that is whole whenever its name is there; its directory is made where there is none. A
-    machine that loses power may lose it: unlike `write_bytes`, this does not wait for the disk.
+    """Write a file atomically, and make its directory where necessary. A power failure may lose the file:
+    unlike `write_bytes`, this does not wait for the disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_name(path)
@@ -97,8 +97,8 @@ def replace_bytes(path: Path, *parts: bytes) -> None:
 
 @contextmanager
 def _whole(path: Path, data: bytes) -> Iterator[Path]:
-    """The data on disk under a name of its own beside `path`, for the caller to rename or link to `path`.
-    The directory is on disk afterwards, so that the new name lasts.
+    """The data on disk under a unique name beside `path`, which the caller renames or links to `path`. The
+    directory is synced afterwards.
     """
     partial = partial_name(path)
     with resource_errors(path):
@@ -114,17 +114,17 @@ def _whole(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def create_bytes(path: Path, data: bytes) -> bool:
-    """Write a file that is not there yet; False, and nothing written, where it is.
+    """Write a file that does not exist yet; returns False, and writes nothing, where it does.
 
-    Guarded against:
+    Guards against:
 
     1. Attempts A and B both find that `path` is free.
-    2. Each writes its bytes under a name of its own.
+    2. Each writes its bytes under a unique name.
     3. A links its file to `path`. A link, unlike a rename, fails where the name is taken.
-    4. B's link fails: B returns False, and the file that A made stays as it is.
+    4. The link of B fails: B returns False, and the file of A stays.
 
-    A file system without hard links has only the rename: two attempts that find `path` free at the same
-    moment both return True there, and the file of the later one stays.
+    A file system without hard links only has the rename: two attempts that find `path` free at the same
+    moment both return True, and the later file stays.
     """
     with _whole(path, data) as partial:
         try:
@@ -135,8 +135,8 @@ def create_bytes(path: Path, data: bytes) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a new directory may have this name: nothing has it, or a directory that is empty but for files
-    of the operating system.
+    """Whether a new directory may have this name: it is free, or an empty directory but for files of the
+    operating system.
     """
     if path.is_symlink() or not path.is_dir():
         return not os.path.lexists(path)
@@ -144,11 +144,11 @@ def is_free(path: Path) -> bool:
 
 
 def publish_new(partial: Path, path: Path) -> None:
-    """Give a whole file or directory the name `path`. Raises FileExistsError where that is taken.
+    """Give a complete file or directory the name `path`. Raises FileExistsError where that is taken.
 
-    A link, unlike a rename, fails where the name is taken, and so does the rename of a directory, unless an
-    empty one has the name. Files of the operating system move to the new directory. `partial` may keep its
-    own name, too.
+    A link, unlike a rename, fails where the name is taken, and so does the rename of a directory to a
+    directory that is not empty. Files of the operating system move to the new directory. `partial` may keep
+    its name.
     """
     if partial.is_dir():
         try:
@@ -171,9 +171,9 @@ def publish_new(partial: Path, path: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file a second name, unless that is taken; where the file system has no hard links, or the file
-    has as many as it may, a whole copy. The directory of `target` is made where there is none. This does not
-    wait for the disk. Raises FileNotFoundError.
+    """Give a file a second name, unless that is taken. Copies the file where the file system has no hard
+    links, or allows no more for this file. Makes the directory of `target` where necessary. Does not wait for
+    the disk. Raises FileNotFoundError.
     """
     with resource_errors(target):
         for _ in range(2):
@@ -195,7 +195,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """A renamed file lasts when its directory is on disk."""
+    """Sync a directory, which makes a rename permanent."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -204,9 +204,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_file_system(path: Path) -> None:
-    """Have everything on disk that was written to the file system of a directory; where the system cannot do
-    that for one of them, to all file systems.
-    """
+    """Sync the file system of a directory; all file systems where the system cannot sync a single one."""
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
         os.sync()
@@ -225,7 +223,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON file. Raises ValueError for what is nested too deep."""
+    """The bytes of a JSON file. Raises ValueError for values nested too deep."""
     try:
         return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
     except RecursionError:
@@ -237,47 +235,47 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number of JSON")
 
 
 def decoded(data: bytes, name: object) -> dict[str, Any]:
-    """What a JSON file holds. Raises ValueError, which names it, where that is no object."""
+    """The object of a JSON file. Raises ValueError, with the name, for anything else."""
     try:
         value = json.loads(data, parse_constant=_no_number)
-        if b"\\ud" in data.lower():  # a character, or one half of it, which no text can hold
+        if b"\\ud" in data.lower():  # a surrogate pair, or half of one, which is not text
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError(f"{name} is nested too deep") from None
     except UnicodeEncodeError:
-        raise ValueError(f"{name} holds one half of a character") from None
+        raise ValueError(f"{name} holds half of a surrogate pair") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{name} holds no JSON object")
+        raise ValueError(f"{name} does not hold a JSON object")
     return value
 
 
 def exactly_decoded(data: bytes, name: object) -> dict[str, Any]:
-    """The value of a file of write_json. Raises ValueError where a byte differs from what write_json would
-    write, even one that does not change what is read (a digit that is rounded away, e and E).
+    """The value of a file of write_json. Raises ValueError where any byte differs from the output of
+    write_json, even without effect on the value (1E3 in place of 1e3).
     """
     value = decoded(data, name)
     if data != encoded(value):
-        raise ValueError(f"{name} holds other bytes than were written")
+        raise ValueError(f"{name} was changed since it was written")
     return value
 
 
 def read_own_json(path: Path) -> dict[str, Any]:
-    """A file that only dcpred should have written. Raises PlanConflictError where somebody else did."""
+    """A JSON file of dcpred. Raises PlanConflictError for any other content."""
     try:
         return read_json(path)
     except (ValueError, IsADirectoryError):
         raise PlanConflictError(
-            f"{path} is not what dcpred writes there; remove it, or name another directory"
+            f"Cannot use {path}: dcpred did not write it. Remove it or choose another directory."
         ) from None
 
 
 @dataclass(frozen=True)
 class MemoryPath:
-    """A path in the memory of this process, for arrays of a search that must not come to a disk."""
+    """A path in the memory of this process, for arrays of a search in memory."""
 
     files: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict, repr=False)
     name: str = ""
@@ -293,7 +291,7 @@ class MemoryPath:
         return self.name in self.files
 
     def mkdir(self, *, exist_ok: bool = False) -> None:
-        """Folders are but parts of names."""
+        """Do nothing: folders are only parts of names."""
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         self.files.pop(self.name, None)
@@ -303,7 +301,7 @@ ArraysPath = Path | MemoryPath
 
 
 def write_arrays(path: ArraysPath, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """A file of arrays (.npz without pickle), for the scratch directory of training."""
+    """Write a file of arrays (.npz without pickle) for the scratch directory of training."""
     if isinstance(path, MemoryPath):
         path.files[path.name] = dict(arrays)
         return
@@ -326,29 +324,27 @@ def read_arrays(path: ArraysPath) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             return dict(data)
     except DAMAGE:
-        raise PlanConflictError(
-            f"{path} was to be read, but it is damaged; remove it, and run again"
-        ) from None
+        raise PlanConflictError(f"Cannot read {path}: it is damaged. Remove it and run again.") from None
 
 
 def is_whole(path: ArraysPath) -> bool:
-    """Whether a file of write_arrays holds the bytes that were written: a machine that loses power may keep
-    the name of a file and not all of it.
+    """Whether a file of write_arrays is complete: a power failure may keep the name of a file without all of
+    its bytes.
     """
     if isinstance(path, MemoryPath):
         return path.exists()
     try:
         with ZipFile(path) as file:
-            return file.testzip() is None  # the first member with another checksum
+            return file.testzip() is None  # the first member with a wrong checksum
     except (*DAMAGE, OSError):
         return False
 
 
 def check_new_name(path: Path, longest: str = "") -> None:
-    """Raise DataError or ResourceError where no file or directory of this name, nor one beside it, can be
-    made, though the work that it is for would come first. Nothing is left there.
+    """Raise DataError or ResourceError where a file or directory of this name, or one beside it, cannot be
+    made. Leaves nothing behind.
 
-    longest  the longest ending that a name beside it has
+    longest  the longest ending of a name beside it
     """
     path = path.absolute()
     above = [path, *path.parents]
@@ -361,7 +357,7 @@ def check_new_name(path: Path, longest: str = "") -> None:
     if standing == path:
         if path.is_dir():
             return
-        standing = path.parent  # A file is replaced by one beside it.
+        standing = path.parent  # A file is replaced by another one in the same directory.
     if not standing.is_dir():
         raise DataError(f"Cannot write to {path}: {standing} is a file. Choose another path.")
     names = [os.fsencode(place.name) for place in above[1 : above.index(standing)]]
@@ -378,16 +374,16 @@ def check_new_name(path: Path, longest: str = "") -> None:
 
 @contextmanager
 def new_directory(path: Path, *, alike: bool = True) -> Iterator[Path]:
-    """A directory to fill, which gets its name only when everything in it is written.
+    """A directory to fill, which gets its name once all of its content is written.
 
-    alike  whether whoever else writes there writes the same. Else raises DataError where somebody did
+    alike  whether concurrent writers write the same. Else raises DataError where another one finished first
 
-    Guarded against:
+    Guards against:
 
-    1. Attempts A and B each fill a directory under a name of its own.
+    1. Attempts A and B each fill a directory under a unique name.
     2. A renames its directory to `path`.
-    3. B's rename fails, since a directory that holds files is not replaced. What A wrote stays, and B's is
-       removed.
+    3. The rename of B fails, because it cannot replace a directory that holds files. The directory of A
+       stays, and that of B is removed.
     """
     partial = partial_name(path)
     with resource_errors(path):

@@ -1,14 +1,14 @@
 """A prefix of an object store as a place (place.py), through obstore.
 
-Measured facts that this module stands between (obstore 0.12, S3, Azure and GCS servers):
+Facts that this module handles (measured with obstore 0.12 and servers of S3, Azure and GCS):
 
-- A conditional put whose reply was lost is tried again by obstore and told as AlreadyExistsError or
-  PreconditionError, though our own bytes stand; a 409 is told as AlreadyExistsError though nothing stands. So
-  nothing that a conditional put says is believed but success: what stands is read and compared.
-- A missing bucket is told as a missing object. So a name that is missing is believed only once the bucket
-  has answered a listing.
-- A listing and a get do not write a tag alike: quotes are left out, and a generation is kept apart.
-- Replies that break off, as half a page of a listing, are not asked for again by obstore.
+- Where the reply to a conditional put is lost, obstore retries it and raises AlreadyExistsError or
+  PreconditionError, though our own bytes are stored; it raises AlreadyExistsError for a 409, though nothing
+  is stored. After any result but success, the stored object is read and compared.
+- A missing bucket is reported as a missing object. A name counts as missing only once the bucket has answered
+  a listing.
+- A listing and a get write tags differently: tags omit quotes, and keep a generation apart.
+- obstore does not retry replies that break off, as half a page of a listing.
 """
 
 import os
@@ -32,27 +32,27 @@ from dcpred_tasks.storage.store_requests import (
     obstore,
     request,
     request_threads,
-    told,
+    translate,
     waited_for,
 )
 
-Condition = Any  # "create", "overwrite", or a tag to be replaced, as obstore takes it
+Condition = Any  # "create", "overwrite", or the tag to replace, in the form of obstore
 
-REMEMBERED = 1000  # names whose tags a process keeps: a task asks for that of its own record at once
+REMEMBERED = 1000  # names whose tags a process keeps: a task needs that of its own record soon
 PAGE = 1000  # names in a page of a listing
-PART_BYTES = 16 * 2**20  # larger objects are sent in parts, whose rest a killed process leaves invisible
-# Stores in this process's memory by the name of their bucket, for memory:// addresses: tests put them there.
+PART_BYTES = 16 * 2**20  # larger objects are sent in parts, and a killed process leaves them invisible
+# Stores in this process's memory by the name of their bucket, for memory:// addresses: tests use them.
 IN_MEMORY: dict[str, Any] = {}
 _in_use: "WeakSet[Bucket]" = WeakSet()
 
 
 def open_bucket(address: str) -> "Bucket":
-    """The place at an address of a store. What its bucket has answered is known to the whole process."""
+    """The place at an address of a store. The process remembers what its bucket answered."""
     if address.startswith("memory://"):
         where = parse(address)
         if where.bucket not in IN_MEMORY:
             raise DataError(
-                f"{address} was given, but this process has no store in memory of that name; name another"
+                f"Cannot open {address}: this process has no store in memory of that name. Choose another."
             )
         return Bucket(where, IN_MEMORY[where.bucket])
     return _opened(address, current_options())
@@ -67,8 +67,8 @@ def _opened(address: str, options: Options) -> "Bucket":
 
 
 def silent_store(seconds: float) -> str:
-    """The address of a store of this process that does not answer within so many seconds; "" where all do."""
-    asked = {bucket: request_threads().submit(_asked, bucket) for bucket in list(_in_use)}
+    """The address of a store that does not answer this process within so many seconds; "" where all do."""
+    asked = {bucket: request_threads().submit(_ping, bucket) for bucket in list(_in_use)}
     end = time.monotonic() + seconds
     for bucket, future in asked.items():
         try:
@@ -78,7 +78,7 @@ def silent_store(seconds: float) -> str:
     return ""
 
 
-def _asked(bucket: "Bucket") -> None:
+def _ping(bucket: "Bucket") -> None:
     with suppress(Exception):  # any answer will do
         obstore().head(bucket.store, bucket._key("lock"))
 
@@ -128,8 +128,8 @@ class Bucket:
         return _entry(meta)
 
     def fetch(self, name: str, file: BinaryIO) -> None:
-        """Write an object, which may be larger than memory, to a file, from the start again where it broke
-        off. Raises FileNotFoundError.
+        """Write an object, which may exceed memory, to a file; starts again where the reply breaks off.
+        Raises FileNotFoundError.
         """
         address = self._at(name)
         for attempt in range(ATTEMPTS):
@@ -185,8 +185,8 @@ class Bucket:
         self._put(name, data, "overwrite")
 
     def send(self, name: str, path: Path) -> None:
-        """Write the bytes of a file, which may be larger than memory, whatever stands there: in parts, of
-        which nobody sees any before the last has come.
+        """Write the bytes of a file, which may exceed memory, over any content: in parts, none of which is
+        visible before the last has arrived.
         """
         large = path.stat().st_size > PART_BYTES
         put = partial(obstore().put, self.store, self._key(name), path, use_multipart=large)
@@ -203,7 +203,7 @@ class Bucket:
             time.sleep(WAIT_SECONDS)
 
     def duplicate(self, name: str, new: str) -> None:
-        """By the store itself, whatever stands under the new name. Nobody but the caller writes there."""
+        """Copy within the store, over any content of the new name, to which only the caller writes."""
         source, target = self._key(name), self._key(new)
         try:
             request(partial(obstore().copy, self.store, source, target), self._at(new))
@@ -220,7 +220,7 @@ class Bucket:
                 self.check_there()
                 return
             except OSError:
-                # A reply that was lost may have been that it is gone.
+                # A lost reply may have confirmed the removal.
                 if self.read(name) is None:
                     return
                 if attempt == ATTEMPTS - 1:
@@ -230,8 +230,8 @@ class Bucket:
     def _check_lists(self) -> None:
         if not self.lists:
             raise DataError(
-                f"{self.address} was to be listed, but a server of files lists nothing; copy it to a folder"
-                " or a bucket, or name a data set or a model there"
+                f"Cannot list {self.address}: a server of files has no listings. Copy it to a folder or a"
+                " bucket, or name a data set or a model there."
             )
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
@@ -284,17 +284,17 @@ class Bucket:
             with suppress(OSError):
                 self.remove(name)
         if found is None:
-            raise StoreError(f"{self._at(name)} was written and is not there")
+            raise StoreError(f"{self._at(name)} was written, but does not exist")
         return found.time
 
     def make_folder(self, name: str) -> None:
-        """There are no folders."""
+        """Do nothing: a store has no folders."""
 
     def written_tag(self, name: str) -> str:
         return self._tags.get(name, "")
 
     def check_there(self) -> None:
-        """Raise ResourceError where the bucket itself is missing, which a get tells as a missing object."""
+        """Raise ResourceError where the bucket itself is missing, which a get reports as a missing object."""
         if self.seen or not self.lists:
             return
         looked(
@@ -303,20 +303,20 @@ class Bucket:
         self.seen = True
 
     async def look_async(self, folder: str) -> None:
-        """`check_there`, below a folder and within an event loop; errors are those of obstore."""
+        """Do what `check_there` does, below a folder and within an event loop, with errors of obstore."""
         if self.lists:
             async for _ in obstore().list(self.store, self._key(folder) or None, chunk_size=1):
                 break
         self.seen = True
 
     def _part(self, folder: str, start: str | None, stop: str | None) -> dict[str, Entry]:
-        """One page after another of a listing: names after `start`, up to `stop` with it."""
+        """List page by page the names after `start`, up to and with `stop`."""
         for attempt in range(ATTEMPTS):
             try:
                 return dict(self._entries(folder, start, stop))
             except obstore().exceptions.BaseError as error:
-                # obstore does not try again where half of a page came.
-                meant = told(error, self._at(folder))
+                # obstore does not retry half a page.
+                meant = translate(error, self._at(folder))
                 if isinstance(meant, DcpredError) or attempt == ATTEMPTS - 1:
                     raise meant from None
                 time.sleep(WAIT_SECONDS)
@@ -367,13 +367,13 @@ def _tag(meta: Any) -> str:
 
 
 def _keys(found: Any) -> Iterator[str]:
-    """Folders and objects of a listing of one level."""
+    """The folders and objects of a listing of one level."""
     yield from found["common_prefixes"]
     yield from (meta["path"] for meta in found["objects"])
 
 
 def same_tag(one: str, other: str) -> bool:
-    """Whether two tags name the same object: a listing tells no generation, and equal contents that were put
+    """Whether two tags name the same object: a listing omits the generation, and equal contents that were put
     twice have two.
     """
     (e_tag, _, generation), (other_tag, _, other_generation) = one.partition("/"), other.partition("/")

@@ -1,13 +1,9 @@
-"""Chunks of arrays in local files, read and written here: byte for byte what Zarr does with them, in half of
-its time.
+"""Chunks of arrays in local files, read and written directly: byte for byte as Zarr does, in half of its time
+(DECISIONS.md).
 
-Zarr hands each chunk through an event loop and threads, decodes it into memory of its own and copies it from
-there. A chunk of 65,536 rows of covtype (54 features, int16) takes 5.5 ms of processor time by Zarr, 3.2 ms
-here, of which zstd takes 3.0 (2026-11-22).
-
-What is not known here goes through Zarr: `chunk_files` knows local stores, Zarr format 3, chunks of whole
-rows without shards, and zstd, crc32c or neither of them. And what is not as it should be goes through Zarr,
-too, so that damage is told in one way.
+Zarr passes each chunk through an event loop and threads, and copies it once more. Local stores of Zarr format
+3 with chunks of whole rows, without shards, with zstd, crc32c or neither take the direct path; everything
+else goes through Zarr, and so does damage: one module reports it.
 """
 
 import os
@@ -25,7 +21,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
-from dcpred_tasks.process import KeptRoom
+from dcpred_tasks.process import ReusedBuffer
 from dcpred_tasks.storage.atomic_files import replace_bytes
 from dcpred_tasks.storage.plain_files import plain
 from dcpred_tasks.storage.plain_store import PlainStore
@@ -33,10 +29,10 @@ from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes
 
 NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
 CRC_BYTES = 4
-SMALL_BYTES = 2**16  # what a compressor may add to rows that do not get smaller
+SMALL_BYTES = 2**16  # what a compressor may add to incompressible rows
 KNOWN_STORES = (LocalStore, PlainStore)
 
-_file_room = KeptRoom()
+_file_buffer = ReusedBuffer()
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,8 @@ class ChunkFiles:
     has_crc: bool
 
     def read(self, start: int, rows: NDArray[Any]) -> bool:
-        """Read rows start to start + len(rows) into `rows`, of the array's dtype, in C order. False where a
-        chunk is missing or damaged: then some of `rows` may have been written.
+        """Read rows start to start + len(rows) into `rows`, of the array's dtype, in C order. Returns False
+        for a missing or damaged chunk; some of `rows` may then be overwritten.
         """
         size, stop = self.chunk_shape[0], start + len(rows)
         for first in range(start // size * size, stop, size):
@@ -71,15 +67,15 @@ class ChunkFiles:
         return True
 
     def announce(self, start: int, stop: int) -> None:
-        """Tell the system that rows start to stop are read soon, so that it may fetch them meanwhile."""
+        """Announce to the system that rows start to stop are read soon, which it may prefetch."""
         size = self.chunk_shape[0]
         for number in range(start // size, -(-min(stop, self.array.shape[0]) // size)):
             with suppress(OSError), open(self.file(number), "rb", 0, opener=plain) as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def write(self, start: int, rows: NDArray[Any]) -> bool:
-        """Write the chunk that begins with row `start`. False, and nothing written, where `rows` are not all
-        of the chunk's rows.
+        """Write the chunk that begins with row `start`. Returns False, and writes nothing, unless `rows` are
+        all of its rows.
         """
         size, n_rows = self.chunk_shape[0], self.array.shape[0]
         if start % size or len(rows) != min(size, n_rows - start):
@@ -93,13 +89,13 @@ class ChunkFiles:
         return True
 
     def file(self, number: int) -> Path:
-        """The file of a chunk, whether it is there or not."""
+        """The file of a chunk, which may not exist."""
         return self.folder / self.array.metadata.encode_chunk_key(
             (number, *(0 for _ in self.chunk_shape[1:]))
         )
 
     def _decode(self, data: NDArray[np.uint8], chunk: NDArray[Any]) -> bool:
-        """Whether `data` held the chunk, which is then in `chunk`."""
+        """Decode `data` into `chunk`. Returns whether it held the chunk."""
         if self.has_crc:
             data, crc = data[:-CRC_BYTES], data[-CRC_BYTES:]
             if _crc(data) != crc.tobytes():
@@ -109,7 +105,7 @@ class ChunkFiles:
                 return False
             chunk[...] = data.view(chunk.dtype).reshape(chunk.shape)
             return True
-        # A frame of fewer bytes would leave the rest of the chunk as it is.
+        # A frame of fewer bytes would not fill the chunk.
         if frame_bytes(data[:LONGEST_HEADER].tobytes()) != chunk.nbytes:
             return False
         try:
@@ -120,7 +116,7 @@ class ChunkFiles:
 
 
 def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
-    """The files of an array's chunks, or None where Zarr has to read and write them."""
+    """The files of an array's chunks, or None where only Zarr can read and write them."""
     store, metadata, dtype = array.store_path.store, array.metadata, np.dtype(array.dtype)
     if (
         not isinstance(store, LocalStore)
@@ -149,14 +145,14 @@ def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
 
 
 def _read_file(path: Path, chunk_bytes: int) -> NDArray[np.uint8] | None:
-    """The bytes of a file, in memory that the next file of this thread takes; None where it has more than a
-    chunk of so many bytes can take.
+    """The bytes of a file, in memory that this thread reuses for the next file; None for more bytes than a
+    chunk can take.
     """
     with open(path, "rb", 0, opener=plain) as file:
         size = os.fstat(file.fileno()).st_size
         if size > chunk_bytes + chunk_bytes // 8 + SMALL_BYTES:
             return None
-        room = _file_room(size)
+        room = _file_buffer(size)
         n = 0
         while n < len(room) and (more := file.readinto(room[n:].data)):
             n += more

@@ -1,4 +1,4 @@
-"""What reading a damaged chunk raises."""
+"""Errors that reading a damaged chunk raises."""
 
 import gzip
 import lzma
@@ -6,7 +6,7 @@ import zlib
 
 from zarr.errors import BaseZarrError
 
-# Errors of Zarr, of compressors, and of those in the standard library.
+# Errors of Zarr, and of compressors, also those of the standard library.
 DECODING_ERRORS: tuple[type[Exception], ...] = (
     *(RuntimeError, ValueError, TypeError, BaseZarrError, EOFError),
     *(zlib.error, lzma.LZMAError, gzip.BadGzipFile),

@@ -24,11 +24,9 @@ def digest(*parts: bytes | NDArray[Any]) -> str:
 
 
 def digest_json(value: Mapping[str, Any]) -> str:
-    """The digest of a JSON object. Raises ValueError for what JSON does not have, and for what is nested too
-    deep.
-    """
+    """The digest of a JSON object. Raises ValueError for values that JSON lacks, or nested too deep."""
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except RecursionError:  # Reading takes fewer frames, so that what was read may come here.
+    except RecursionError:  # Parsing takes fewer frames: parsed values may fail here.
         raise ValueError("a JSON object is nested too deep") from None
     return digest(text.encode())

@@ -1,9 +1,9 @@
-"""What lies in storage below the rows of an input array: a mark for every row of its grid of chunks, which
-tells whether a chunk is still the one that was read.
+"""The stored chunks below the rows of an input array: a mark for each row of its grid of chunks, which shows
+whether a chunk is unchanged.
 
-A mark holds names, sizes and times of writing, and on stores tags, too. Equal marks mean equal bytes, but for
-a chunk that was written twice within one tick of the clock of its file system: chunks that were changed less
-than SETTLED_SECONDS before they are listed have no mark, and no mark equals another.
+A mark holds names, sizes and times of writing, and on stores also tags. Equal marks mean equal bytes, except
+for a chunk that was written twice within one tick of its file system. Chunks that changed less than
+SETTLED_SECONDS before the listing therefore have no mark, and equal no other.
 """
 
 import json
@@ -22,31 +22,31 @@ from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.place import Entry, open_place
 
-SETTLED_SECONDS = 2.0  # the coarsest tick that file systems have
+SETTLED_SECONDS = 2.0  # the coarsest tick of a file system
 MISSING = "-"
 CONTENT_BYTES = 2**25  # rows up to this size are compared by value, in a tenth of a second
-# Names of chunks below an array, by both ways in which Zarr writes coordinates.
+# Names of chunks below an array, in both forms of coordinates of Zarr.
 CHUNK_NAME = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
-# What may change in the metadata of an array without a change of any row.
+# Metadata that may change without a change of any row.
 FREE = ("shape", "attributes", "dimension_names")
 
 
 @dataclass(frozen=True)
 class InputState:
-    """An input array as it lies in storage."""
+    """The stored state of an input array."""
 
     n_rows: int
     n_features: int
     dtype: str
     mark_rows: int
-    """Rows of X that one mark stands for: those of a chunk, or of a shard."""
+    """Rows of X per mark: those of a chunk, or of a shard."""
     form: str
-    """Digest of what the metadata say, but for the number of rows and what changes no row."""
+    """Digest of the metadata without the number of rows and without what changes no row."""
     marks: tuple[str, ...]
-    """By chunk of rows; MISSING where nothing is there, "" where it is too young to be told from the next."""
+    """By chunk of rows; MISSING without a chunk, "" for one too recent for a mark."""
 
     def unchanged(self, other: "InputState", start: int, stop: int) -> bool:
-        """Whether rows start to stop of X are made of the same chunks in both."""
+        """Whether rows start to stop of X have the same chunks in both."""
         if self.form != other.form:
             return False
         first, last = start // self.mark_rows, -(-stop // self.mark_rows)
@@ -54,21 +54,22 @@ class InputState:
         return all(mine) and len(mine) == last - first and mine == others
 
     def same(self, other: "InputState") -> bool:
-        """Whether all rows are, and there are no others."""
+        """Whether both have the same rows."""
         return self.n_rows == other.n_rows and self.unchanged(other, 0, self.n_rows)
 
 
 def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
-    """By one listing of what lies below the array.
+    """The state of an array, by one listing of what lies below it.
 
-    now  the time by the clock of whoever keeps the files, in seconds since 1970
+    now  the time by the clock of the file system or store, in seconds since 1970
+
     Raises DataError for an array whose chunks cannot be listed.
     """
     on_store = isinstance(array.store_path.store, BucketArrays)
     if not _is_listed(array):
         raise DataError(
-            f"{address} was to be scored again as far as it changed, but its chunks cannot be listed; use"
-            " `dcpred score`, or a disk or an object store"
+            f"Cannot refresh the scores of {address}: its chunks cannot be listed. Use `dcpred score`, or a"
+            " disk or an object store."
         )
     rows = int((array.shards or array.chunks)[0])
     lines: list[list[str]] = [[] for _ in range(-(-array.shape[0] // rows))]
@@ -94,41 +95,41 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
 
 
 def filled() -> dict[str, str]:
-    """What distinguishes a run that reads chunks that are not stored as the fill value."""
+    """What distinguishes a run that reads missing chunks as the fill value."""
     return {MISSING_CHUNKS: FILL} if fills_missing_chunks() else {}
 
 
 @dataclass(frozen=True)
 class RowsIdentity:
-    """What tells whether the first rows of an array are still those that they were, though it may have grown
-    since.
+    """Identifies the first rows of an array: shows whether they are unchanged, though the array may have
+    grown.
     """
 
     chunks: str = ""
-    """Digest of the names, sizes and times of writing of all chunks that hold only such rows; on a store of
-    the tags, too. "" where chunks cannot be listed."""
+    """Digest of the names, sizes and times of writing of all chunks that hold only such rows; on a store also
+    of the tags. "" where chunks cannot be listed."""
     sizes: str = ""
     """The same without times and tags."""
     tail: str = ""
-    """Digest of the values of the rows in the chunks behind these."""
+    """Digest of the values of the rows in the following chunks."""
     content: str = ""
     """Digest of the values of all rows; "" where they take more than CONTENT_BYTES."""
 
     def same(self, other: "RowsIdentity") -> bool:
-        """Whether both are of the same rows."""
+        """Whether both identify the same rows."""
         if self.content and self.content == other.content:
             return True
         return bool(self.chunks and self.tail) and (self.chunks, self.tail) == (other.chunks, other.tail)
 
     def may_be_same(self, other: "RowsIdentity") -> bool:
-        """Whether only times of writing are known to differ: values may, too, where they are not compared."""
+        """Whether only times of writing differ; values may also differ where they are not compared."""
         known = bool(self.content and other.content) or self.tail != other.tail
         return bool(self.sizes) and self.sizes == other.sizes and not known
 
 
 def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
-    """That of the first `n_rows` rows of an array, which has as many. Fields stay empty where chunks cannot
-    be read: nothing is known of these.
+    """The identity of the first `n_rows` rows of an array, which has at least as many. Fields stay empty
+    where chunks cannot be read.
     """
     per_chunk = int((array.shards or array.chunks)[0])
     n_whole = n_rows // per_chunk
@@ -172,7 +173,7 @@ def _is_listed(array: zarr.Array[Any]) -> bool:
 
 
 def _form(array: zarr.Array[Any], **more: str) -> str:
-    """Digest of what the metadata say, but for what may change without a change of any row."""
+    """Digest of the metadata without what may change without a change of any row."""
     metadata = {k: v for k, v in array.metadata.to_dict().items() if k not in FREE}
     return digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **more})
 
@@ -183,7 +184,7 @@ def open_input(address: str, now: float) -> InputState:
 
 
 def _line(name: str, entry: Entry, on_store: bool) -> str:
-    """A tag of a store may be a digest, so that the time is told beside it. That of a folder begins with the
-    number of a file, which some file systems give anew.
+    """The mark of a chunk. A tag of a store may be a digest: the time is added. The tag of a folder begins
+    with an inode number, which some file systems assign anew.
     """
     return f"{name} {entry.tag} {entry.time}" if on_store else f"{name} {entry.tag.partition('-')[2]}"

@@ -1,4 +1,4 @@
-"""Zarr arrays on object stores: the store that Zarr is given for an address."""
+"""Zarr arrays on object stores: the Zarr store of an address."""
 
 import asyncio
 import logging
@@ -15,21 +15,21 @@ from dcpred_tasks.errors import MissingChunkError
 from dcpred_tasks.storage.addresses import Options, current_options, fills_missing_chunks, parse
 from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
 from dcpred_tasks.storage.opened_stores import open_store
-from dcpred_tasks.storage.store_requests import ATTEMPTS, WAIT_SECONDS, BrokenReplyError, obstore, told
+from dcpred_tasks.storage.store_requests import ATTEMPTS, WAIT_SECONDS, BrokenReplyError, obstore, translate
 
 T = TypeVar("T")
 
-# Names that Zarr looks for to see what is there.
+# Names that Zarr looks for to identify a node.
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-REMEMBERED = 100_000  # objects whose tags a process keeps; a task asks for its own at once
+REMEMBERED = 100_000  # objects whose tags a process keeps; a task needs its own soon
 
 
 class BucketArrays(ObjectStore[Any]):
     """Zarr's store over obstore, with our own errors and whole objects.
 
-    A chunk that cannot be reached is a StoreError or a ResourceError, so that it is never taken for one that
-    is damaged; a chunk of a bucket that is not there is no missing chunk; and a missing chunk is an error,
-    where Zarr's own stores let it read as fill values.
+    Three faults stay distinct: a chunk that cannot be reached is a StoreError or a ResourceError, never a
+    damaged one; a chunk of a missing bucket is not a missing chunk; and a missing chunk is an error, where
+    the stores of Zarr read it as fill values.
     """
 
     def __init__(self, store: Any, *, read_only: bool = False, bucket: Bucket | None = None) -> None:
@@ -44,7 +44,9 @@ class BucketArrays(ObjectStore[Any]):
         return self._at("")
 
     def __repr__(self) -> str:
-        """Without that of obstore, which ends the process where an account is in the environment only."""
+        """Omits the representation of obstore, which ends the process where only the environment names an
+        account.
+        """
         return f"BucketArrays({str(self)!r})"
 
     def with_read_only(self, read_only: bool = False) -> "BucketArrays":
@@ -53,7 +55,7 @@ class BucketArrays(ObjectStore[Any]):
         return found
 
     def __getstate__(self) -> dict[Any, Any]:
-        raise TypeError("stores are not sent to other processes: addresses are")
+        raise TypeError("stores cannot be sent to other processes; send addresses")
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -63,8 +65,8 @@ class BucketArrays(ObjectStore[Any]):
             await self._check_there(key)
             if key.rpartition("/")[2] not in METADATA and not self.fills:
                 raise MissingChunkError(
-                    f"chunk {self._at(key)} was to be read, but it is missing, which would read as fill"
-                    " values; restore it and run again"
+                    f"Cannot read the chunk {self._at(key)}: it is missing, and would read as fill values."
+                    " Restore it and run again."
                 )
         return found
 
@@ -84,8 +86,8 @@ class BucketArrays(ObjectStore[Any]):
             del self.written[next(iter(self.written))]
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Nothing: so Zarr makes a group of every folder above a new array, up to the bucket itself. dcpred
-        writes the metadata of its groups, last.
+        """Do nothing. Zarr would make a group of every folder above a new array, up to the bucket. dcpred
+        writes the metadata of its groups last.
         """
 
     def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
@@ -104,7 +106,7 @@ class BucketArrays(ObjectStore[Any]):
             yield name
 
     async def _looked(self, call: Callable[[], Awaitable[T]], key: str) -> T:
-        """As store_requests.looked."""
+        """Do what store_requests.looked does."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._translated(call(), key)
@@ -116,10 +118,10 @@ class BucketArrays(ObjectStore[Any]):
         try:
             return await awaitable
         except obstore().exceptions.BaseError as error:
-            raise told(error, self._at(key)) from None
+            raise translate(error, self._at(key)) from None
 
     async def _check_there(self, key: str) -> None:
-        """By a listing beside the key, since rights may go no further."""
+        """By a listing beside the key: permissions may not reach further."""
         if self.bucket is not None and not self.bucket.seen:
             folder = key.rpartition("/")[0]
             await self._looked(partial(self.bucket.look_async, folder), folder)
@@ -130,8 +132,8 @@ class BucketArrays(ObjectStore[Any]):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether asyncio has to tell of an error: not of a request beside one that failed, for which nobody
-    waits once the first error is told.
+    """Whether asyncio may log an error: not of a request beside one that failed, which nothing awaits once
+    the first error is raised.
     """
     error = record.exc_info[1] if record.exc_info else None
     of_request = isinstance(error, (FileNotFoundError, obstore().exceptions.BaseError))
@@ -139,7 +141,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def lists_nothing(node: zarr.Group | zarr.Array[Any]) -> bool:
-    """Whether it lies on a server that lists no names."""
+    """Whether a node lies on a server without listings."""
     store = node.store_path.store
     return isinstance(store, BucketArrays) and store.bucket is not None and not store.bucket.lists
 

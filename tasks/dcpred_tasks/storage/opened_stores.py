@@ -1,6 +1,4 @@
-"""The obstore stores of buckets: opened once per process, with credentials from the environment or role of
-this process alone.
-"""
+"""Opens obstore stores of buckets once per process, with credentials from its environment or role only."""
 
 import os
 import re
@@ -17,7 +15,7 @@ from dcpred_tasks.storage.store_requests import obstore
 
 RETRIES, RETRY_SECONDS, REQUEST_SECONDS = 4, 60.0, 30.0
 ENDPOINT = re.compile(r"^(AWS|AZURE|GOOGLE)\w*(ENDPOINT|_URL)")
-# Variables of the environment that obstore reads only where it is given no options of connections.
+# Environment variables that obstore reads only without options of connections.
 ALLOW_HTTP = {
     "s3": "AWS_ALLOW_HTTP",
     "gs": "GOOGLE_ALLOW_HTTP",
@@ -48,9 +46,9 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
         return _made(package, scheme, bucket, given, settings | common)
     except (obstore().exceptions.BaseError, ValueError) as error:
         raise ResourceError(
-            f"{scheme}://{bucket} was to be opened, but its settings are not enough"
-            f" ({str(error).partition(chr(10))[0]}{_of_file(given)}); see to the environment and the storage"
-            " options"
+            f"Cannot open {scheme}://{bucket}: its settings are incomplete or invalid"
+            f" ({str(error).partition(chr(10))[0]}{_of_file(given)}). Check the environment and the storage"
+            " options."
         ) from None
 
 
@@ -59,15 +57,15 @@ def _of_file(given: dict[str, str]) -> str:
 
 
 def check_endpoints() -> None:
-    """Raise SettingsError where the environment names an endpoint with what may be a secret: messages and
-    records of failures repeat it.
+    """Raise SettingsError where an environment variable names an endpoint with a possible secret, which
+    messages and records of failures would repeat.
     """
     for name, value in os.environ.items():
         host = value.partition("://")[2].partition("/")[0]
         if ENDPOINT.search(name) and "://" in value and ("@" in host or "?" in value):
             raise SettingsError(
-                f"the variable {name} names an endpoint with a user, a password or a query, but messages"
-                " repeat it; leave them out, and put credentials into variables of their own"
+                f"Cannot use the endpoint of the variable {name}: it holds a user, a password or a query,"
+                " which messages repeat. Remove them, and put credentials into their own variables."
             )
 
 
@@ -93,7 +91,7 @@ def _made(package: Any, scheme: str, bucket: str, given: dict[str, str], setting
 
 
 def _profile_credentials() -> Any:
-    """Credentials of a profile of the AWS tools, which obstore does not read, where boto3 is installed."""
+    """Credentials of a profile of the AWS tools, which obstore does not read; needs boto3."""
     if "AWS_ACCESS_KEY_ID" in os.environ or "AWS_PROFILE" not in os.environ:
         return None
     with suppress(ImportError):

@@ -1,8 +1,7 @@
 """Where models, outputs and ledgers lie: a folder of a disk, or a prefix of an object store.
 
-Commit records, manifest, plan, lease and model.json are read and written by these operations and nothing
-else, so that a run keeps its promises wherever its output lies. `PlaceContract` in tests/unit/test_place.py
-is what every kind of place must do.
+Commit records, manifest, plan, lease and model.json are read and written by these operations only: a run
+keeps its guarantees on every kind of place. `PlaceContract` in tests/unit/test_place.py defines the contract.
 """
 
 import fcntl
@@ -29,13 +28,13 @@ from dcpred_tasks.storage.plain_files import read_plain
 
 
 class Stored(NamedTuple):
-    """What stands under a name."""
+    """The content of a name."""
 
     data: bytes
     tag: str
-    """Which of all contents that ever stood there: equal tags, equal contents."""
+    """Identifies the content among all that the name ever had: equal tags mean equal contents."""
     time: float
-    """When it was written, in seconds since 1970 by the place's own clock."""
+    """When it was written, in seconds since 1970 by the clock of the place."""
 
 
 class Entry(NamedTuple):
@@ -44,101 +43,102 @@ class Entry(NamedTuple):
     size: int
     """Bytes."""
     tag: str
-    """As of Stored; "" where a listing does not tell."""
+    """As in Stored; "" where a listing lacks it."""
     time: float
-    """When it was written, as of Stored; anybody may set it."""
+    """When it was written, as in Stored; any user may set it."""
     changed: float
-    """When anything about it was changed, which nobody can set; on stores the same."""
+    """When anything about it changed, which no user can set; on stores the same as `time`."""
 
 
 class Place(Protocol):
     """Names with bytes. Names are relative, with `/` between their parts.
 
-    What is acknowledged lasts. A name has all of its bytes, or is not there. OSErrors that are no
-    ResourceError may pass: the caller tries again (storage/retry.py).
+    A write that returns is permanent. A name has all of its bytes, or does not exist. OSErrors other than
+    ResourceError may be transient: the caller retries (storage/retry.py).
     """
 
     @property
     def address(self) -> str:
-        """Where any process finds it."""
+        """Its address, valid in every process."""
 
     def read(self, name: str) -> Stored | None:
-        """What stands there, None where nothing does."""
+        """The content of a name, None where it does not exist."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Whether these bytes have got the name, which was free; else nothing is written. `data` must hold
-        something that no other attempt writes, or the answer means only that equal bytes stand there.
+        """Write a name that does not exist; returns False, and writes nothing, where it does. `data` must be
+        unique to this attempt, or True may mean that another attempt wrote equal bytes.
         """
 
     def replace(self, name: str, data: bytes, tag: str) -> str | None:
-        """Write over the contents with this tag: the new tag, or None, and nothing is written, where others
-        stand there. `data` must be other bytes than any before.
+        """Replace the content with this tag. Returns the new tag; None, and writes nothing, where the content
+        has another tag. `data` must differ from all earlier contents.
         """
 
     def write(self, name: str, data: bytes) -> None:
-        """Write, whatever stands there."""
+        """Write over any content."""
 
     def remove(self, name: str) -> None:
-        """Remove a name, if it is there."""
+        """Remove a name, if it exists."""
 
     def duplicate(self, name: str, new: str) -> None:
-        """Give what stands under a name a second one, unless something has that: a hard link where there are
-        any, else a copy, made by the store where it is one. Raises FileNotFoundError. Writing over one of the
-        names, which is done by renaming, leaves the other.
+        """Give the content of a name a second name, unless that is taken: by a hard link where possible, else
+        by a copy, which a store makes itself. Raises FileNotFoundError. A later write to one of the names
+        does not change the other.
         """
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
-        """Everything below a folder, by its name relative to the place.
+        """All names below a folder, relative to the place.
 
-        splits  names in ascending order, between which parts may be listed side by side
+        splits  names in ascending order, that split the listing into parallel parts
         """
 
     def names(self, folder: str) -> set[str]:
-        """Names directly in a folder, without the folder's."""
+        """The names directly in a folder, relative to it."""
 
     def present(self, names: Iterable[str]) -> set[str]:
-        """Those of these names under which something stands. Nothing of it is read."""
+        """Those of these names that exist. No content is read."""
 
     @property
     def lists(self) -> bool:
-        """Whether names can be listed: an ordinary server of files cannot."""
+        """Whether names can be listed, which a server of files cannot."""
 
     def is_there(self) -> bool:
-        """Whether anything stands below this address."""
+        """Whether anything exists below this address."""
 
     def clock(self) -> float:
-        """Now, by the clock that times are told by."""
+        """The current time, by the clock of the place."""
 
     def make_folder(self, name: str) -> None:
-        """Make a folder, where they are made."""
+        """Make a folder, on a disk."""
 
     def written_tag(self, name: str) -> str:
-        """The tag of what this process wrote there last, on a store; else ""."""
+        """The tag of the last write of this process to a name on a store; else ""."""
 
 
 def read_document(place: Place, name: str) -> dict[str, Any] | None:
-    """A JSON object, None where nothing stands there. Raises ValueError where it is none."""
+    """A JSON object, None where it does not exist. Raises ValueError for anything else."""
     standing = place.read(name)
     return None if standing is None else decoded(standing.data, f"{place.address}/{name}")
 
 
 def read_own_document(place: Place, name: str) -> dict[str, Any] | None:
-    """The same of what only dcpred should have written. Raises PlanConflictError where somebody else did."""
+    """A JSON object of dcpred, None where it does not exist. Raises PlanConflictError for other content."""
     try:
         return read_document(place, name)
     except (ValueError, IsADirectoryError):
         raise PlanConflictError(
-            f"{place.address}/{name} is not what dcpred writes there; remove it, or name another directory"
+            f"Cannot use {place.address}/{name}: dcpred did not write it. Remove it or choose another"
+            " directory."
         ) from None
 
 
 def read_sealed_document(place: Place, name: str) -> dict[str, Any] | None:
-    """A JSON object; None where nothing stands there, or its checksum is not that of the rest."""
+    """A JSON object; None where it does not exist, or its checksum is wrong."""
     try:
         value = read_document(place, name)
-        told = {key: one for key, one in (value or {}).items() if key != "checksum"}
-        return value if value is not None and value.get("checksum") == digest_json(told) else None
-    except (ValueError, IsADirectoryError):  # digest_json has no infinity, which 1e999 is read as
+        rest = {key: one for key, one in (value or {}).items() if key != "checksum"}
+        return value if value is not None and value.get("checksum") == digest_json(rest) else None
+    except (ValueError, IsADirectoryError):  # 1e999 parses as infinity, which digest_json refuses
         return None
 
 
@@ -147,7 +147,7 @@ def write_document(place: Place, name: str, value: Mapping[str, Any]) -> None:
 
 
 def open_place(address: str | Path) -> Place:
-    """The place at an address. Raises DataError for one that is none, SettingsError where the package for
+    """The place at an address. Raises DataError for an invalid one, SettingsError where the package for
     stores is missing.
     """
     if not is_remote(address):
@@ -183,8 +183,8 @@ class Folder:
         return create_bytes(self.path / name, data)
 
     def replace(self, name: str, data: bytes, tag: str) -> str | None:
-        """Guarded by a lock of a file beside it, which lasts as long as the folder: a file that is removed
-        while somebody waits for its lock would be locked by two.
+        """Guarded by the lock of a file beside it, which stays as long as the folder: if the file were
+        removed while a process waits for its lock, two could hold the lock.
         """
         path = self.path / name
         with resource_errors(path), _locked(path.with_name(f".{path.name}.guard")):
@@ -206,7 +206,7 @@ class Folder:
         link_file(self.path / name, self.path / new)
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
-        """A file that goes while it is listed is left out."""
+        """Omits a file that is removed during the listing."""
         found: dict[str, Entry] = {}
         try:
             entries = list(os.scandir(self.path / folder))
@@ -220,7 +220,7 @@ class Folder:
                 else:
                     state = entry.stat()
                     found[name] = Entry(state.st_size, _tag(state), state.st_mtime, state.st_ctime)
-            except FileNotFoundError:  # the file is gone since, or a link to nothing
+            except FileNotFoundError:  # the file was removed, or is a dangling link
                 continue
         return found
 
@@ -263,7 +263,7 @@ def _tag(state: os.stat_result) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # less what the umask takes
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # minus the umask
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,7 @@
-"""Files that anybody may have made: read where they are ordinary files of a bearable size.
+"""Files of unknown origin: only regular files of limited size are read.
 
-A pipe would be waited for without end, a device read without end, and a file with holes has any size and
-takes no room. Links are followed: people put large data elsewhere; what is written never goes through one.
+A pipe would block forever, a device has no end, and a sparse file may claim any size. Reads follow links,
+which users set to large data elsewhere; writes never follow one.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 LARGEST_DOCUMENT = 2**28
 
 
-# What file systems, file managers, servers of files and editors leave in folders, by the names of files and
+# What file systems, file managers, servers of files and editors leave in folders, by names of files and
 # folders.
 SYSTEM_FILES = re.compile(
     r"\._.*|\.DS_Store|\.AppleDouble|\.apdisk|\.Spotlight-V100|\.fseventsd|\.Trashes|\.TemporaryItems"
@@ -26,33 +26,32 @@ SYSTEM_FILES = re.compile(
 
 
 def is_system_file(name: str) -> bool:
-    """Whether a name, with `/` between its parts, is of a file that the operating system or an editor
-    made, or lies in such a folder. Nobody who works with dcpred made it, and removing it does not keep it
-    away.
+    """Whether a path, with `/` between names, is a file of the operating system or an editor, or lies in such
+    a folder. No user of dcpred made it, and it returns after removal.
     """
     return any(SYSTEM_FILES.fullmatch(part) for part in name.split("/"))
 
 
 class NoDocumentError(IsADirectoryError):
-    """What stands under a name is no file that can be read."""
+    """The name is not a readable regular file."""
 
     def __init__(self, why: str, path: str | Path) -> None:
         super().__init__(errno.EISDIR, why, str(path))
 
 
 def plain(path: str | Path, flags: int) -> int:
-    """What `open` takes as its opener: a descriptor of an ordinary file. Raises NoDocumentError for
-    anything else, and never waits.
+    """Open a regular file, as the opener of `open`. Raises NoDocumentError for anything else, and never
+    blocks.
     """
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # less what the umask takes
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # minus the umask
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise NoDocumentError("is no ordinary file", path)
+        raise NoDocumentError("is not a regular file", path)
     return handle
 
 
 def read_plain(path: str | Path, most: int = LARGEST_DOCUMENT) -> tuple[bytes, os.stat_result]:
-    """The bytes of an ordinary file, and its state. Raises NoDocumentError for more than `most` of them, and
+    """The bytes of a regular file, and its state. Raises NoDocumentError for more than `most` bytes, and
     OSErrors as `open` does.
     """
     with open(path, "rb", opener=plain) as file:

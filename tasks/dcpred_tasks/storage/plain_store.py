@@ -1,4 +1,4 @@
-"""Zarr's store of local files, for files that anybody may have made."""
+"""Zarr's store of local files, for files of unknown origin."""
 
 import asyncio
 import stat
@@ -10,13 +10,13 @@ from zarr.storage import LocalStore
 
 from dcpred_tasks.process import memory_bytes
 
-# A chunk, or a whole shard: no process could work with more.
+# The limit of a chunk, or a whole shard.
 LARGEST_FILE = memory_bytes() // 4
 
 
 class PlainStore(LocalStore):
-    """As LocalStore, but where a file is no ordinary one, or has more bytes than a quarter of the machine's
-    memory, reading it raises ValueError.
+    """A LocalStore that raises ValueError for a file that is not regular, or that has more bytes than a
+    quarter of the memory of this machine.
     """
 
     async def get(
@@ -34,6 +34,6 @@ def _check(path: Path) -> None:
     if stat.S_ISDIR(state.st_mode):
         return
     if not stat.S_ISREG(state.st_mode):
-        raise ValueError(f"{path} is no ordinary file")
+        raise ValueError(f"{path} is not a regular file")
     if state.st_size > LARGEST_FILE:
         raise ValueError(f"{path} has {state.st_size:,} bytes, more than a quarter of this machine's memory")

@@ -1,4 +1,4 @@
-"""Whether a worker sees a folder or a place on a store, and may write there."""
+"""Whether a worker can see a folder or a place on a store, and write there."""
 
 import os
 import secrets
@@ -12,13 +12,13 @@ from dcpred_tasks.storage.atomic_files import partial_name
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.retry import Retrying
 
-PROBE = "probe.partial-"  # names of probes begin so
+PROBE = "probe.partial-"  # prefix of names of probes
 
 
 @contextmanager
 def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
-    """A name and bytes that stand there on a store within a `with` statement: who reads them sees the same
-    place. Nothing is written to a folder, whose files are the sign.
+    """A name and bytes that exist on a store within a `with` statement: a process that reads them sees the
+    same place. A folder is recognized by its files, and nothing is written there.
     """
     name, nonce = f"{PROBE}{secrets.token_hex(6)}", secrets.token_bytes(16)
     if not is_remote(address):
@@ -34,7 +34,7 @@ def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
 
 
 def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options = ()) -> str:
-    """An empty string where this process can write there and reads what the driver wrote, else why not."""
+    """An empty string where this process can write there and read what the driver wrote, else the reason."""
     if not is_remote(address):
         return _can_write_files(address)
     try:

@@ -1,4 +1,4 @@
-"""Input and output that fails for a while: tried again with back-off, inside the task."""
+"""Retries of input and output with back-off, inside the task."""
 
 import time
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.1
-WAIT_FACTOR = 3.0  # 0.1, 0.3, 0.9, 2.7 s: a hiccup of a few seconds is outlived
-# Errors that the same call would raise again in a moment.
+WAIT_FACTOR = 3.0  # 0.1, 0.3, 0.9, 2.7 s: bridges a failure of a few seconds
+# Errors that a retry would raise again.
 LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same call may succeed in a moment: a time-out, a lost connection, an error of a device."""
+    """Whether a retry may succeed: after a time-out, a lost connection, an error of a device."""
     if isinstance(error, (TimeoutError, ConnectionError)):
         return True
     return (
@@ -25,7 +25,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 class Retrying:
-    """Calls an operation again while it fails for a while, and counts how often that was."""
+    """Retries an operation that fails, and counts the retries."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,8 +1,7 @@
-"""Codecs of arrays that anybody may have made: those that run no code, and unpack no more than a chunk.
+"""Codecs of arrays of unknown origin: only those that run no code, and unpack at most a chunk.
 
-Zarr finds codecs by the names that metadata give, among them some that unpickle. And a chunk of some
-megabytes may unpack to more than any memory: compressors say in a header how much it will be, or are stopped
-on the way.
+Zarr finds codecs by names in the metadata, and some of them unpickle. A chunk of some megabytes may unpack to
+more than any memory: codecs declare the size in a header, or are stopped at the limit.
 """
 
 import bz2
@@ -19,7 +18,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 from dcpred_tasks.errors import DataError
 
-# Names of Zarr 3 and numcodecs alike; those of numcodecs have the prefix "numcodecs." in Zarr 3.
+# Names of both Zarr 3 and numcodecs; Zarr 3 writes those of numcodecs with the prefix "numcodecs.".
 COMPRESSORS = {"zstd", "blosc", "lz4", "gzip", "zlib", "bz2", "lzma"}
 SAFE = {
     *COMPRESSORS,
@@ -33,37 +32,37 @@ STREAMED: dict[str, Callable[[Any], Any]] = {
     "bz2": lambda codec: bz2.BZ2Decompressor(),
     "lzma": lambda codec: _lzma(codec),
 }
-LARGEST_DICTIONARY = 2**28  # bytes that lzma may ask for
+LARGEST_DICTIONARY = 2**28  # bytes that lzma may allocate
 ROOM = 2**16  # what checksums and indices may add to the values of a chunk
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 LONGEST_HEADER = 18  # bytes before the first block of a zstd frame
 
 
 def safe(array: zarr.Array[Any], address: str) -> zarr.Array[Any]:
-    """The array, whose compressors unpack no more than a chunk, or raise ValueError. Raises DataError where a
-    codec may do other things than code numbers and texts.
+    """The array, with compressors that unpack at most a chunk, or raise ValueError. Raises DataError for a
+    codec that is not trusted.
     """
     items = math.prod(array.shards or array.chunks)
     size = items * np.dtype(array.dtype).itemsize if array.dtype.kind in "biufcSUV" else 0
     for name, codec in _codecs(array):
         if name not in SAFE:
             raise DataError(
-                f"{address} was to be read, but it is stored with the codec {name[:40]!r}, which dcpred does"
-                " not trust; write it again without, or with zstd, gzip or blosc"
+                f"Cannot read {address}: it is stored with the codec {name[:40]!r}, which dcpred does not"
+                " trust. Write it again without that codec, or with zstd, gzip or blosc."
             )
         if name in COMPRESSORS and size and not isinstance(codec.decode, partial):
-            # Codecs of Zarr 2 tell all of their attributes as metadata, which fingerprints are made of.
+            # Codecs of Zarr 2 list all attributes as metadata, which fingerprints contain.
             codec.get_config = partial(dict, codec.get_config())
             codec.decode = partial(_bounded, codec, codec.decode, name, size)
     return array
 
 
 def _codecs(array: zarr.Array[Any]) -> Iterator[tuple[str, Any]]:
-    """Names of codecs, and what of each unpacks bytes."""
+    """The name of each codec, and its part that unpacks bytes."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         for codec in (*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())):
-            repr(codec)  # Blosc takes any settings, and cannot tell some of them to a fingerprint.
+            repr(codec)  # Blosc accepts settings that it cannot represent, which a fingerprint needs.
             yield str(codec.codec_id), codec
     else:
         yield from _of_format_3(metadata.codecs)
@@ -86,7 +85,7 @@ def _of_format_3(codecs: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _bounded(codec: Any, decode: Callable[..., Any], name: str, size: int, data: Any, out: Any = None) -> Any:
-    """What `decode(data, out)` gives. Raises ValueError where that is more than a chunk of `size` bytes."""
+    """The result of `decode(data, out)`. Raises ValueError where it exceeds a chunk of `size` bytes."""
     most = 2 * size + ROOM
     packed = memoryview(data).cast("B")
     if name in STREAMED:
@@ -95,17 +94,17 @@ def _bounded(codec: Any, decode: Callable[..., Any], name: str, size: int, data:
             return found
         np.copyto(np.frombuffer(memoryview(out).cast("B"), np.uint8), np.frombuffer(found, np.uint8))
         return out
-    told = _told(name, packed)
-    if told is None and out is None:
-        # A zstd frame without a length holds the values of a chunk, or is none of ours.
+    declared = _declared_bytes(name, packed)
+    if declared is None and out is None:
+        # A zstd frame without a length holds the values of a chunk, or is foreign.
         out = np.empty(size, np.uint8)
-    elif told is not None and told > most:
-        raise ValueError(f"a chunk unpacks to {told:,} bytes instead of {size:,}")
+    elif declared is not None and declared > most:
+        raise ValueError(f"a chunk unpacks to {declared:,} bytes instead of {size:,}")
     return decode(data, out)
 
 
 def _unpacked(begin: Callable[[Any], Any], codec: Any, packed: memoryview, most: int) -> Iterator[bytes]:
-    """Parts of what is packed in one or more members."""
+    """The unpacked parts of one or more members."""
     left, n = bytes(packed), 0
     while left:
         member = begin(codec)
@@ -127,8 +126,8 @@ def _lzma(codec: Any) -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(codec.format, memlimit=LARGEST_DICTIONARY)
 
 
-def _told(name: str, packed: memoryview) -> int | None:
-    """Bytes that a chunk says it unpacks to; None where it does not say."""
+def _declared_bytes(name: str, packed: memoryview) -> int | None:
+    """The unpacked size that a chunk declares; None where it declares none."""
     if name == "blosc":
         return int.from_bytes(packed[4:8], "little")
     if name == "lz4":
@@ -137,7 +136,7 @@ def _told(name: str, packed: memoryview) -> int | None:
 
 
 def frame_bytes(data: bytes) -> int | None:
-    """Bytes that a zstd frame holds, as its header tells (RFC 8878, section 3.1.1.1); None where it does not.
+    """Bytes of a zstd frame by its header (RFC 8878, section 3.1.1.1); None where the header omits them.
 
     0 to 3       magic number
     4            descriptor: length of the field in bits 7 and 6, single segment in 5, dictionary in 1 and 0

@@ -1,7 +1,7 @@
-"""Requests to object stores through obstore: made from threads, their errors told in our words.
+"""Requests to object stores through obstore: made from threads, with translated errors.
 
-obstore holds off Ctrl-C while it waits, so that it is called from threads that nobody has to wait for. Its
-errors are no OSErrors, and one class stands for many causes: what they mean is read from them here.
+obstore delays Ctrl-C while it waits: threads that need not be joined call it. Its errors are not OSErrors,
+and one class has many causes, which this module tells apart.
 """
 
 import os
@@ -21,91 +21,87 @@ from dcpred_tasks.storage.addresses import SECRET, parse
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 0.1  # between two looks whether a caller that waits was interrupted
+LOOK_SECONDS = 0.1  # between two checks for an interrupt of the caller
 THREADS = 32
-# Where clouds tell a machine the credentials of its role.
+# Where clouds provide the credentials of a role.
 METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity")
-# What a name, which may hold any word, stands in, in the text of an error: it must not tell the cause.
+# Names in the text of an error: they may hold any word, and must not determine the cause.
 NAMES = re.compile(r"https?://\S+|path: \"[^\"]*\"|<(Key|Resource|BucketName)>[^<]*</\1>")
 BODY = re.compile(r"(<\?xml.*?>\s*)?<Error\b.*?(</Error>|\Z)", re.DOTALL)
-REASON = re.compile(r'(?:message: "|error: ")([^"]{5,80})"')  # why a connection was not made
-SHORTEST_SECRET = 8  # characters; shorter values of variables may stand anywhere
-# Causes, in the text of errors that have no class of their own.
+REASON = re.compile(r'(?:message: "|error: ")([^"]{5,80})"')  # why a connection failed
+SHORTEST_SECRET = 8  # characters; shorter values of variables may occur anywhere
+# Causes in the text of errors without their own class.
 REFUSED = re.compile(r"status code: 40[13] |<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)<")
 NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)<|bucket does not exist", re.IGNORECASE)
 OTHER_REGION = re.compile("Received redirect|PermanentRedirect|AuthorizationHeaderMalformed")
 UNTRUSTED = re.compile("InvalidCertificate|invalid peer certificate")
 BROKEN = re.compile("response body")
-ATTEMPTS = 4  # at what breaks off
+ATTEMPTS = 4  # for replies that break off
 WAIT_SECONDS = 0.1
 
 
 def obstore() -> Any:
-    """The package. Raises SettingsError where it is not installed."""
+    """The package. Raises SettingsError where obstore is not installed."""
     try:
         return import_module("obstore")
     except ImportError:
         raise SettingsError(
-            "an address of an object store was given, but the package obstore is not installed; install"
-            ' "dcpred[stores]" where driver and workers run'
+            "Cannot use an object store: the package obstore is not installed. Install"
+            ' "dcpred[stores]" where driver and workers run.'
         ) from None
 
 
 class StoreError(OSError):
-    """A request that failed for a while: a lost connection, a time-out, a server that is overloaded."""
+    """A request that may succeed later: a lost connection, a time-out, an overloaded server."""
 
-    advice = "see to the path and its storage, then run again"
+    advice = "Check the path and its storage, then run again."
 
 
 class BrokenReplyError(StoreError):
-    """A reply of which a part came: obstore does not ask again, as it does after all other failures that may
-    pass.
-    """
+    """A partial reply: obstore does not retry it, unlike other transient failures."""
 
 
-def told(error: Exception, address: str) -> Exception:
-    """What an error of obstore means, with the first line of what it says: the rest is a dump."""
+def translate(error: Exception, address: str) -> Exception:
+    """The cause of an error of obstore, with its first line: the rest is a dump."""
     exceptions = obstore().exceptions
     if isinstance(error, FileNotFoundError | DcpredError):
         return error
-    line = _said(str(error))
+    line = _first_line(str(error))
     text = NAMES.sub("", str(error)[:4000])
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if denied or REFUSED.search(text):
         return ResourceError(
-            f"{address} was to be read or written, but the store refuses it ({line}); give this process"
-            " credentials that may, in its environment or role"
+            f"Cannot access {address}: the store refuses it ({line}). Give this process sufficient"
+            " credentials, in its environment or role."
         )
     if NO_BUCKET.search(text):
         return _no_bucket(address)
     if "builder error" in text:
         return ResourceError(
-            f"{address} was to be reached over a connection without TLS; ask for it with --storage-option"
-            " allow_http=true, or give an endpoint that begins with https://"
+            f"Cannot reach {address} over a connection without TLS. Allow it with --storage-option"
+            " allow_http=true, or set an endpoint that begins with https://."
         )
     if OTHER_REGION.search(text):
         return ResourceError(
-            f"{address} was to be reached, but its bucket is in another region ({line}); name it with"
-            " --storage-option region=…"
+            f"Cannot reach {address}: its bucket is in another region ({line}). Set --storage-option"
+            " region=…."
         )
     if UNTRUSTED.search(text):
         return ResourceError(
-            f"{address} was to be reached, but its certificate is not trusted ({line}); name the CA with"
-            " --storage-option root_certificate=FILE"
+            f"Cannot reach {address}: its certificate is not trusted ({line}). Name the CA with"
+            " --storage-option root_certificate=FILE."
         )
     if METADATA.search(line):
-        lacking = StoreError(
-            f"{address}: no credentials are in the environment, and no role gives any ({line})"
-        )
-        lacking.advice = "give this process some, in its environment or role"
+        lacking = StoreError(f"{address}: neither the environment nor a role provides credentials ({line})")
+        lacking.advice = "Provide credentials in the environment or role of this process."
         return lacking
     broken = BROKEN.search(text) and "timed out" not in text
     return (BrokenReplyError if broken else StoreError)(f"{address}: {line}")
 
 
-def _said(text: str) -> str:
-    """The first line of an error, of a reply in it no more than code and message: others of its elements hold
-    what was sent, as <Token-0> of S3 holds the token of a session.
+def _first_line(text: str) -> str:
+    """The first line of an error, with code and message of a reply: other elements may repeat secrets, as
+    <Token-0> of S3 repeats the token of a session.
     """
     line = BODY.sub(_code_and_message, text[:10_000]).partition("\n")[0].strip()
     reason = REASON.search(text[:10_000])
@@ -126,13 +122,13 @@ def _no_bucket(address: str) -> ResourceError:
     where = parse(address) if "://" in address else None
     name = f"{where.scheme}://{where.bucket}" if where else address
     return ResourceError(
-        f"{address} was to be read or written, but there is no bucket {name}; make it or name another"
+        f"Cannot access {address}: the bucket {name} does not exist. Create it or choose another."
     )
 
 
 class RequestThreads:
-    """Threads for requests, at most THREADS, which nobody waits for at the end of the process: a store that
-    does not answer would hold it up for minutes.
+    """At most THREADS threads for requests, which are not joined at the end of the process: a store that does
+    not answer would delay it for minutes.
     """
 
     def __init__(self) -> None:
@@ -143,7 +139,7 @@ class RequestThreads:
 
     @property
     def here(self) -> bool:
-        """Whether the caller is one of these threads. If it waited for another, all could wait for none."""
+        """Whether the caller is one of these threads, which must not wait for each other."""
         return bool(getattr(self._here, "yes", False))
 
     def submit(self, call: Callable[..., T], *args: Any) -> "Future[T]":
@@ -176,12 +172,12 @@ def _pool(pid: int) -> RequestThreads:
 
 
 def request_threads() -> RequestThreads:
-    """Those of this process. A process that forks has to start its own; obstore does not survive that."""
+    """The threads of this process. A forked process starts its own; obstore does not survive a fork."""
     return _pool(os.getpid())
 
 
 def waited_for(future: "Future[T]", address: str) -> T:
-    """What a request comes to. The caller can be interrupted meanwhile."""
+    """The result of a request. The caller stays interruptible."""
     while True:
         try:
             return future.result(LOOK_SECONDS)
@@ -191,7 +187,7 @@ def waited_for(future: "Future[T]", address: str) -> T:
 
 
 def at_once(calls: Sequence[Callable[[], T]], address: str) -> list[T]:
-    """What several calls return that wait for requests most of their time."""
+    """The results of several calls, made in parallel."""
     threads = request_threads()
     if threads.here:
         return [call() for call in calls]
@@ -199,7 +195,7 @@ def at_once(calls: Sequence[Callable[[], T]], address: str) -> list[T]:
 
 
 def looked(call: Callable[[], T], address: str) -> T:
-    """As `request`, of what changes nothing: asked again where the reply breaks off."""
+    """Do what `request` does, for reads only: retries where the reply breaks off."""
     for _ in range(ATTEMPTS - 1):
         try:
             return request(call, address)
@@ -209,11 +205,11 @@ def looked(call: Callable[[], T], address: str) -> T:
 
 
 def request(call: Callable[[], T], address: str) -> T:
-    """What a call of obstore returns, its errors translated."""
+    """The result of a call of obstore, with translated errors."""
     threads = request_threads()
     try:
         return call() if threads.here else waited_for(threads.submit(call), address)
     except FileNotFoundError as error:
         raise FileNotFoundError(str(error).partition("\n")[0]) from None
     except obstore().exceptions.BaseError as error:
-        raise told(error, address) from None
+        raise translate(error, address) from None

@@ -1,6 +1,4 @@
-"""The chunks of arrays in their stores: which are missing, how large they are, and whether they are still
-those that they were.
-"""
+"""The stored chunks of arrays: which are missing, how large they are, and whether they are unchanged."""
 
 import json
 import math
@@ -28,20 +26,20 @@ from dcpred_tasks.storage.plain_files import is_system_file
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16
-IMPLAUSIBLE = 1e-6  # the chance of a chunk of one class, below which it is taken for lost
+IMPLAUSIBLE = 1e-6  # chance of a chunk of one class, below which it counts as lost
 REMEDY = (
-    "restore it, or pass --storage-option missing_chunks=fill (in Python: with"
-    " dcpred.storage_options(missing_chunks='fill')) if chunks that are not stored hold the fill value"
+    "Restore it, or pass --storage-option missing_chunks=fill (in Python: with"
+    " dcpred.storage_options(missing_chunks='fill')) if missing chunks hold the fill value."
 )
-MOST_LOOKED_AT = 1_000_000  # chunks by their names; others are counted
+MOST_LOOKED_AT = 1_000_000  # chunks checked by name; above, they are counted
 
 
 def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill
-    values; none where the user declared that these are meant.
+    values; empty where the user declared that this is intended.
 
-    All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one. Of a
-    server that lists nothing a few are looked up, and the others when they are read.
+    One listing of the store finds all of them; chunks of some rows (start, stop) are checked one by one. On a
+    server without listings a few are checked, and the others when they are read.
     """
     if fills_missing_chunks():
         return
@@ -63,8 +61,8 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
 
 
 def count_missing(array: zarr.Array[Any]) -> int:
-    """How many chunks are missing, with those within shards; of very many, which a shape may claim that no
-    array has, without those.
+    """The number of missing chunks, with those within shards. Omits the latter where a shape claims very many
+    chunks.
     """
     grid = array.shards or array.chunks
     n_chunks = math.prod(-(-n // size) for n, size in zip(array.shape, grid, strict=True))
@@ -76,7 +74,7 @@ def count_missing(array: zarr.Array[Any]) -> int:
 
 
 def _coordinates(spans: Sequence[Iterable[int]]) -> Iterator[tuple[int, ...]]:
-    """Of chunks, one after the other: a shape may claim more of them than there is memory for."""
+    """Coordinates of chunks, lazily: a shape may claim more than fit in memory."""
     if not spans:
         yield ()
         return
@@ -91,7 +89,7 @@ def _exists(array: zarr.Array[Any], key: str) -> bool:
 
 
 def is_there(array: zarr.Array[Any], key: str) -> bool:
-    """Whether the chunk of a key below the array is there, and a file where chunks are files."""
+    """Whether the chunk of a key below the array exists, as a file on a disk."""
     store, path = array.store_path.store, f"{array.store_path.path}/{key}".lstrip("/")
     return (store.root / path).is_file() if isinstance(store, LocalStore) else bool(sync(store.exists(path)))
 
@@ -101,8 +99,8 @@ def _a_few(n: int) -> list[int]:
 
 
 def reads_as_fill(array: zarr.Array[Any]) -> bool:
-    """Whether a missing chunk is silently read as fill values: not so from an object store, but for inner
-    chunks of a shard.
+    """Whether a missing chunk silently reads as fill values: from an object store only an inner chunk of a
+    shard does.
     """
     return not isinstance(array.store_path.store, BucketArrays) or array.shards is not None
 
@@ -111,12 +109,14 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
     """Raise DataError where a chunk is missing."""
     missing = next(missing_chunks(array), None)
     if missing is not None:
-        raise DataError(f"chunk {missing} of {address} is missing, and would read as fill values; {REMEDY}")
+        raise DataError(
+            f"Cannot read {address}: chunk {missing} is missing, and would read as fill values. {REMEDY}"
+        )
 
 
 def check_given(data: Any, name: str) -> None:
-    """Raise DataError for an array of Zarr, h5py or xarray that a caller passes, where its values are not
-    those that are stored or some of its chunks are missing.
+    """Raise DataError for an array of Zarr, h5py or xarray from a caller whose stored values are not its
+    values, or that lacks chunks.
     """
     if isinstance(data, zarr.Array):
         zarr_arrays.check_plain(data)
@@ -132,13 +132,12 @@ def check_given(data: Any, name: str) -> None:
 
 
 def check_labels(address: str, array: zarr.Array[Any]) -> str:
-    """A remark where chunks of class labels are read as the fill value, "" where all are stored.
+    """A remark where chunks of class labels read as the fill value, "" where all are stored.
 
-    By default Zarr does not store a chunk that holds nothing but the fill value, so that a target that is
-    sorted by class, or one with rare other classes, lacks chunks. These are read as the fill value where the
-    chunks beside them do not contradict it: one that holds only the fill value shows that Zarr stores such
-    chunks here, and frequent changes of class make a whole chunk of one class implausible. Raises DataError
-    where a chunk must be lost.
+    By default Zarr does not store a chunk that only holds the fill value: a target sorted by class, or with
+    rare other classes, lacks chunks. They read as the fill value unless their neighbours contradict it: a
+    stored chunk of fill values shows that Zarr stores such chunks here, and frequent changes of class make a
+    whole chunk of one class implausible. Raises DataError where a chunk must be lost.
     """
     missing = list(missing_chunks(array))
     if not missing:
@@ -157,21 +156,21 @@ def check_labels(address: str, array: zarr.Array[Any]) -> str:
         values = zarr_arrays.read_rows(array, start, min(start + array.chunks[0], array.shape[0]))
         if (values == fill).all():
             raise DataError(
-                f"chunk {missing[0]} of {address} is missing, though its chunks are stored where they hold"
-                f" nothing but the fill value {fill}; {REMEDY}"
+                f"Cannot read {address}: chunk {missing[0]} is missing, though chunks of nothing but the fill"
+                f" value {fill} are stored. {REMEDY}"
             )
         changes, pairs = changes + int((values[1:] != values[:-1]).sum()), pairs + len(values) - 1
     if (1 - changes / max(pairs, 1)) ** array.chunks[0] < IMPLAUSIBLE:
         check_complete(address, array)
     return (
-        f"{len(missing):,} of {n_chunks:,} chunks of {address} are not stored; they are read as the fill"
-        f" value {fill}, since Zarr leaves out chunks that hold nothing else"
+        f"{len(missing):,} of {n_chunks:,} chunks of {address} are not stored. They are read as the fill"
+        f" value {fill}, because Zarr omits chunks that hold nothing else"
     )
 
 
 def _may_lack_chunks(array: zarr.Array[Any]) -> bool:
-    """Whether the array is one of labels on a disk that was written by Zarr's defaults: dcpred adds checksums
-    and writes every chunk.
+    """Whether the array holds labels on a disk, written with the defaults of Zarr: dcpred adds checksums and
+    writes every chunk.
     """
     codecs = () if array.metadata.zarr_format == 2 else array.metadata.codecs
     fill, labels = array.fill_value, array.attrs.get(LABELS)
@@ -188,9 +187,9 @@ def _may_lack_chunks(array: zarr.Array[Any]) -> bool:
 
 
 def fingerprint(array: zarr.Array[Any]) -> str:
-    """A digest that changes when an array is written again, without reading all of it: its metadata and the
-    names of its chunks, with their sizes and times of writing on a local store, with sizes and tags on an
-    object store, and with the bytes of a few of them elsewhere.
+    """A digest that changes when an array is written again, without reading all of it: of its metadata and
+    the names of its chunks, with sizes and times of writing on a local store, with sizes and tags on an
+    object store, and with the bytes of a few chunks elsewhere.
     """
     base = array.store_path.store
     if isinstance(base, BucketArrays) and base.bucket is not None:
@@ -212,7 +211,7 @@ def fingerprint(array: zarr.Array[Any]) -> str:
 
 
 def _fingerprint_of_store(array: zarr.Array[Any], store: BucketArrays) -> str:
-    """By one listing; where a server lists nothing, by the heads of a few chunks."""
+    """By one listing; on a server without listings, by the heads of a few chunks."""
     assert store.bucket is not None
     path = array.store_path.path
     found: dict[str, Entry] = {}
@@ -235,7 +234,7 @@ async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
 def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
     """Read the index of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
     if array.metadata.zarr_format == 2:
-        return  # only version 3 has shards
+        return  # only format 3 has shards
     codec = array.metadata.codecs[0]
     if not isinstance(codec, ShardingCodec) or array.shards is None:
         return
@@ -259,7 +258,7 @@ def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[i
 
 
 def stored_size(array: zarr.Array[Any], row: int) -> int:
-    """Bytes of the first chunk of the row's chunks; 0 where it is not there."""
+    """Bytes of the first chunk of a row; 0 where it is missing."""
     base, grid = array.store_path.store, array.shards or array.chunks
     key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
     try:
@@ -274,7 +273,7 @@ def stored_size(array: zarr.Array[Any], row: int) -> int:
 
 
 def stored_tag(array: zarr.Array[Any], row: int) -> str:
-    """The tag of the same chunk, where this process wrote it to an object store; "" elsewhere."""
+    """The tag of the first chunk of a row, where this process wrote it to an object store; "" elsewhere."""
     base, grid = array.store_path.store, array.shards or array.chunks
     if not isinstance(base, BucketArrays):
         return ""

@@ -1,9 +1,9 @@
 """Access to Zarr, in one place: how arrays are found, checked, read and created.
 
-HAZARDS of Zarr 3 that this module stands between: a missing chunk reads as the fill value; writing a chunk
-equal to the fill value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip
-passes the default codecs; a group with a copy of its arrays' metadata (`consolidate`) shows that copy, old as
-it may be. Here such a copy is written and not read.
+HAZARDS of Zarr 3 that this module handles: a missing chunk reads as the fill value; writing a chunk equal to
+the fill value deletes it unless the array was opened with `write_empty_chunks`; the default codecs do not
+detect a bit flip; a group with a copy of the metadata of its arrays (`consolidate`) shows that copy, even an
+outdated one. Here such a copy is written and not read.
 """
 
 import json
@@ -49,25 +49,25 @@ from dcpred_tasks.storage.safe_codecs import safe
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
-# What Zarr raises where metadata are missing or damaged.
+# Errors of Zarr for missing or damaged metadata.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".arrows", ".ipc")
 MATRICES = (".npy", ".npz", ".svm", ".libsvm", ".svmlight", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf")
-LONGEST_REASON = 120  # letters of what Zarr says of metadata
+LONGEST_REASON = 120  # characters of an error of Zarr
 SPARSE_PARTS = ("data", "indices", "indptr")
-DIMENSIONS_2 = "_ARRAY_DIMENSIONS"  # attribute in which xarray keeps the names of dimensions in format 2
+DIMENSIONS_2 = "_ARRAY_DIMENSIONS"  # attribute of xarray for names of dimensions in format 2
 MARKER = "_FillValue"
 WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether asyncio has to tell of an error: Zarr reads the metadata of all arrays of a group at once, and
-    nobody waits for those beside one that is damaged.
+    """Whether asyncio may log an error: Zarr reads the metadata of all arrays of a group at once, and nothing
+    awaits the others once one is damaged.
     """
-    said = record.getMessage()
-    return not ("never retrieved" in said and f"{os.sep}zarr{os.sep}" in said)
+    message = record.getMessage()
+    return not ("never retrieved" in message and f"{os.sep}zarr{os.sep}" in message)
 
 
 logging.getLogger("asyncio").addFilter(_is_news)
@@ -76,7 +76,7 @@ Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any]
 
 @contextmanager
 def _opening(path: str, kind: str) -> Iterator[None]:
-    """Errors of what is no Zarr, in our words. What is wrong with an address was said by who looked at it."""
+    """Translate errors of Zarr. Errors of an address pass unchanged."""
     try:
         yield
     except DcpredError:
@@ -95,7 +95,7 @@ def open_group(address: str | Path) -> zarr.Group:
 def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
     """An existing array, read-only, whose stored values are its values. Raises DataError for packed ones.
 
-    of  the run whose task opens it: its arrays do not change, and a process asks a store for them but once
+    of  the run whose task opens it: its arrays do not change, and a process reads their metadata once
     """
     path = local_path(address)
     with _opening(path, "array"):
@@ -108,7 +108,7 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
 
 
 def _source(path: str, *, read_only: bool = True) -> StorePath:
-    """What Zarr opens."""
+    """The store and path that Zarr opens."""
     if not is_remote(path):
         return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
@@ -123,7 +123,7 @@ def _opened_once(path: str, of: str, options: Options, *, read_only: bool) -> za
 
 
 def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
-    """The array whose metadata lie in a local file, or None where Zarr has to look."""
+    """The array whose metadata lie in a local file, or None where only Zarr can open it."""
     if is_remote(path):
         return None
     try:
@@ -134,8 +134,8 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
 
 @lru_cache(maxsize=64)
 def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]:
-    """The array that its metadata tell of. A task opens four arrays, which takes Zarr 0.3 ms each; and tasks
-    of one run open the same ones.
+    """The array with these metadata. A task opens four arrays, tasks of one run open the same ones, and Zarr
+    takes 0.3 ms for each.
     """
     store = StorePath(PlainStore(path, read_only=read_only))
     array = _sound(zarr.Array.from_dict(store, json.loads(metadata)))
@@ -143,9 +143,9 @@ def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]
 
 
 def _sound(node: Node) -> Node:
-    """Zarr takes attributes that are no object, chunks of no rows, and any codec that is there."""
+    """Check what Zarr does not: attributes are an object, chunks hold rows, codecs are safe."""
     if not isinstance(node.metadata.attributes, dict):
-        raise TypeError("attributes are no JSON object")
+        raise TypeError("attributes are not a JSON object")
     if isinstance(node, zarr.Array):
         if min(node.shards or node.chunks, default=1) < 1:
             raise ValueError("chunks hold nothing")
@@ -154,8 +154,8 @@ def _sound(node: Node) -> Node:
 
 
 def value_attributes(array: zarr.Array[Any]) -> dict[str, Any]:
-    """The attributes of an array. In Zarr format 2 xarray keeps the marker of missing values as the fill
-    value, and reads it as one where it finds the names of dimensions.
+    """The attributes of an array. In Zarr format 2 xarray stores the marker of missing values as the fill
+    value, and treats it as one where it finds names of dimensions.
     """
     attributes = dict(array.attrs)
     named = DIMENSIONS_2 in attributes or any(name.lower().startswith("_nc") for name in attributes)
@@ -208,10 +208,10 @@ def _encoded_values(
 
 
 def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
-    """An array of a group that `open_group` opened. Raises KeyError or TypeError where it is none."""
+    """An array of a group that `open_group` opened. Raises KeyError or TypeError for anything else."""
     node = group[name]
     if not isinstance(node, zarr.Array):
-        raise TypeError(f"{name} is no array")
+        raise TypeError(f"{name} is not an array")
     return _sound(node)
 
 
@@ -220,8 +220,8 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
     if not isinstance(error, (BaseZarrError, *NO_FILE)):
         why = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
         return (
-            f"a Zarr {kind} was asked for at {path}, but the metadata there mean nothing to Zarr as it is"
-            f" installed here ({why}); restore them, or write the {kind} again"
+            f"Cannot open a Zarr {kind} at {path}: Zarr as installed here cannot interpret its metadata"
+            f" ({why}). Restore them, or write the {kind} again."
         )
     if is_remote(path):
         so = f"holds no Zarr {kind} ({type(error).__name__})"
@@ -229,9 +229,7 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
         so = "does not exist"
     else:
         so = "is a file" if local.is_file() else f"holds no Zarr {kind}"
-    return (
-        f"a Zarr {kind} was asked for at {path}, but it {so}; make one with `dcpred import SOURCE DEST.zarr`"
-    )
+    return f"Cannot open a Zarr {kind} at {path}: it {so}. Make one with `dcpred import SOURCE DEST.zarr`."
 
 
 def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
@@ -245,7 +243,7 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     """The arrays of a group, by name."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Zarr warns of other files in the directory
+            warnings.simplefilter("ignore")  # Zarr warns of foreign files in the directory
             found = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
             return [(name, _sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
     except DcpredError:
@@ -253,18 +251,18 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     except READ_ERRORS as error:
         path = address_of(group)
         raise DataError(
-            f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them"
+            f"Cannot read the arrays in {path}: metadata are damaged ({error}). Restore them."
         ) from None
 
 
 def _known_arrays(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
-    """Those with a name that dcpred gives, where a server lists nothing."""
+    """The arrays with names of dcpred, on a server without listings."""
     found = [(name, group[name]) for name in ("X", "y") if name in group]
     return [(name, array) for name, array in found if isinstance(array, zarr.Array)]
 
 
 def sparse_parts(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
-    """The arrays of sparse matrices in groups of a group, as anndata writes them, by `group/array`."""
+    """The arrays of sparse matrices in subgroups, in the form of anndata, by `group/array`."""
     if lists_nothing(group):
         return []
     with warnings.catch_warnings(), suppress(*READ_ERRORS):
@@ -290,7 +288,7 @@ def is_sparse(group: zarr.Group) -> bool:
 
 
 class TableGivenError(DataError):
-    """A file that `dcpred import` reads was given in place of a data set.
+    """The caller passed a file that `dcpred import` reads in place of a data set.
 
     path       where it is
     has_names  whether its columns have names
@@ -300,7 +298,7 @@ class TableGivenError(DataError):
 
 
 def import_first(path: str, options: str) -> str:
-    """The refusal of a table where a data set is needed, with the command that makes one of it."""
+    """The message for a table in place of a data set, with the command that imports it."""
     folder, _, name = path.rstrip("/").rpartition("/")
     stem = f"{folder}/" * bool(folder) + _ending(name)[0]
     n, dest = 1, f"{stem}.zarr"
@@ -313,7 +311,7 @@ def import_first(path: str, options: str) -> str:
 
 
 def _ending(name: str) -> tuple[str, str]:
-    """The name of a file without the ending that names its format, and that."""
+    """The name of a file without the ending of its format, and that ending."""
     stem = re.sub(r"(?i)\.(gz|bz2)$", "", name)
     return os.path.splitext(stem)[0], os.path.splitext(stem)[1].lower()
 
@@ -329,7 +327,7 @@ def table_ending(path: str) -> str:
 
 
 def refuse_table(path: str) -> None:
-    """Raise TableGivenError where `dcpred import` can read what lies at a path, and DataError for another
+    """Raise TableGivenError where `dcpred import` can read the file at a path, and DataError for another
     file.
     """
     if ending := table_ending(path):
@@ -345,7 +343,7 @@ def refuse_table(path: str) -> None:
 
 def find_array(address: str | Path, name: str) -> str:
     """The address of array `name` of a data set. For X, `address` may also be that of the array itself.
-    Raises TableGivenError for a table that has to be imported first.
+    Raises TableGivenError for a table, which needs an import.
     """
     path = local_path(address)
     try:
@@ -357,8 +355,7 @@ def find_array(address: str | Path, name: str) -> str:
         if name == "X":
             return path
         raise DataError(
-            f"array {name} was asked for in {path}, but that is a single array; pass the group that holds"
-            " both"
+            f"Cannot find array {name} in {path}: that is a single array. Pass the group that holds both."
         )
     found = f"{path.rstrip('/')}/{name}"
     with _opening(found, "array"):
@@ -368,23 +365,23 @@ def find_array(address: str | Path, name: str) -> str:
             known = [key for key, _ in _known_arrays(node)] if lists_nothing(node) else node.array_keys()
             held = ", ".join(sorted(known)) or "nothing"
             raise DataError(
-                f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another"
+                f"Cannot find array {name} in {path}: the group holds {held}. Rename it or choose another."
             )
     return found
 
 
 def chunk_rows(array: zarr.Array[Any]) -> int:
-    """Rows of the smallest part that can be read alone: a chunk, or an inner chunk of a shard."""
+    """Rows of the smallest unit of reading: a chunk, or an inner chunk of a shard."""
     return int(array.chunks[0])
 
 
 def read_rows(
     array: zarr.Array[Any], start: int, stop: int, room: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Rows start to stop. Raises DamagedChunkError where their chunks are damaged.
+    """Rows start to stop. Raises DamagedChunkError where a chunk is damaged.
 
-    room  rows of the array's dtype, at least as many as are read, in C order: memory that they may be
-          read into, which the caller may use again once it is done with them
+    room  an optional buffer: at least as many rows of the array's dtype, in C order, which the caller may
+          reuse once it is done with them
     """
     files = chunk_files(array)
     if files is not None:
@@ -399,19 +396,19 @@ def read_rows(
     except DECODING_ERRORS as error:
         where = _first_damaged(array, start, stop)
         raise DamagedChunkError(
-            f"rows {where[0]:,} to {where[1]:,} of {address_of(array)} were to be read, but"
-            f" their chunk is damaged ({error}); restore it and run again"
+            f"Cannot read rows {where[0]:,} to {where[1]:,} of {address_of(array)}: their chunk is damaged"
+            f" ({error}). Restore it and run again."
         ) from error
 
 
 def read_target(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
-    """Rows of a target, its text as `plain_text` gives it."""
+    """Rows of a target, with text in the form of `plain_text`."""
     return plain_text(read_rows(array, start, stop), address_of(array))
 
 
 def plain_text(values: NDArray[Any], where: str) -> NDArray[Any]:
-    """Text of any kind that Zarr has as NumPy's of one width, which sorts and is saved without pickle; all
-    else as it is. Raises DataError for bytes that are not text.
+    """Convert text of any dtype to NumPy's fixed-width text, which sorts and saves without pickle; return all
+    else unchanged. Raises DataError for bytes that are not text.
     """
     if values.dtype.kind == "S":
         try:
@@ -427,14 +424,14 @@ def plain_text(values: NDArray[Any], where: str) -> NDArray[Any]:
 
 
 def announce_rows(array: zarr.Array[Any], start: int, stop: int) -> None:
-    """Tell the system that rows are read soon, where their chunks are files that it may fetch meanwhile."""
+    """Announce to the system that rows are read soon, where it may prefetch their chunks as files."""
     files = chunk_files(array)
     if files is not None and hasattr(os, "posix_fadvise"):
         files.announce(start, stop)
 
 
 def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, int]:
-    """The rows of the first chunk that cannot be read, as far as one alone can be told."""
+    """The rows of the first chunk that cannot be read, if one alone can be identified."""
     size = chunk_rows(array)
     for first in range(start // size * size, stop, size):
         try:
@@ -445,12 +442,12 @@ def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, 
 
 
 def memory_group(attributes: dict[str, Any] | None = None) -> zarr.Group:
-    """A new group that no file holds."""
+    """A new group in memory."""
     return zarr.create_group(zarr.storage.MemoryStore(), attributes=attributes or {})
 
 
 def metadata_file(node: zarr.Group | zarr.Array[Any]) -> bytes:
-    """What the zarr.json of a group or an array holds."""
+    """The content of the zarr.json of a group or an array."""
     data = sync(node.store_path.store.get(f"{node.path}/zarr.json".lstrip("/"), default_buffer_prototype()))
     if data is None:
         raise FileNotFoundError(f"{node.store_path}/zarr.json")
@@ -458,7 +455,7 @@ def metadata_file(node: zarr.Group | zarr.Array[Any]) -> bytes:
 
 
 def unwritten_group(address: str, attributes: dict[str, Any]) -> zarr.Group:
-    """A group on a store whose arrays can be made, and whose own metadata are not written."""
+    """A group on a store that accepts new arrays, without writing its own metadata."""
     source = _source(address, read_only=False)
     assert isinstance(source, StorePath)
     return zarr.Group(zarr.AsyncGroup(metadata=memory_group(attributes).metadata, store_path=source))
@@ -481,9 +478,9 @@ def create_array(
     attributes: dict[str, Any] | None = None,
     dimensions: tuple[str, ...] | None = None,
 ) -> zarr.Array[Any]:
-    """A new array chunked by rows, open for writing, that keeps every chunk and detects a flipped bit.
+    """A new array chunked by rows, open for writing, that stores every chunk and detects a flipped bit.
 
-    dimensions  their names, without which xarray opens no array; a name has one length in a group
+    dimensions  their names, which xarray needs to open an array; a name has one length in a group
     """
     chunk_rows = max(chunk_rows, 1)
     rest = tuple(max(n, 1) for n in shape[1:])
@@ -502,18 +499,18 @@ def create_array(
 
 
 def consolidate(group: zarr.Group) -> zarr.Group:
-    """Write a copy of the metadata of its arrays into those of a group whose arrays never change: xarray
-    warns of a group without one. Not for data sets: Zarr appends at the length that the copy tells, so that a
-    second append overwrites the first.
+    """Copy the metadata of its arrays into those of a group whose arrays never change: xarray warns of a
+    group without the copy. Not for data sets: Zarr appends at the length in the copy, and a second append
+    would overwrite the first.
     """
     with warnings.catch_warnings():
-        # Zarr warns that other implementations may not know such a copy; they pass over it.
+        # Zarr warns that other implementations may not support such a copy; they ignore it.
         warnings.simplefilter("ignore")
         return zarr.consolidate_metadata(group.store_path)
 
 
 def open_consolidated(address: str | Path) -> zarr.Group | None:
-    """A group as the copy in it tells, read-only; None where it holds no copy."""
+    """A group by its copy of metadata, read-only; None without a copy."""
     path = local_path(address)
     with _opening(path, "group"):
         group = _sound(zarr.open_group(_source(path), mode="r"))
@@ -521,9 +518,9 @@ def open_consolidated(address: str | Path) -> zarr.Group | None:
 
 
 def open_output(address: str | Path, of: str = "") -> zarr.Array[Any]:
-    """An existing array of a run to write into. `write_empty_chunks` is not stored with an array: it is set
-    here again, and not in Zarr's settings, which all threads share. Raises DataError where Zarr does not take
-    it.
+    """An existing array of a run, open for writing. Zarr does not store `write_empty_chunks` with an array:
+    it is set here again, and not in Zarr's settings, which all threads share. Raises DataError where Zarr
+    ignores it.
     """
     path = local_path(address)
     if is_remote(path):
@@ -537,20 +534,21 @@ def open_output(address: str | Path, of: str = "") -> zarr.Array[Any]:
         )
     if not array.config.write_empty_chunks:
         raise DataError(
-            f"{address} was opened without write_empty_chunks; this Zarr version is not supported"
+            f"Cannot write {address}: this Zarr version ignores write_empty_chunks. Install a supported"
+            " version."
         )
     return array
 
 
 def write_rows(array: zarr.Array[Any], start: int, rows: NDArray[Any]) -> None:
-    """Write rows into an array that `open_output` opened, from row `start` on."""
+    """Write rows into an array of `open_output`, from row `start`."""
     files = chunk_files(array)
     if files is None or not files.write(start, rows):
         array[start : start + len(rows)] = rows
 
 
 def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
-    """Where a group or an array was found."""
+    """The address of a group or an array."""
     store = node.store_path.store
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
@@ -560,7 +558,7 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
 
 
 def array_address(array: zarr.Array[Any]) -> str | None:
-    """Where another process would find this array, or None if it lives in memory."""
+    """The address of an array in every process, or None for one in memory."""
     if isinstance(array.store_path.store, zarr.storage.MemoryStore):
         return None
     return address_of(array)

@@ -1,6 +1,6 @@
-"""The task body of evaluation: score a block of rows whose answer is known, and measure the scores.
+"""The task body of evaluation: score a block of rows with known targets, and measure the scores.
 
-Nothing is written. What comes back is small whatever the number of rows, and merges in any order to the same
+It writes nothing. Its result is small whatever the number of rows, and merges in any order to the same
 result.
 """
 
@@ -27,31 +27,31 @@ from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What is evaluated on what."""
+    """A model and the data of its evaluation."""
 
     model: str
     model_hash: str
     x: str
     y: str
     chunk_rows: int
-    """Rows that are read at once."""
+    """Rows read at once."""
     early: bool = False
-    """Whether the local models are evaluated, too."""
+    """Whether local SVMs are evaluated, too."""
     drop_unlabelled: bool = False
-    """Whether rows without a target are left out, not refused."""
+    """Whether rows without a target are omitted, not refused."""
     trained: TrainedRows | None = None
     """Hashes of training rows."""
     costs: Costs | None = None
     """Costs of labels; None: labels follow decision values."""
     metric: str | None = None
-    """A score of dcpred_tasks.evaluation.named_scores that is computed beside the others."""
+    """An extra score of dcpred_tasks.evaluation.named_scores."""
     stride: int = 1
-    """Every so many rows one is compared with training rows."""
+    """One row in so many is compared with training rows."""
 
 
 @dataclass
 class Evaluated:
-    """What was found in some rows, or in all."""
+    """The results of some rows, or of all."""
 
     compact: Measures
     local: Measures | None = None
@@ -62,7 +62,7 @@ class Evaluated:
     """Rows whose hash could be among those of training rows, and those whose hash is."""
 
     packed: dict[str, Any] = field(default_factory=dict)
-    """Statistics of the rows of one block, as `Statistics.packed` gives them. They are not merged here: their
+    """Statistics of the rows of one block, from `Statistics.packed`. They are not merged here, because their
     sum depends on the order of blocks.
     """
 
@@ -77,7 +77,7 @@ class Evaluated:
 
 
 def nothing_evaluated(job: EvaluationJob, model: Model) -> Evaluated:
-    """What others are merged into."""
+    """An empty result, which others are merged into."""
     return Evaluated(Measures(model, job.costs, job.metric), Measures(model) if job.early else None)
 
 
@@ -88,7 +88,7 @@ def open_evaluated(path: str, model_hash: str, support: bool) -> Model:
 
 
 def ready_to_evaluate(job: EvaluationJob) -> None:
-    """Make this process ready: compile the engine, unless that is done, and open the model."""
+    """Make this process ready: compile the engine if necessary, and open the model."""
     warm_up(open_evaluated(job.model, job.model_hash, job.early))
 
 

@@ -1,5 +1,5 @@
-"""What is done with one frame of many while a model learns what its columns are, and with one of many Series
-of labels. Workers of Dask import this.
+"""Work on one of many frames while a model infers its columns, and on one of many Series of labels. Workers
+of Dask import this.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,8 +17,8 @@ from dcpred_tasks.schema.survey import ColumnSurvey
 
 
 def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
-    """A survey of each of these columns, of which `coded` are categories, also where they are numbers or
-    booleans. Raises DataError for what is no value of a table.
+    """A survey of each of these columns; `coded` are categories, also as numbers or booleans. Raises
+    DataError for values that a table cannot hold.
     """
     surveys = {name: ColumnSurvey(name, counts_numbers=name in coded) for name in names}
     for name, survey in surveys.items():
@@ -28,7 +28,7 @@ def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> di
 
 def labels_of(values: Any) -> tuple[NDArray[Any], int]:
     """The different classes of some rows, a Series or array, and the number of rows. Raises DataError for a
-    label that is missing or no class.
+    label that is missing or not a class.
     """
     rows = _labels(values)
     return np.unique(rows), len(rows)
@@ -43,7 +43,7 @@ def _labels(values: Any) -> NDArray[Any]:
     rows: NDArray[Any] = np.asarray(values)
     rows = rows.astype(object) if rows.dtype.kind == "T" else rows
     if any(map(is_missing, rows.flat)) if rows.dtype.kind == "O" else (rows != rows).any():
-        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        raise DataError("Cannot use y: it has missing values. Remove such rows, or fill them in.")
     found = class_values(rows, numbered=False)
     return found.astype(str) if found.dtype.kind == "O" else found
 

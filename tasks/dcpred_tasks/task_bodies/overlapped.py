@@ -1,5 +1,5 @@
-"""Reads that are begun before they are needed, and writes that are not waited for at once: a store's replies
-take longer than the work on a chunk. On a disk both happen where they are called for.
+"""Prefetch and write-behind: the replies of a store take longer than the work on a chunk. On a disk both are
+synchronous.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
-AHEAD, BEHIND = 4, 6  # chunks that are read before they are needed, and chunks that are being written
+AHEAD, BEHIND = 4, 6  # chunks read ahead, and chunks in flight to the store
 
 
 @lru_cache(maxsize=1)
@@ -20,9 +20,9 @@ def _threads(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(2 * (AHEAD + BEHIND), thread_name_prefix="dcpred-chunks")
 
 
-def begun_ahead(jobs: Iterable[Callable[[], T]], ahead: int) -> Iterator[Callable[[], T]]:
-    """For each job, in their order, what gives its result or raises its error. `ahead` jobs are begun before
-    they are needed, in other threads; none where it is 0.
+def prefetched(jobs: Iterable[Callable[[], T]], ahead: int) -> Iterator[Callable[[], T]]:
+    """For each job, in order, a call that returns its result or raises its error. `ahead` jobs start early in
+    other threads; 0: no prefetch.
     """
     if not ahead:
         yield from jobs
@@ -40,15 +40,15 @@ def begun_ahead(jobs: Iterable[Callable[[], T]], ahead: int) -> Iterator[Callabl
             future.cancel()
 
 
-class WrittenBehind(Generic[T]):
-    """Jobs that are done in other threads, at most `behind` at once; at once, in this one, where it is 0. No
-    job goes on after the `with` statement.
+class WriteBehind(Generic[T]):
+    """Runs jobs in other threads, at most `behind` at once; immediately, in this thread, where it is 0. No
+    job outlives the `with` statement.
     """
 
     def __init__(self, behind: int) -> None:
         self.behind = behind
         self.results: list[T] = []
-        """What jobs came to, in the order in which they were given; all of them after `finish`."""
+        """The results of jobs, in the order of `add`; complete after `finish`."""
         self._begun: deque[Future[T]] = deque()
 
     def add(self, job: Callable[[], T]) -> None:

@@ -1,9 +1,8 @@
-"""Prediction of one block (Dask's word) of an array: decision values, a label for each row with a score, and
-how sure it is.
+"""Prediction of one block (in the sense of Dask) of an array: decision values, labels and uncertainty.
 
-A row has a score where all its decision values are finite. No row without one gets a class: labels hold a
-missing value there if their dtype has one, and otherwise predicting them is an error. Workers of lazy
-prediction import this module and no more of dcpred.
+A row has a score where all its decision values are finite. Rows without one get no class: their label is the
+missing value of the dtype, and an error where the dtype has none. Workers of lazy prediction import this
+module and nothing else of dcpred.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,16 +48,15 @@ def check_scored(decision: Scores) -> None:
 
 
 def check_numbered(numbers: NDArray[np.int64]) -> None:
-    """Do what `check_scored` does, from class numbers as `number_block` gives them."""
+    """Do what `check_scored` does, from class numbers of `number_block`."""
     _refuse(np.flatnonzero(numbers < 0))
 
 
 def _refuse(bad: NDArray[np.intp]) -> None:
     if len(bad):
         raise DataError(
-            f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use"
-            f" decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored"
-            " arrays)"
+            f"Cannot predict row {bad[0]} of X: it {WITHOUT_SCORE}. Remove it, or use decision_function,"
+            f" which returns NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)."
         )
 
 
@@ -78,9 +76,9 @@ def framed_block(
     columns: Sequence[Any] | None,
     call: str,
 ) -> Any:
-    """What `block` gives for the rows of one of the frames of pandas that make a table, with its index: a
-    Series, or a frame of `columns`. Rows are encoded by the schema, or brought into the order of `names`.
-    Of all frames of one `call` one warns of unknown categories.
+    """The result of `block` for the rows of one of many frames of pandas, with its index: a Series, or a
+    frame of `columns`. Rows are encoded by the schema, or reordered by `names`. One frame of a `call` warns
+    of unknown categories.
     """
     ordered = frame if schema is not None else in_training_order(frame, names)
     rows = as_matrix(ordered) if schema is None else encoded_block(frame, schema, call)
@@ -102,7 +100,7 @@ def label_rows(
     rule: Rule = class_numbers,
     index: Any = None,
 ) -> NDArray[Any]:
-    """Labels (n_samples,) of raw rows, as `label_block` gives them. index: of the frame that they are of."""
+    """Labels (n_samples,) of raw rows, as from `label_block`. index: of their frame."""
     return label_block(decision_block(X, model, early), classes, rule, index=index)
 
 
@@ -160,11 +158,12 @@ def label_block(
 ) -> NDArray[Any]:
     """Labels (n_samples,), of the dtype of `classes`, of a block of decision values (n_samples, n_outputs).
 
-    rule        what class numbers decision values stand for
-    block_info  where the block lies, as dask.array.map_blocks tells it
-    index       of the frame that is the block
-    A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with
-    whole numbers.
+    rule        the class numbers of decision values
+    block_info  the position of the block, from dask.array.map_blocks
+    index       of the frame of the block
+
+    A row without a score gets the missing value of the dtype. Raises DataError where the dtype has none, as
+    for integers.
     """
     bad = rows_without_score(decision)
     labels: NDArray[Any] = classes[rule(decision)]
@@ -177,9 +176,9 @@ def label_block(
         labels[bad] = dtype.na_object
     else:
         raise DataError(
-            f"{_place(int(bad[0]), block_info, index)} cannot be predicted, because it {WITHOUT_SCORE}, and"
-            f" labels of dtype {dtype} have no missing value; remove it, or use decision_function, which"
-            " gives NaN there"
+            f"Cannot predict {_place(int(bad[0]), block_info, index)}: it {WITHOUT_SCORE}, and labels of"
+            f" dtype {dtype} have no missing value. Remove it, or use decision_function, which returns NaN"
+            " there."
         )
     return labels
 

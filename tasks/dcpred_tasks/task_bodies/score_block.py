@@ -1,12 +1,13 @@
 """The task body of scoring: read a block, score it, write scores, then status, then the commit record.
 
-Written so that any instant may be the last one:
+A crash at any point is safe:
 
 1. The arrays of an output chunk are written, the status last. A process that dies in between leaves scores
-   without a status, or chunks that no record names.
-2. The commit record is written when all chunks of the block are. Only then is the block done.
-3. A second attempt, even one that overlaps the first, writes the same bytes, and its record collapses into
-   the one that stands (`dcpred_tasks.artifacts.commit_records.commit`).
+without a status,
+   or chunks without a record.
+2. The commit record is written after all chunks of the block. Only then is the block done.
+3. A second attempt, even an overlapping one, writes the same bytes, and shares the existing record
+   (`dcpred_tasks.artifacts.commit_records.commit`).
 """
 
 import math
@@ -28,8 +29,8 @@ from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelForma
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer, scale_scorer
+from dcpred_tasks.process import ReusedBuffer, cpu_name, one_thread, peak_memory_bytes, process_name
+from dcpred_tasks.scoring.decided import Decided, decide, scale_scorer, typicality_scorer
 from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
 from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
@@ -40,27 +41,27 @@ from dcpred_tasks.storage.addresses import is_remote
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
-from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND, WrittenBehind, begun_ahead
+from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND, WriteBehind, prefetched
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
 
-_rows_room = KeptRoom()
+_rows_buffer = ReusedBuffer()
 
 
 def planned_artifact(path: str, model_hash: str) -> Artifact:
-    """The model that a plan was made with, refused if it is another by now."""
+    """The planned model; refused if it changed."""
     artifact = open_artifact(path)
     if artifact.hash != model_hash:
         raise ModelFormatError(
-            f"the run was planned with model {model_hash}, but {path} now holds {artifact.hash}; put the"
-            " model back, or score into a new directory"
+            f"Cannot continue the run: it was planned with model {model_hash}, but {path} now holds"
+            f" {artifact.hash}. Restore the model, or score into a new directory."
         )
     return artifact
 
 
 @lru_cache(maxsize=2)
 def open_model(path: str, model_hash: str) -> Model:
-    """The planned model, once per process; refused if this process does not score with it as it should."""
+    """The planned model, once per process; refused if this process fails its self-test."""
     artifact = planned_artifact(path, model_hash)
     model = artifact.model()
     warm_up(model)
@@ -69,7 +70,7 @@ def open_model(path: str, model_hash: str) -> Model:
 
 
 def load_engine(run: ScoreRun) -> None:
-    """Make this process ready to score: compile the engine, unless that is done, and open the model."""
+    """Make this process ready to score: compile the engine if necessary, and open the model."""
     model = open_model(run.model, run.model_hash)
     models = models_that_score(model, run.columns)
     check_arithmetic(run.arithmetic, *models)
@@ -78,22 +79,23 @@ def load_engine(run: ScoreRun) -> None:
 
 
 def models_that_score(model: Model, columns: Iterable[OutputColumn]) -> list[Model]:
-    """The model, and those that columns of an output need beside it."""
+    """The model, and further ones that columns of an output need."""
     needs = needed(columns)
-    further = [nearness_scorer(model) if needs["nearness"] else None]
+    further = [typicality_scorer(model) if needs["nearness"] else None]
     further += [scale_scorer(model) if needs["scale"] else None]
     return [model, *filter(None, further)]
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
-    """Create the empty output arrays that are not there yet.
+    """Create the missing empty output arrays.
 
-    Guarded against:
+    Guards against:
 
     1. A driver writes the metadata of some arrays, and is killed.
-    2. The next one, or a shard that began at the same time, creates those that are missing, from the same
-       plan, and leaves the others alone: they may have chunks by now.
-    3. The group comes last. Whoever sees it sees all arrays, also in the copy of their metadata.
+    2. The next one, or a shard that began at the same time, creates the missing ones from the same plan, and
+    does not touch
+       the others, which may already have chunks.
+    3. The group comes last. A process that sees it sees all arrays, also in the copy of their metadata.
     """
     planned, place = planned_scores(run, model), run.place
     for name in (*run.arrays, ""):
@@ -127,8 +129,8 @@ def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
 
 
 def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRecord:
-    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
-    are to be given up (`quarantine`): they get a status of their own and no scores.
+    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless `quarantine` skips
+    the rows of such chunks: they get a status of their own and no scores.
     """
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
@@ -143,8 +145,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
         partial(retrying, partial(_read, run, source, start, stop, None if from_store else room))
         for start, stop in run.chunks(block)
     )
-    ahead = begun_ahead(reads, AHEAD if from_store else 0)
-    with resource_errors(run.scores), WrittenBehind[_Note](BEHIND if to_store else 0) as written:
+    ahead = prefetched(reads, AHEAD if from_store else 0)
+    with resource_errors(run.scores), WriteBehind[_Note](BEHIND if to_store else 0) as written:
         for (start, stop), read in zip(run.chunks(block), ahead, strict=True):
             clock = time.perf_counter()
             try:
@@ -193,12 +195,12 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
 def rows_room(run: ScoreRun, source: zarr.Array[Any]) -> NDArray[Any]:
     """Memory for the rows of an output chunk, which the next task of this thread takes."""
     shape, dtype = (run.chunk_rows, *source.shape[1:]), np.dtype(source.dtype)
-    return _rows_room(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    return _rows_buffer(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
 class _Note:
-    """What a commit record will say of an output chunk: its digest, and sizes and tags by array."""
+    """The part of a commit record for an output chunk: its digest, and sizes and tags by array."""
 
     digest: str
     sizes: dict[str, int]
@@ -206,7 +208,7 @@ class _Note:
 
 
 class _Writer:
-    """Writes the output chunks of a block, status last, and keeps what its commit record will say."""
+    """Writes the output chunks of a block, status last, and collects its commit record."""
 
     def __init__(self, run: ScoreRun, model: Model) -> None:
         self.run, self.model = run, model
@@ -231,7 +233,7 @@ class _Writer:
         return _Note(digest_values(self.run, values), sizes, tags)
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
-        """Count and describe the rows of a chunk; `scored` is None for rows that nobody could read."""
+        """Count and describe the rows of a chunk; `scored` is None for unreadable rows."""
         bad = np.flatnonzero(status != Status.OK)
         self.counts[Status.OK] += len(status) - len(bad)
         self.counts += np.bincount(status[bad], minlength=len(self.counts))
@@ -273,7 +275,7 @@ class _Writer:
 def _score(
     model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, asked: Collection[OutputColumn]
 ) -> ScoredRows:
-    """Rows scored; those that were given up keep their status and get no scores."""
+    """Score rows; skipped ones keep their status and get no scores."""
     rows = decide(model, X, **needed(asked))
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
@@ -296,8 +298,8 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] 
         missing = next(stored_chunks.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
-            f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"
-            " would read as fill values; restore it and run again"
+            f"Cannot score rows {start:,} to {stop:,}: chunk {missing} of {run.x} is missing, and would read"
+            " as fill values. Restore it and run again."
         )
     return zarr_arrays.read_rows(source, start, stop, room)
 

@@ -47,14 +47,14 @@ from dcpred_tasks.training.target_means import target_sums
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a task tells the driver; its result is on disk."""
+    """The report of a task to the driver; its result is on disk."""
 
     n_rows: int
-    """Rows that it went through."""
+    """Rows that it processed."""
     process: str
     """The worker process that ran it, host:pid."""
     peak_memory_bytes: int
-    """Most memory of that process so far."""
+    """Peak memory of that process so far."""
 
 
 def receipt(n_rows: int) -> Receipt:
@@ -62,8 +62,8 @@ def receipt(n_rows: int) -> Receipt:
 
 
 def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
-    """Look at every value of a block as it is stored; keep its part of a sample of about `sample_rows` of all
-    rows, and sums of its targets by category where means of them are to replace codes.
+    """Survey every stored value of a block; write its part of a sample of about `sample_rows` of all rows,
+    and sums of its targets by category for target encoding.
     """
     X, y, weight = _read_block(job, start, stop)
     check_exact_rows(X, feature_names(job.array("x")))

@@ -30,7 +30,7 @@ from dcpred_tasks.training.trial import (
 
 
 def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
-    """Keep the rows of a block that lie in the cells that are looked at."""
+    """Keep the rows of a block that lie in the cells in use."""
     cells = read_cells(job)
     rows = block_rows(job, cells.classes, cells.class_factors, start, stop)
     with one_thread():
@@ -45,7 +45,7 @@ def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
 def learn_trial_scaling(
     job: TrainJob, fold: int, settings: Settings, repetitions: int, digest: str
 ) -> Receipt | None:
-    """Learn the scaling that settings ask for; None where its features do not fit single precision."""
+    """Learn the scaling of settings; None where its features exceed single precision."""
     rows, survey = read_trial(job, fold)
     with one_thread():
         try:
@@ -76,5 +76,5 @@ def try_reference(job: TrainJob, fold: int, name: str, most: int) -> Receipt:
 
 
 def reference_digest(name: str) -> str:
-    """What stands for a reference model in the name of its file."""
+    """The name of a reference model in its file."""
     return digest_json({"reference": name})[:20]

@@ -1,8 +1,8 @@
 """The task body of a comparison: the points of a system, one by one, each in a process of its own.
 
-The time of a system is the processor time of its fits together, of their threads and children, as each of
-them tells; what is imported and what is measured is not in it. A point ends its process by itself when the
-time is over. A process that takes far longer than that by the clock is ended, too.
+The time of a system is the processor time of all its fits, with their threads and children, without imports
+and measurements. A point ends its own process at the time limit. A process that takes far longer by the clock
+is killed.
 """
 
 import json
@@ -19,10 +19,10 @@ from typing import Any
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
-LAST_BYTES = 4096  # most that is kept of what a process said
-LOOK_SECONDS = 0.3  # time between two looks at a process, and whether all are to stop
-# A point is ended by the clock after this many times its processor time, and so many seconds beside: it
-# waits for something, or shares the machine with many.
+LAST_BYTES = 4096  # most bytes of the output of a process
+LOOK_SECONDS = 0.3  # time between two checks of a process, and of the stop file
+# A point is killed by the clock after this many times its processor time, plus so many seconds: it waits for
+# something, or shares the machine with many.
 CLOCK_FACTOR, CLOCK_SECONDS = 20.0, 600.0
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -30,10 +30,10 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 def try_system(
     folder: str, module: str, points: Sequence[str], limit_seconds: float, stop: str = ""
 ) -> list[str]:
-    """Have every point tried by `python -m MODULE FOLDER POINT SECONDS` that has no result yet, as long as
-    the time lasts. Those without a result get one that says why. Returns the points that have one by now.
+    """Try every point without a result by `python -m MODULE FOLDER POINT SECONDS`, within the time limit.
+    Points without a result get one with the reason. Returns the points with a result.
 
-    stop  file of the folder: all end, and leave no result of what is under way, where it is there
+    stop  file of the folder: while it exists, all processes end, and leave no result of unfinished points
     """
     spent = 0.0
     done: list[str] = []
@@ -56,7 +56,7 @@ STOPPED: dict[str, Any] = {"status": "stopped"}
 
 
 def _standing(file: Path, limit_seconds: float) -> dict[str, Any] | None:
-    """A result that another try would not better."""
+    """A result that a retry would not improve."""
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -67,15 +67,15 @@ def _standing(file: Path, limit_seconds: float) -> dict[str, Any] | None:
 
 
 def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> dict[str, Any] | None:
-    """None where the process left a result, STOPPED where it was stopped, else why there is none."""
+    """None where the process left a result, STOPPED where it was stopped, else the reason."""
     if seconds <= 0:
         return {"status": "time limit"}
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as log:
         with subprocess.Popen(
             [sys.executable, "-P", "-m", module, folder, point, str(seconds)],
             stdin=subprocess.PIPE,  # It ends with this process.
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=log,
             env=os.environ | ONE_THREAD,
         ) as child:
             try:
@@ -90,14 +90,14 @@ def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> d
             return {"status": "time limit"}
         if child.returncode == 0:
             return None
-        said.seek(max(said.tell() - LAST_BYTES, 0))
-        lines = said.read().decode(errors="replace").strip().splitlines()
+        log.seek(max(log.tell() - LAST_BYTES, 0))
+        lines = log.read().decode(errors="replace").strip().splitlines()
     last = lines[-1] if lines else f"it ended with {child.returncode}"
     missing = "ModuleNotFoundError: No module named "
     if last.startswith(missing):
         package = last.removeprefix(missing).strip("'").partition(".")[0]
         return {"status": "not installed", "why": f"pip install {package}"}
-    own = f"{RefusedError.__module__}."  # A refusal is told in its sentence alone.
+    own = f"{RefusedError.__module__}."  # A refusal shows only its sentence.
     return {"status": "failed", "why": (last.partition(": ")[2] if last.startswith(own) else last)[:300]}
 
 

@@ -24,15 +24,15 @@ from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
-# How far a decision value may be off, as a share of the size of what is summed for it. The engine is tested
-# to 1e-6, and other processors round otherwise.
+# Tolerance of a decision value, relative to the size of its sums. The engine is tested to 1e-6, and other
+# processors round differently.
 TOLERANCE = 1e-5
 # The same share for the intercept of a regression, which is added in double precision.
 DOUBLE_TOLERANCE = 1e-9
 
 
 class Kind(StrEnum):
-    """What can be wrong with an output."""
+    """The kinds of findings in an output."""
 
     MISSING_RECORD = "missing record"
     ALTERED_RECORD = "altered record"
@@ -49,11 +49,11 @@ class Kind(StrEnum):
     STATUS = "status and scores disagree"
     WRONG_SCORE = "wrong score"
     ROWS_GIVEN_UP = "rows given up"
-    """No damage: what is stored is right, but rows have no score because their input could not be read."""
+    """No damage: stored values are right, but rows have no score because their input was unreadable."""
     LEFTOVER = "leftover"
-    """No damage: a file that an attempt left when it was cut off."""
+    """No damage: a file of an interrupted attempt."""
     SYSTEM_FILE = "system file"
-    """No damage: a file of the operating system or a file manager, which is left alone."""
+    """No damage: a file of the operating system or a file manager, which is ignored."""
 
 
 HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
@@ -61,15 +61,15 @@ HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One finding."""
 
     kind: Kind
     block: int | None
-    """The number of the block that it concerns; None where it concerns all or none."""
+    """The number of the affected block; None for all or none."""
     file: str
     """The path of the file, relative to the output."""
     sentence: str
-    """What is wrong, to be read after the name of the file."""
+    """The error, as text that follows the name of the file."""
 
     @property
     def is_damage(self) -> bool:
@@ -77,8 +77,8 @@ class Finding:
 
 
 def verify_block(run: ScoreRun, block: int) -> list[Finding]:
-    """Decode a block and compare it with its commit record. Level fast has found the record to be whole, and
-    has named missing chunks, which are passed over here.
+    """Decode a block and compare it with its commit record. Level fast has found the record to be complete,
+    and has reported missing chunks, which are skipped here.
     """
     record = read_record(run, block)
     if record is None:
@@ -128,8 +128,8 @@ def _oracle(path: str, model_hash: str) -> Model:
 
 
 def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
-    """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that
-    were given up are passed over. Raises DamagedChunkError where the input cannot be read.
+    """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Skips failed
+    rows. Raises DamagedChunkError where the input cannot be read.
     """
     values, found = _stored(run, _arrays(run), block, start, stop)
     if values is None:
@@ -151,7 +151,7 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
 def _wrong_scores(
     model: Model, X: NDArray[Any], asked: Sequence[OutputColumn], values: Values
 ) -> Iterator[tuple[int, str]]:
-    """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
+    """(row, what is wrong) by the oracle. X are raw rows, and `values` their stored values."""
     decided, off = decide(model, X, **needed(asked), score=score_rows), tolerance(model, X)
     if len(decided.log_scale) and (scale := scale_scorer(model)):
         decided = replace(decided, log_scale_off=tolerance(scale, X))
@@ -166,7 +166,7 @@ def _wrong_scores(
 
 
 def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
-    """How far decision values of raw rows may be off by rounding, (n,)."""
+    """Errors of decision values of raw rows by rounding, (n,)."""
     terms, intercept = summed_sizes(model, X)
     return TOLERANCE * terms + (DOUBLE_TOLERANCE if model.task == "regression" else TOLERANCE) * intercept
 

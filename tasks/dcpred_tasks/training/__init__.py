@@ -1,4 +1,4 @@
-"""The numerics of training: rows in, arrays out. No storage, no clock.
+"""The numerics of training: rows in, arrays out, without storage or clock.
 
-May import: dcpred_tasks.engine (machine code alone), dcpred_tasks.model, dcpred_tasks.schema and the root.
+May import: dcpred_tasks.engine (machine code only), dcpred_tasks.model, dcpred_tasks.schema and the root.
 """

@@ -28,8 +28,8 @@ def assemble(
     sureness: Sureness | None = None,
     target: TargetTransform = NO_TRANSFORM,
 ) -> Model:
-    """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each. One
-    with a sureness keeps some rows of each leaf.
+    """Build a model from leaves in the order of their numbers; leaf_rows are the training rows of each. A
+    model with uncertainty stores some rows of each leaf.
     """
     arrays: dict[str, Any] = join_leaves(Model, leaves)
     support: dict[str, Any] = join_leaves(Support, leaves) if settings.keep_support_vectors else {}

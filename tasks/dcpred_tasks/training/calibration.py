@@ -1,22 +1,13 @@
-"""Probabilities fitted to decision values of rows that were held out (dcpred_tasks.model.sureness.Calibration
-says what is fitted).
+"""Probabilities fitted to decision values of held-out rows (dcpred_tasks.model.sureness.Calibration has the
+formula).
 
-g is linear between a few decision values and rises everywhere, so that the order of classes stays; ε, g and,
-of several classes, an offset of each minimise the loss −Σ log p, with penalties that few rows need:
-neighbouring slopes are alike, slopes are near 2, and offsets near 0. Loss and expected calibration error (15
-bins of equal mass, percent) of test rows, with 2,000 to 13,500 rows held out (2026-11-24):
+g is linear between a few decision values and rises everywhere: the order of classes stays. ε, g and, with
+several classes, an offset of each minimise the loss −Σ log p, with penalties for few rows: neighbouring
+slopes are alike, slopes are near 2, and offsets near 0. DECISIONS.md compares this with other calibrations.
 
-                        a9a          elec2        connect_4    satimage     letter26
-    g as it is          0.322 1.1    0.291 1.1    0.413 0.9    0.275 1.6    0.117 0.4
-    one slope (Platt)   0.325 2.3    0.293 2.2    0.417 2.0    0.286 1.7    0.117 0.5
-    beta                0.324 1.2    0.293 1.0    –            –            –
-    biases of classes   –            –            –            0.295 1.9    0.122 0.5
-
-Beta is that of Kull, Silva Filho and Flach (2017) on (1 + f) / 2.
-
-The label of a row is its likeliest class. Decision values of noisy data lie about another threshold than 0:
-of 2,000 rows of which a third is positive, rows with f just above 0 are positive in 34 of 100 cases. Offsets
-move f so that the class of f is the likeliest one; training subtracts them from the intercepts of leaves.
+The label of a row is its likeliest class. Decision values of noisy data may have another threshold than 0: of
+2,000 rows of which a third is positive, rows with f just above 0 are positive in 34 of 100 cases. Offsets
+move f: its class is then the likeliest one. Training subtracts them from the intercepts of leaves.
 """
 
 from dataclasses import dataclass, replace
@@ -36,14 +27,14 @@ PRESENT = -1e29  # Decision values of classes that a leaf has no row of are lowe
 STEPS = 200  # L-BFGS steps, at most
 NEAR_OFFSET = 30.0  # weight of the penalty on squared offsets of several classes
 NEAR_RATE = 3.0  # the same where few rows are of a class, whose mean would miss its share
-MOST_SHARE = 0.45  # With less than a half, decision values decide which of two classes is likelier.
+MOST_SHARE = 0.45  # Below one half, decision values determine the likelier of two classes.
 BEYOND = 0.5  # how far knots lie beyond decision values where a class is rare, in ranges of these
 NO_FACTORS: FloatArray = np.empty(0)  # the weights of classes where all are 1
 LARGEST = 30.0  # Slopes and ε are within exp(±LARGEST) of 1.
 
 
 def plain_calibration(prior: FloatArray, factors: FloatArray = NO_FACTORS) -> Calibration:
-    """What is taken for granted of models of very few rows: one slope."""
+    """The default for models of very few rows: one slope."""
     knot = np.array(FEW_KNOTS)
     return Calibration(knot, SLOPE * knot, prior, np.array([SHARE]), factors)
 
@@ -58,8 +49,8 @@ def fit_calibration(
     moves: bool = True,
     near_offset: float = NEAR_OFFSET,
 ) -> tuple[Calibration, FloatArray]:
-    """The calibration by rows that were held out, plain where there are none, and offsets, float64
-    (n_outputs,): it holds for decision values minus offsets, of which the class is the likeliest one.
+    """The calibration by held-out rows, the plain one without rows, and offsets, float64 (n_outputs,). It
+    applies to decision values minus offsets, whose class is the likeliest one.
 
     decision  float64 (n, n_outputs)
     target    int64 (n,), class numbers
@@ -74,11 +65,11 @@ def fit_calibration(
         return plain_calibration(prior, factors), none
     rare = class_shares(target, weight, n_classes).max() >= RARE_SHARE
     knot = _knots(decision, weight / weight.mean(), rare)
-    if len(knot) == 1:  # Decision values say nothing.
+    if len(knot) == 1:  # Decision values are uninformative.
         found, offset = _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
         return replace(found, weight=factors), offset
     several = n_classes > 2 and moves
-    if several:  # A part that is the same for all classes keeps their order.
+    if several:  # A common part of all classes does not change their order.
         prior = np.full(n_classes, 1.0 / n_classes)
     problem = _Problem(decision, target, weight / weight.mean(), prior, knot, factors, near_offset)
     start = np.concatenate([[SLOPE * knot[0]], np.full(len(knot) - 1, np.log(SLOPE)), [_logit(SHARE)]])
@@ -141,8 +132,8 @@ def class_shares(target: IntArray, weight: FloatArray, n_classes: int) -> FloatA
 
 
 def _knots(decision: FloatArray, weight: FloatArray, rare: bool) -> FloatArray:
-    """Quantiles of decision values; of several, those of the two largest of each row. Rows of rare classes
-    have the outermost values, which are to keep their order: there are knots beyond them.
+    """Quantiles of decision values; with several classes, of the two largest of each row. Further knots keep
+    the order of the outermost values, which belong to rows of rare classes.
     """
     values, weights = decision[:, 0], weight
     if decision.shape[1] > 1:
@@ -166,7 +157,7 @@ def _logit(share: float) -> float:
 @dataclass(frozen=True)
 class _Problem:
     """−Σ w log p of rows and its gradient, with the penalties, as a function of g at the first knot, the log
-    of each slope, the logit of ε, and of several classes what is added to the decision values of each.
+    of each slope, the logit of ε, and, with several classes, the offsets of decision values.
     """
 
     decision: FloatArray
@@ -185,7 +176,7 @@ class _Problem:
         return Calibration(self.knot, value, self.prior, share, self.factors)
 
     def moved(self, parameters: FloatArray) -> FloatArray:
-        """What is added to decision values, float64 (n_outputs,) or (0,)."""
+        """The offsets of decision values, float64 (n_outputs,) or (0,)."""
         return parameters[len(self.knot) + 1 :]
 
     def _values(self, parameters: FloatArray) -> FloatArray:

@@ -1,5 +1,5 @@
-"""Which features are coded (model/coding.py): those that the setting `categorical` names, with those that a
-schema says are codes. A search may name others whose values look like codes (code_candidates).
+"""Which features are one-hot encoded (model/coding.py): those of the setting `categorical`, and those that a
+schema declares. A search may add others with few distinct values (code_candidates).
 """
 
 import difflib
@@ -17,27 +17,27 @@ from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE
 from dcpred_tasks.training.feature_list import as_text, numbers, parts
 from dcpred_tasks.training.settings import AUTO, MISSING, NONE, OF_FEATURES, Settings
 
-MOST_VALUES = 256  # different values of a feature that is coded
-LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
-# Different values of a candidate of a search, at least, and columns of all candidates together, at most.
+MOST_VALUES = 256  # distinct values of a one-hot encoded feature
+LARGEST_FEATURE = 10**6  # largest number of a span, which bounds the memory for named features
+# Fewest distinct values of a candidate of a search, and most columns of all candidates together.
 FEWEST_AUTO, MOST_COLUMNS = 3, 512
-FIRST_ROWS = 4_096  # rows whose values tell whether a feature may be a candidate
-REMEDY = "number its categories from 0 on, or leave it out"
+FIRST_ROWS = 4_096  # rows whose values decide whether a feature may be a candidate
+REMEDY = "Number its categories from 0 on, or leave it out."
 RAREST = 10  # sampled rows of a value that has a column
 
 
 class FeatureError(SettingsError):
-    """A feature that a setting names cannot be what the setting says: its number, why, and what to do."""
+    """A feature that a setting names is unsuitable: its number, the reason and the remedy."""
 
     def __init__(self, setting: str, feature: int, why: str, remedy: str, name: str | None = None) -> None:
-        told = feature if name is None else repr(name)
-        super().__init__(f"{setting} names the feature {told}, but {why}; {remedy}")
+        shown = feature if name is None else repr(name)
+        super().__init__(f"Cannot use feature {shown} in {setting}: {why}. {remedy}")
         self.setting, self.feature, self.why, self.remedy = setting, feature, why, remedy
 
 
 @contextmanager
 def features_named(names: Sequence[str] | None) -> Iterator[None]:
-    """What is refused inside tells the names of features instead of their numbers, where there are names."""
+    """Name features in errors of the `with` statement by their names, where these exist."""
     try:
         yield
     except FeatureError as error:
@@ -48,10 +48,10 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
 
 
 def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
-    """Settings that name features by numbers. What is in quotes is a name;
-    digits are a number, so that settings which are numbered stay as they are.
+    """Replace names of features in settings by numbers. Quoted text is a name; digits are a number: numbered
+    settings do not change.
 
-    names  of features; those from n_features on are only meant by their names
+    names  of features; those from n_features on have only names
 
     Raises SettingsError for a feature that the data do not have.
     """
@@ -64,7 +64,7 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
 
 def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: int | None) -> str:
     words = OF_FEATURES[setting]
-    of_others = False  # whether other features are looked at, too
+    of_others = False  # whether other features are candidates
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
     spans: set[int] = set()
@@ -78,26 +78,26 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
             first, last = int(span[1]), int(span[2] or span[1])
             if last < first or last > LARGEST_FEATURE:
                 raise SettingsError(
-                    f"{setting} names the features {part}, but a span goes from a smaller number to a"
-                    f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
+                    f"Cannot use features {part} in {setting}: a span goes from a smaller number to a larger"
+                    f" one, up to {LARGEST_FEATURE:,}. Write it as 1-3, with numbers of features."
                 )
             spans.update(range(first, last + 1))
         elif not quoted and part in words:
             raise SettingsError(
-                f"{setting} was set to {text!r}, but {part} stands alone: it is about all features; write it"
-                " by itself, or list features only"
+                f"Cannot use {setting}={text!r}: {part} concerns all features. Write it alone, or only list"
+                " features."
             )
         elif part in words:
             raise SettingsError(
-                f"{setting} was set to a list with {part!r} in it, but the data have no feature of that name;"
-                f" set it to {part} itself, outside of a list, if that is meant"
+                f"Cannot use feature {part!r} in {setting}: the data have no feature of that name. For the"
+                f" choice {part}, set {setting} to it outside of a list."
             )
         else:
             raise SettingsError(
-                f"{setting} names the feature {part!r}, but the data"
+                f"Cannot use feature {part!r} in {setting}: the data"
                 f" {'have no feature of that name' if places else 'do not name their features'}"
-                f"{_nearest(part, (*places, *words))}; write {', '.join(words)}, or numbers of features such"
-                " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
+                f"{_nearest(part, (*places, *words))}. Write {', '.join(words)}, or numbers of features (3,7"
+                " or 0-41), or names of features, in double quotes where they hold commas."
             )
     if n_features is not None and spans and max(spans) >= n_features:
         raise _absent(setting, max(spans), n_features, places)
@@ -105,18 +105,18 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
 
 
 def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
-    """Settings that are numbered, with features that a schema says are codes among those that are coded; none
-    stays none.
+    """Numbered settings, with the features that a schema declares among the one-hot encoded ones; none stays
+    none.
 
-    places  the feature that is meant by each number, where settings number columns of a table: the one of
-            its own name that a column has, and features by theirs
+    places  the feature of each number, where settings number columns of a table: the feature of the same name
+            for a column, and features themselves
 
     Raises SettingsError where `missing` names a column without such a feature.
     """
     if places is not None and settings.missing not in MISSING:
         if others := [column for column in numbers(settings.missing) if column not in places]:
             why = "it is a column of categories, of which the features are means of the target"
-            raise FeatureError("missing", others[0], why, "leave it out, or name its features")
+            raise FeatureError("missing", others[0], why, "Leave it out, or name its features.")
         settings = replace(settings, missing=_text(_placed(settings.missing, places), False))
     if settings.categorical == NONE or (not coded and places is None):
         return settings
@@ -126,18 +126,18 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
 
 
 def named_columns(settings: Settings) -> list[int]:
-    """The numbers, ascending, of coded features that settings which are numbered name."""
+    """The ascending numbers of the one-hot encoded features of numbered settings."""
     return numbers(settings.categorical)
 
 
 def _placed(text: str, places: Mapping[int, int] | None) -> list[int]:
-    """The features that a numbered text lists; those of columns that it lists, where places are given."""
+    """The features in a numbered text; those of its columns, with `places`."""
     return [f if places is None else places[f] for f in numbers(text) if places is None or f in places]
 
 
 def _text(features: Iterable[int], of_others: bool) -> str:
-    told = as_text(sorted(features)) if features else ""
-    return ",".join([*([AUTO] if of_others else []), *([told] if told else [])])
+    listed = as_text(sorted(features)) if features else ""
+    return ",".join([*([AUTO] if of_others else []), *([listed] if listed else [])])
 
 
 def _looks_at_others(text: str) -> bool:
@@ -145,7 +145,7 @@ def _looks_at_others(text: str) -> bool:
 
 
 def check_present(setting: str, features: Sequence[int], n_features: int) -> None:
-    """Raise SettingsError where a setting names features, ascending, of which data have not the last."""
+    """Raise SettingsError where data lack the last of the ascending features of a setting."""
     if features and features[-1] >= n_features:
         raise _absent(setting, features[-1], n_features)
 
@@ -153,8 +153,8 @@ def check_present(setting: str, features: Sequence[int], n_features: int) -> Non
 def _absent(setting: str, feature: int, n_features: int, names: Collection[str] = ()) -> SettingsError:
     own = f', or write "{feature}" in double quotes for the feature of that name'
     return SettingsError(
-        f"{setting} names the feature {feature}, but the data have features 0 to {n_features - 1}; name some"
-        f" of these{own if str(feature) in names else ''}"
+        f"Cannot use feature {feature} in {setting}: the data have features 0 to {n_features - 1}. Choose"
+        f" some of these{own if str(feature) in names else ''}."
     )
 
 
@@ -165,11 +165,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
-    """The features that settings name, and the values of each that have a column; NaN is a missing value.
+    """The features of settings, and the values of each with a column; NaN is a missing value.
 
     sample  (n, n_features), raw rows
 
-    Raises SettingsError for a feature that cannot be coded.
+    Raises SettingsError for a feature that cannot be one-hot encoded.
     """
     if settings.categorical == NONE:
         return {}
@@ -178,21 +178,21 @@ def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, N
 
 
 def most_frequent(column: NDArray[np.generic]) -> float:
-    """The value of a coded feature that has no column."""
+    """The value of a one-hot encoded feature without a column."""
     values, counts = _values(column)
     return float(values[counts.argmax()])
 
 
 def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]:
-    """The different values of a column, ascending, without gaps, and how often each is there."""
+    """The distinct present values of a column, ascending, and their counts."""
     return np.unique(column[~np.isnan(column)] if column.dtype.kind == "f" else column, return_counts=True)
 
 
 def _named(
     sample: NDArray[np.generic], features: Sequence[int], *, alone: bool
 ) -> dict[int, NDArray[np.generic]]:
-    """The values of features that were named that have a column. Raises SettingsError for one that cannot be
-    coded; where it was named `alone`, that a feature has a single code is told, too.
+    """The values with a column of named features. Raises SettingsError for a feature that cannot be one-hot
+    encoded, and, where it was named `alone`, for a feature with a single category.
     """
     check_present("categorical", features, sample.shape[1])
     codes = {}
@@ -206,18 +206,18 @@ def _named(
         elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
-            why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
+            why = f"it is {most} in {counts.max():,} sampled rows{but}, so it has a single category"
             raise FeatureError("categorical", feature, why, REMEDY)
     return codes
 
 
 def _not_codes(values: NDArray[np.generic]) -> str:
-    """Why these different values, ascending, are no codes; empty where they are."""
+    """Why these distinct values, ascending, are not categories; empty where they are."""
     if not len(values):
         return "it has no value in any sampled row"
     fraction = values[values != np.rint(values)] if values.dtype.kind == "f" else values[:0]
     if len(fraction):
-        return f"it holds {fraction[0]:g}, which is no whole number"
+        return f"it holds {fraction[0]:g}, which is not an integer"
     if len(values) > MOST_VALUES:
         return f"it has more than {MOST_VALUES} different values"
     low, high = int(values[0]), int(values[-1])
@@ -230,14 +230,14 @@ def _not_codes(values: NDArray[np.generic]) -> str:
 
 
 def _number(value: np.generic) -> str:
-    """A whole number in digits, or shortened where it has more of them than its dtype tells apart."""
+    """An integer as text, or shortened where it has more digits than its dtype distinguishes."""
     number = int(value)
     return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
 
 
 def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> list[int]:
-    """The features, ascending, that look like codes of at most so many values and were not named: those of
-    few values come first, as long as the columns of all are not too many.
+    """The features, ascending, with at most so many distinct values that were not named: those with few
+    values come first, up to a limit of columns.
     """
     looked_at = [f for f in range(sample.shape[1]) if f not in named]
     few = {f: values for f in looked_at if (values := _few(sample[:FIRST_ROWS, f])) is not None}
@@ -256,7 +256,7 @@ def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> 
 
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
-    """The different values of a column, None where they are no codes."""
+    """The distinct values of a column, None where they are not categories."""
     values, _ = _values(column)
     return None if _not_codes(values) else values
 

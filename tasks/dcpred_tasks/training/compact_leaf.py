@@ -24,7 +24,7 @@ from dcpred_tasks.training.tree_fitting import k_means
 Pick = Callable[[SingleArray, FloatArray, FloatArray, Settings, int], SingleArray]
 
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
-UNSEEN = -10.0  # intercept that a class begins with where the local machine knows no row of it
+UNSEEN = -10.0  # initial intercept of a class without rows in the local SVM
 START_RIDGE = 1e-4  # ridge of the least-squares fit that refinement starts from
 
 
@@ -37,8 +37,8 @@ def fit_compact(
     seed: int,
     pick: Pick,
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
-    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local
-    machine. `pick` is pick_landmarks, or gives what that gave before.
+    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local SVM.
+    `pick` is pick_landmarks, or returns its earlier result.
     """
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight()
@@ -55,14 +55,8 @@ def pick_landmarks(
 ) -> SingleArray:
     """Landmarks by k-means with weights α², summed over outputs (theorem 3).
 
-    A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of
-    0.1, compact models of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000,
-    with 0.3 56,000, before they were kept within bounds); with none, 24 landmarks on letter without products
-    were worse than plain k-means (92.8 against 93.6 %).
-
-    Landmarks that are refined move on from anywhere: centres that began with random rows are as good (letter
-    97.63 and 97.61 %, 40,000 rows of covtype 93.96 and 93.92 %, RMSE of cal_housing 0.457 and 0.454, three
-    seeds).
+    A share of uniform weight places some landmarks away from the border, where α² is zero. The start of
+    refined landmarks hardly matters (DECISIONS.md).
     """
     size = float(np.abs(dual).max(initial=0.0))
     # A power of two, divided out first, keeps squares from overflowing.
@@ -94,7 +88,7 @@ def _basis(
 def _head(
     rows: LeafRows, weight: FloatArray, basis: LeafBasis, settings: Settings, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """β = W̄^½ w of the linear machine trained on Z = C̄ W̄^½."""
+    """β = W̄^½ w of the linear SVM trained on Z = C̄ W̄^½."""
     X = rows.X
     C_bar = basis(X)
     sample = np.sort(rng.permutation(len(X))[: settings.nystrom_rows])
@@ -121,9 +115,8 @@ def _refined(
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """Landmarks, their γ and β, moved together; β begins as a least-squares fit.
 
-    That start is better than the Nyström machine of `_head`, whose output weights are large and cancel: 97.9
-    against 97.5 % on covtype (4,096 leaves, 16 landmarks), 98.1 against 97.8 on letter (128 leaves), and it
-    takes less time.
+    A least-squares start is better and faster than the Nyström solution of `_head`, whose output weights are
+    large and cancel (DECISIONS.md).
     """
     share = weight / weight.max()  # The sum of the weights may be infinite.
     share /= share.sum()
@@ -165,7 +158,7 @@ def _least_squares(
 
 
 def _expansion(X: SingleArray, local: DualSolution, kernel: Kernel, outputs: IntArray) -> Expansion | None:
-    """The local machine as an expansion; None where it has no support vector, or these cancel."""
+    """The local SVM as a kernel expansion; None without support vectors, or where they cancel."""
     used = np.flatnonzero(local.dual.any(axis=1))
     points, weights = X[used].astype(np.float64), local.dual[np.ix_(used, outputs)].astype(np.float64)
     machine = Expansion(kernel, points, weights)
@@ -173,13 +166,13 @@ def _expansion(X: SingleArray, local: DualSolution, kernel: Kernel, outputs: Int
 
 
 def _nearest(basis: LeafBasis, machine: Expansion, steps: int) -> tuple[LeafBasis, FloatArray]:
-    """Landmarks near to the local machine, and their best weights."""
+    """Landmarks near the local SVM, and their best weights."""
     landmarks = nearest(machine, basis.landmarks.astype(np.float64), steps).astype(MODEL_DTYPE)
     return replace(basis, landmarks=landmarks), best_weights(machine, landmarks.astype(np.float64))
 
 
 def _local_values(X: SingleArray, local: DualSolution, kernel: Kernel) -> FloatArray:
-    """Decision values of the local machine, (n, k)."""
+    """Decision values of the local SVM, (n, k)."""
     used = np.flatnonzero(local.dual.any(axis=1))
     support, dual = X[used], local.dual[used]
     parts = [kernel(X[at : at + GUIDED_ROWS], support) @ dual for at in range(0, len(X), GUIDED_ROWS)]

@@ -1,11 +1,10 @@
 """Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
 call.
 
-For every kernel and loss. NumPy does the same by some 60 small calls for
-each value and gradient, whose overhead is most of the time of small leaves: for 550 rows, 16 features and 16
-landmarks of an rbf kernel 70 µs, and 9 here (2026-11-22).
+For every kernel and loss. NumPy needs some 60 small calls for each value and gradient, whose overhead
+dominates in small leaves (DECISIONS.md).
 
-Rows lie as native/objective.h says: 16 to a strip, lanes being rows.
+The layout of rows is that of native/objective.h: 16 to a strip, with rows as lanes.
 """
 
 from math import prod
@@ -37,15 +36,15 @@ SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be
 
 
 class Problem(NamedTuple):
-    """What is minimised; not written but for a column of `x`. Landmarks are padded to a multiple of AT_ONCE,
-    pairs too.
+    """The input of the search, read-only but for a column of `x`. Landmarks and pairs are padded to a
+    multiple of AT_ONCE.
     """
 
     n_strips: int
     tile_strips: int
     n_features: int
     width: int
-    """Columns of a strip of `x`: an odd number, so that strips do not fall on each other in a cache."""
+    """Columns of a strip of `x`: an odd number, which keeps strips from colliding in a cache."""
     columns: int
     """Columns of it that gradients are summed with: features, |x|², 1, and a 0 if their number is odd."""
     n_landmarks: int
@@ -74,11 +73,11 @@ class Problem(NamedTuple):
     scale: float
     """Factor of output weights in θ."""
     share: float
-    """Part of the loss that is the distance to the guide."""
+    """Share of the loss that is the distance to the distillation target."""
     nearness: float
-    """Weight of the squared distance to the local machine; 0 where there is none to stay near to."""
+    """Weight of the squared distance to the local SVM; 0 without one."""
     machine_gamma: float
-    """γ of the local machine."""
+    """γ of the local SVM."""
     loss: int
     """The place of the loss in `for_loss` of native/losses.h."""
     log_gamma: float
@@ -86,8 +85,8 @@ class Problem(NamedTuple):
     log_factor: float
     """The limit of the logarithms of factors."""
     x: SingleArray
-    """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With factors
-    of the leaf's own compiled code writes Σ s² x² in the place of |x|².
+    """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With ARD
+    scales of the leaf, compiled code writes Σ s² x² in place of |x|².
     """
     shape: FloatArray
     """float64, KernelNumbers.shape."""
@@ -96,11 +95,13 @@ class Problem(NamedTuple):
     weight: SingleArray
     """float32 (n_strips, 16), 0 for padding."""
     goals: SingleArray
-    """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends of the target's and of the guide's."""
+    """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends for the target and for the distillation
+    target.
+    """
     middle: FloatArray
     """float64 (n_features,)."""
     points: SingleArray
-    """float32 (strips of points, n_features, 16): those of the local machine about the middle of the rows."""
+    """float32 (strips of points, n_features, 16): those of the local SVM about the middle of the rows."""
     point_weights: SingleArray
     """float32 (strips of points, n_outputs, 16)."""
     gamma: FloatArray
@@ -116,7 +117,7 @@ class Problem(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What compiled code writes. All begins with 0, and padding stays 0."""
+    """The workspace of compiled code. All begins with 0, and padding stays 0."""
 
     factors: SingleArray
     """float32 (padded / 8, n_features + 2, 8): of the logarithm of kernel values, in units of log 2."""
@@ -177,7 +178,7 @@ class Room(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What compiled code is called with: `refine` of native/refinement.cpp."""
+    """The arguments of compiled code: `refine` of native/refinement.cpp."""
 
     p: Problem
     room: Room
@@ -190,18 +191,18 @@ def check() -> None:
 
 
 def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
-    """As lbfgs.minimise from objective.origin, for a basis without triangle points. The same bits whatever
-    the number of threads. Raises RefusedError where the bitcode is of other sources.
+    """Do what lbfgs.minimise does from objective.origin, for a basis without triangle points. The bits do not
+    depend on the number of threads. Raises RefusedError where the bitcode has other sources.
     """
     found = call(arguments(objective, steps, tolerance))
     return found.x[: len(objective.origin)]
 
 
 def call(handed: Arguments) -> Room:
-    """Run compiled code; returns the room that it has written."""
+    """Run compiled code; returns its workspace."""
     if described(handed) != made_of(REFINEMENT)["arguments"]:
         raise RefusedError(
-            f"leaves were to be refined, but refinement.bc was made for other arguments; {REFINEMENT.remake}"
+            f"Cannot refine leaves: refinement.bc was made for other arguments. {REFINEMENT.remake}."
         )
     block = np.array(list(words(handed)), np.int64)
     code = own_code(REFINEMENT).entry()(block.__array_interface__["data"][0])
@@ -211,7 +212,7 @@ def call(handed: Arguments) -> Room:
 
 
 def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
-    """What compiled code is handed for a search from objective.origin."""
+    """The arguments of compiled code for a search from objective.origin."""
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
@@ -285,7 +286,7 @@ def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
 
 
 def intervals(goal: Goal) -> SingleArray:
-    """(n, k, 4): both ends of the target's interval, and of the guide's."""
+    """(n, k, 4): both ends of the interval of the target, and of the distillation target."""
     guide = beyond_one(goal.guide) if goal.share else goal.loss.intervals(goal.target)
     return np.stack([*goal.loss.intervals(goal.target), *guide], axis=-1).astype(MODEL_DTYPE)
 

@@ -1,5 +1,5 @@
-"""What training in memory and training on a Dask cluster decide alike: scaling, first tree, kernels, weights
-of rows.
+"""Decisions that training in memory and training on a Dask cluster share: scaling, first tree, kernels,
+weights of rows.
 """
 
 from dataclasses import dataclass
@@ -46,8 +46,7 @@ def learn_scaling(
     settings: Settings,
     repetitions: int = REPETITIONS,
 ) -> Scaling:
-    """The scaling that the settings ask for, with the columns that features become; learned ones look at the
-    targets.
+    """The scaling of the settings, with the columns of features; learned ones use the targets.
 
     sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
     target  (n,), class numbers or values
@@ -88,15 +87,15 @@ def auto_leaves(n_rows: int) -> int:
 
 
 def check_scaled(scaling: Scaling, survey: Survey) -> None:
-    """Scaled rows are kept in single precision; the extremes of each feature show whether they fit."""
+    """Raise DataError where scaled rows exceed single precision, by the extremes of each feature."""
     with np.errstate(over="ignore"):
         fits = np.isfinite(scaling(np.stack([survey.minimum, survey.maximum]))).all(axis=0)
     if not fits.all():
         column = int(scaling.source[np.flatnonzero(~fits)[0]])
         raise DataError(
-            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g},"
-            " which is too large for single precision (infinity after scaling); set scaling to standard or"
-            " minmax, or rescale it first"
+            f"Cannot train on column {column} of X: its range from {survey.minimum[column]:g} to"
+            f" {survey.maximum[column]:g} is too large for single precision (infinity after scaling). Set"
+            " scaling to standard or minmax, or rescale the column."
         )
 
 
@@ -116,7 +115,7 @@ def kernel_unit(rows: SingleArray, weight: FloatArray, settings: Settings) -> fl
     if settings.scaling in LEARNED:
         if BY_NAME[settings.kernel].sum == Sum.SQUARES:
             return 1.0
-        rows = rows[:, rows.any(axis=0)]  # Features that the scaling left out are 0 in every row.
+        rows = rows[:, rows.any(axis=0)]  # Features that the scaling omits are 0 in every row.
     return _scale(rows, weight)
 
 
@@ -155,8 +154,8 @@ def balanced_factors(survey: Survey) -> FloatArray:
 
 
 def class_factors(survey: Survey, settings: Settings) -> FloatArray:
-    """The weights of classes that settings ask for; empty where all are 1. Raises DataError for a threshold
-    where there are not two classes.
+    """The weights of classes of the settings; empty where all are 1. Raises DataError for a threshold without
+    exactly two classes.
     """
     check_two_classes(settings.threshold, len(survey.classes))
     weighed = settings.class_weight == "balanced" and len(survey.classes) > 0

@@ -13,15 +13,15 @@ PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)')  # one between com
 
 
 def as_text(features: Sequence[int]) -> str:
-    """Ascending numbers of features as the setting takes them: 0-41 stands for all from 0 to 41."""
+    """Ascending numbers of features as text of the setting: 0-41 means all from 0 to 41."""
     breaks = np.flatnonzero(np.diff(features) != 1) + 1
     spans = np.split(np.array(features), breaks)
     return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
 
 
 def listed(value: object, setting: str) -> str:
-    """The text of what a setting was set to. A list of names and numbers, or its JSON, has its names in
-    double quotes, so that none is taken for a number. Raises SettingsError.
+    """The text of the value of a setting. Names of a list, or of its JSON, are in double quotes, which
+    distinguishes them from numbers. Raises SettingsError.
     """
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
@@ -30,13 +30,13 @@ def listed(value: object, setting: str) -> str:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise SettingsError(
-                f"{setting} was set to {str(value)[:80]}, which is no list in JSON; write it as"
-                ' ["soil", 7], with names in double quotes, or as soil,7'
+                f"Cannot use {setting}={str(value)[:80]}: it is not a list in JSON. Write it as"
+                ' ["soil", 7], with names in double quotes, or as soil,7.'
             ) from None
     if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):
         raise SettingsError(
-            f"{setting} was set to a mask of True and False, but it lists features; name them by numbers, as"
-            " numpy.flatnonzero(mask).tolist() does, or by names"
+            f"Cannot use a mask of True and False in {setting}: it lists features. Name them by numbers, for"
+            " example with numpy.flatnonzero(mask).tolist(), or by names."
         )
     features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
     parts = []
@@ -47,20 +47,20 @@ def listed(value: object, setting: str) -> str:
             parts.append(str(one))
         else:
             raise SettingsError(
-                f"{setting} names the feature {one!r}, which is neither a name nor a number from 0 on; name"
-                " features by strings or whole numbers"
+                f"Cannot use feature {one!r} in {setting}: it is neither a name nor a number from 0 on. Name"
+                " features by strings or integers."
             )
     return ",".join(parts)
 
 
 def parts(text: str, setting: str = "categorical") -> list[tuple[str, bool]]:
-    """What stands between commas, and whether it is a name in double quotes; without what is empty."""
+    """The parts between commas that are not empty, and whether each is a name in double quotes."""
     found = [match[1] for match in PART.finditer(text) if match[1]]
     return [(_unquoted(part, setting), True) if part.startswith('"') else (part, False) for part in found]
 
 
 def numbers(text: str) -> list[int]:
-    """The features that a text of numbers and spans lists, ascending; words list none."""
+    """The features in a text of numbers and spans, ascending; words are ignored."""
     spans = (part.split("-") for part, _ in parts(text) if part[:1].isdecimal())
     return sorted({f for span in spans for f in range(int(span[0]), int(span[-1]) + 1)})
 
@@ -70,6 +70,6 @@ def _unquoted(part: str, setting: str) -> str:
         return str(json.loads(part))
     except ValueError:
         raise SettingsError(
-            f"{setting} names the feature {part}, whose quotes cannot be read; write a name in double"
-            " quotes as JSON does"
+            f"Cannot use feature {part} in {setting}: its quotes cannot be read. Write a name in double"
+            " quotes as in JSON."
         ) from None

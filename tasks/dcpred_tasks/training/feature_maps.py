@@ -1,4 +1,4 @@
-"""The maps of amounts (model/feature_map.py), fitted to sampled training rows."""
+"""The maps of heavy-tailed features (model/feature_map.py), fitted to sampled training rows."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ FARTHEST = 1e30  # units from the median to an extreme value: single precision h
 
 
 def with_map(coding: Coding | None, sample: NDArray[np.generic], survey: Survey, name: str) -> Coding | None:
-    """The columns of `coding`, which is None for features as they are, with a map of the features that are
-    not coded. A missing value becomes the mean of what is mapped.
+    """The columns of `coding` (None: columns are the features), with a map of the features that are not
+    one-hot encoded. A missing value becomes the mean of the mapped values.
 
     sample  (n, n_features), real and finite, but for NaN where `coding` knows missing values
     name    "clip" or "quantile"
@@ -44,8 +44,8 @@ def with_map(coding: Coding | None, sample: NDArray[np.generic], survey: Survey,
 def fit_map(
     sample: NDArray[np.generic], survey: Survey, amounts: NDArray[np.bool_], name: str
 ) -> FeatureMap | None:
-    """The map of the amounts, bool (n_features,), that vary in the sample; None where none does. Means of the
-    target are mapped, too, but never by quantiles, which would tear apart the means of one category.
+    """The map of the features in `amounts`, bool (n_features,), that vary in the sample; None without one.
+    Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
     """
     n = sample.shape[1]
     centre, rate, sd, knots = np.zeros(n), np.zeros(n), np.zeros(n), [_NO_KNOTS] * n
@@ -118,8 +118,8 @@ def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
 
 
 def _knots(u: SingleArray, linear: bool) -> tuple[SingleArray, SingleArray]:
-    """At most 63 quantiles of sorted values, and the shares of values below them, with half of those that are
-    equal. `linear` leaves the least and the largest value alone.
+    """At most 63 quantiles of sorted values, and the shares of values below them plus half of the equal ones.
+    `linear` does not change the least and the largest value.
     """
     points, counts = np.unique(u, return_counts=True)
     share = (np.cumsum(counts) - counts / 2) / len(u)

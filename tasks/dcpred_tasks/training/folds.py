@@ -1,11 +1,11 @@
-"""Which rows are held out: the one place that says so, for every driver, tree and scaling.
+"""Which rows are held out, for every driver, tree and scaling.
 
-By default folds follow from the hash of a row's number. Where rows of a group belong together, or the latest
-rows are what predictions are for, each row has a unit: `UNITS × (fold + 1)`, and a number below UNITS that
-rows of one group, or of one span of time, share. A row of fold −1 is never held out.
+By default folds follow from the hash of a row's number. Where rows of a group belong together, or predictions
+are for the latest rows, each row has a unit: `UNITS × (fold + 1)`, plus a number below UNITS that rows of one
+group, or of one span of time, share. A row of fold −1 is never held out.
 
-Each fold has two parts: a row that trains is encoded by means of the target that do not know its own part
-(target_means.py), so that a group, or a span of time, does not know its own targets either.
+Each fold has two parts: the target encoding of a training row excludes its own part (target_means.py), and a
+group, or a span of time, does not see its own targets either.
 """
 
 from dataclasses import dataclass, replace
@@ -34,12 +34,12 @@ Units = NDArray[np.uint16]
 class Folds:
     """How rows are held out.
 
-    seed       of what is drawn
+    seed       of random draws
     count      folds
     unit       (n_rows,), the unit of each row; None: by the hash of its number
-    ordered    whether a fold is held out from the rows of earlier ones alone
+    ordered    whether a fold is held out from the rows of earlier folds only
     clustered  whether rows of one unit vary together
-    words      what is held out, as a person reads it
+    words      the held-out rows, as text
     stored     whether units lie in a file (training_job.read_folds)
     """
 
@@ -90,7 +90,7 @@ class Folds:
         return self.unit[number].astype(INDEX_DTYPE)
 
     def identity(self) -> list[Any]:
-        """What folds with the same rows have alike."""
+        """Identifies folds with the same rows."""
         unit = sha256(self.unit.tobytes()).hexdigest() if self.unit is not None else ""
         return [self.seed, self.count, unit, self.ordered, self.clustered]
 
@@ -118,8 +118,8 @@ class Folds:
 
 def rare_folds(number: IntArray, target: NDArray[np.generic], seed: int, count: int = FOLDS) -> IntArray:
     """Numbers, ascending, and folds, int64 (2, m), of the rows of classes with fewer than RARE rows among
-    these: drawn each by itself, none of 10 rows would be held out in one of 18 searches. The folds of a class
-    differ by one row at most. Of a single row the last one holds it: where it does not train it is wrong.
+    these. Single draws would hold out none of 10 rows in one of 18 searches. The folds of a class differ by
+    at most one row. The last fold holds a single row: a class that does not train is wrong.
 
     number  (n,)
     target  (n,), class numbers
@@ -138,9 +138,7 @@ def rare_folds(number: IntArray, target: NDArray[np.generic], seed: int, count: 
 def check_count(count: int) -> int:
     """Raise SettingsError for a number of folds that cannot be."""
     if not 2 <= count <= MOST_FOLDS:
-        raise SettingsError(
-            f"folds was set to {count}, but it is from 2 to {MOST_FOLDS}. Use another number."
-        )
+        raise SettingsError(f"Cannot use folds={count}: it must be from 2 to {MOST_FOLDS}.")
     return count
 
 

@@ -1,5 +1,5 @@
-"""What missing values become: the raw value that stands for them in each feature, and which features get an
-indicator. With codes and maps these are the columns that raw features become (model/coding.py).
+"""Missing values: the raw value that replaces them in each feature, and which features get a missing
+indicator. With one-hot encoding and maps these are the columns of raw features (model/coding.py).
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ from dcpred_tasks.training.survey import Survey
 def choose_columns(
     sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
 ) -> Coding | None:
-    """The columns that settings ask for; None for the features as they are, where NaN is a bad value.
+    """The columns of the settings; None where columns are the features, and NaN is a bad value.
 
     sample  (n, n_features), raw rows in the order of their numbers
     weight  float64 (n,), > 0, sample weights
     survey  of all rows
 
-    Raises SettingsError for a feature that cannot be coded.
+    Raises SettingsError for a feature that cannot be one-hot encoded.
     """
     codes = choose_codes(sample, settings)
     coding = coded_columns(sample.shape[1], codes, *_missing_values(codes, sample, weight, survey, settings))
@@ -42,10 +42,10 @@ def _missing_values(
     survey: Survey,
     settings: Settings,
 ) -> tuple[FloatArray | None, list[int]]:
-    """The raw value that stands for a missing one in each feature, None where NaN is a bad value, and the
-    features with an indicator.
+    """The raw value that replaces a missing one in each feature, None where NaN is a bad value, and the
+    features with a missing indicator.
 
-    codes  the features that are coded
+    codes  the one-hot encoded features
     """
     if not knows_gaps(survey, settings):
         return None, []
@@ -66,8 +66,8 @@ def knows_gaps(survey: Survey, settings: Settings) -> bool:
 
 
 def middle_values(sample: NDArray[np.generic], weight: FloatArray, survey: Survey) -> FloatArray:
-    """The weighted mean of each feature over sampled rows without a gap in it, float64 (n_features,); the
-    middle of all its values where the sample has none, and 0 where there are none at all.
+    """The weighted mean of each feature over sampled rows that have it, float64 (n_features,); the middle of
+    all its values where the sample has none, and 0 without any.
     """
     rows = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
     low, high = survey.minimum / 2, survey.maximum / 2  # No difference of halves overflows.

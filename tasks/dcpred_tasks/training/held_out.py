@@ -1,15 +1,14 @@
-"""How sure a model is, measured on rows that were held out.
+"""Uncertainty of a model, measured on held-out rows.
 
-A leaf that is drawn for it is fitted once more, in the same way, without a quarter of its rows, and judged on
-those: the model keeps the leaf that all rows trained. Some thousand such rows are enough, so that of large
-data only a few leaves are fitted twice. Of small data all are, and the least even without each of the four
-quarters in turn.
+A sampled leaf is fitted once more, in the same way, without a quarter of its rows, and evaluated on those:
+the model keeps the leaf of all rows. Some thousand held-out rows suffice: for large data only a few leaves
+are fitted twice. For small data all are, and the smallest even without each of the four quarters in turn.
 
-From rows that were held out come the probabilities of classes (calibration.py) and intervals of numbers.
-Which they are depends on the number of the leaf and on the place of a row in it alone, so that every driver
-holds the same rows out; where columns know targets, on the number of the row, by which they leave these out.
+Held-out rows give the probabilities of classes (calibration.py) and intervals of numbers. Which rows these
+are depends only on the number of the leaf and on the position of a row in it: every driver holds out the same
+rows. Where columns are target-encoded, it depends on the number of the row, by which encodings exclude rows.
 
-Where rows are held out by time or by group (folds.py), no leaf is fitted twice, for tree and scaling have
+Where rows are held out by time or by group (folds.py), no leaf is fitted twice, because tree and scaling have
 seen the later rows, and those of the group. A whole model is trained without them (held_by_models).
 """
 
@@ -54,8 +53,8 @@ from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 WANTED_ROWS, FEW_ROWS = 5_000, 500
 LEAST_OF_SEVERAL = 0.01  # share of all rows that the rarest of several classes counts as at least
 LEAST_BEYOND = 5  # rows held out that have to lie beyond a quantile for its level to be measured
-MOST_NUMBERS = 2**21  # decision values of rows that were held out, of many classes
-# Rows of mean residual that each leaf has beside its own: the least interval that few rows can make.
+MOST_NUMBERS = 2**21  # decision values of held-out rows, with many classes
+# Extra rows of mean residual of each leaf, which bound the interval of few rows.
 PRIOR_ROWS = 20.0
 # Powers of the scale that are tried: half of it where most residuals are nearly zero and a few are large.
 POWERS = (1.0, 0.5)
@@ -88,10 +87,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Recoded:
-    """Rows whose columns know the targets of others (target_means.py).
+    """Rows whose columns depend on the targets of others (target_means.py).
 
-    fold  int64 (n,), the fold that each is in
-    X     gives the scaled columns (n, n_columns) that know nothing of the targets of a fold
+    fold  int64 (n,), the fold of each row
+    X     returns the scaled columns (n, n_columns) that do not depend on the targets of a fold
     """
 
     fold: IntArray
@@ -100,7 +99,7 @@ class Recoded:
 
 @dataclass(frozen=True)
 class LeafRowsToFit:
-    """What fit_leaf takes, row by row: rows of the leaf first, then those of its halo."""
+    """The arguments of fit_leaf, row by row: rows of the leaf first, then its overlap rows."""
 
     X: SingleArray
     target: NDArray[np.generic]
@@ -112,7 +111,7 @@ class LeafRowsToFit:
         return LeafRowsToFit(self.X[index], self.target[index], self.weight[index], self.halo[index])
 
     def without(self, fold: int) -> "LeafRowsToFit":
-        """These rows as they are where a fold is held out."""
+        """These rows while a fold is held out."""
         return self if self.recoded is None else replace(self, X=self.recoded.X(fold))
 
 
@@ -130,8 +129,8 @@ def folds_of_leaves(
     trained = np.minimum(leaf_rows, settings.max_leaf_rows)
     if not settings.calibrate or trained.sum() < FEWEST_ROWS:
         return folds
-    # Of rare classes as many more, since their rows are what probabilities are learned from.
-    # Of several the rarest counts, as if it had 1 %: one of a few rows would have all leaves fitted again.
+    # As many more for rare classes, whose rows determine probabilities.
+    # The rarest of several counts as if it had 1 %: a class of few rows would else refit all leaves.
     share, least = totals / max(totals.sum(), 1e-300), LEAST_OF_SEVERAL if len(totals) > 2 else 0.0
     rare = min([1.0 - share.max(initial=0.0), *np.maximum(share[rare_classes(totals)], least)])
     counts = min(rare / (1.0 - RARE_SHARE), 1.0) / count
@@ -254,13 +253,13 @@ def _alone(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Settings
 
 def _values(model: Model, X: SingleArray) -> FloatArray:
     """Decision values (n, n_outputs) of scaled rows in one leaf."""
-    # In single precision a machine leaves out rows that rounding would decide.
+    # In single precision a baseline omits rows that rounding would decide.
     rows = X if model.machines is None else X.astype(ACC_DTYPE)
     return np.array(leaf_values(model, 0, rows), ACC_DTYPE)
 
 
 def _functions(model: Model, X: SingleArray) -> FloatArray:
-    """What one leaf is linear in, (n, n_functions); without any for a constant or a machine."""
+    """The functions that one leaf is linear in, (n, n_functions); empty for a constant or a baseline."""
     return model.basis(0)(X) if len(model.beta) else np.empty((len(X), 0))
 
 
@@ -293,8 +292,8 @@ def measured(
     totals: FloatArray,
     factors: FloatArray,
 ) -> tuple[Sequence[LeafModel], Sureness | None]:
-    """Leaves, and what a model knows of how sure it is, from them and the rows that were held out of some of
-    them; None where settings ask for nothing. Intercepts are moved so that the label is the likeliest class.
+    """Leaves, and the uncertainty of a model, from them and their held-out rows; None where settings request
+    none. Intercepts are moved: the label is then the likeliest class.
 
     leaf_rows  int64 (n_leaves,), training rows of each leaf
     totals     float64 (n_classes,), weights of all training rows of each class, without class weights
@@ -314,7 +313,7 @@ def measured(
             own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
         return leaves, Sureness(novelty, intervals=intervals, scale=scale)
-    of_intercepts = not settings.other_machine  # Other machines add none.
+    of_intercepts = not settings.other_machine  # Baselines have no intercepts.
     target, weight = held.target.astype(np.int64), held.weight
     if (factors == factors[:1]).all():
         factors = NO_FACTORS
@@ -355,7 +354,7 @@ def measured_transform(held: HeldOut, settings: Settings) -> TargetTransform:
     """The transform of the target, with the shift that rows which were held out show."""
     if settings.task != "regression":
         return NO_TRANSFORM
-    if loss_from_settings(settings).level is not None:  # A quantile stays one, and no mean is asked for.
+    if loss_from_settings(settings).level is not None:  # A quantile loss needs no mean.
         return TargetTransform(settings.target_transform)
     return fitted_transform(settings.target_transform, held.decision[:, 0], held.target, held.weight)
 

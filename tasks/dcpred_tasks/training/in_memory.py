@@ -47,7 +47,7 @@ from dcpred_tasks.training.target_means import (
 from dcpred_tasks.training.tree_fitting import flatten
 
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
-# gives a function that is called with each amount that is done.
+# returns a function that is called with each finished amount.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
 
 
@@ -73,12 +73,12 @@ def train_rows(
 ) -> Model:
     """Train on rows in memory, in two steps.
 
-    X              (n, n_features) real; NaN is a gap, as the survey has counted it
+    X              (n, n_features) real; NaN is a missing value, as in the survey
     target         (n,) class numbers, or float64
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty
-    scaling        in place of one that the settings would learn
-    coded          features whose codes means of the target replace
+    scaling        in place of the scaling of the settings
+    coded          target-encoded features
     folds          how rows are held out; None: by their numbers
     """
     folds = folds or Folds(settings.seed)
@@ -119,7 +119,7 @@ class LabelledSample:
 
 @dataclass(frozen=True)
 class _Trained:
-    """The parts of a model, before anything is known of how sure it is."""
+    """The parts of a model, before its uncertainty is measured."""
 
     division: Division
     scaling: Scaling
@@ -167,7 +167,7 @@ def held_by_models(
 
 
 def settings_of_rest(settings: Settings, share: float) -> Settings:
-    """Settings for a share of the rows: of such leaves, and with features that may have a single code."""
+    """Settings for a share of the rows: with as many leaves, and features that may have a single category."""
     n_leaves = settings.n_leaves and leaves_of_share(settings.n_leaves, share)
     named = settings.categorical not in (AUTO, NONE)
     categorical = f"{AUTO},{settings.categorical}" if named else settings.categorical
@@ -175,7 +175,7 @@ def settings_of_rest(settings: Settings, share: float) -> Settings:
 
 
 def survey_of_rest(survey: Survey, X: NDArray[np.generic]) -> Survey:
-    """A survey of all rows as one of those that train, (n, n_features)."""
+    """A survey of all rows, restricted to training rows (n, n_features)."""
     least, most = (each.reduce(X, axis=0).astype(ACC_DTYPE) for each in (np.fmin, np.fmax))
     return replace(
         survey,
@@ -235,7 +235,7 @@ def _trained(
                 of_division = outputs, division.kernels, settings, number, int(times[number]), prior
                 return fit_and_judge(of_leaf, *of_division, folds.count)
 
-        # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
+        # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
         leaves: list[LeafModel] = []
         held: list[HeldOut] = []
@@ -253,9 +253,7 @@ def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic],
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
-    """The numbers of the rows that a leaf is trained on, (own rows, halo rows): at most max_leaf_rows
-    together.
-    """
+    """The numbers of the rows that train a leaf, (own rows, overlap rows): at most max_leaf_rows together."""
     own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
     return own, halo[thinned(halo, settings.max_leaf_rows - len(own), settings.seed)]
 

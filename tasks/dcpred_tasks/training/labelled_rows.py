@@ -14,8 +14,8 @@ ROWS_AT_ONCE = 2**10  # rows whose bytes are compared at once
 
 
 def rare_classes(totals: FloatArray) -> IntArray:
-    """Numbers of the rare classes: of two the one beside at least `RARE_SHARE`, of several those with less
-    than `RARE_OF_SEVERAL` of an even share.
+    """Numbers of the rare classes: the rarer of two, below `RARE_SHARE`; of several, those below
+    `RARE_OF_SEVERAL` of an even share.
 
     totals  float64 (n_classes,), weights of all rows of each class
     """
@@ -42,7 +42,7 @@ def distinct_rows(
     """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
     row among its neighbours would foretell its label at any metric. With the numbers of these rows.
     """
-    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # This turns −0 into 0, so that equal rows have equal bytes.
+    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # Turns −0 into 0: equal rows have equal bytes.
     keys = (
         U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
         if U.shape[1]
@@ -59,7 +59,7 @@ def distinct_rows(
         )
     else:
         values = target.astype(ACC_DTYPE)
-        largest = np.abs(values).max(initial=0.0) or 1.0  # It is divided out, so that no square overflows.
+        largest = np.abs(values).max(initial=0.0) or 1.0  # Dividing by it keeps squares from overflowing.
         y = np.bincount(group, weights=weight * (values / largest)) / total
         spread = y.std()
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))

@@ -1,8 +1,7 @@
 """L-BFGS (Nocedal 1980) for the small smooth problems of the leaves.
 
-SciPy's L-BFGS-B does the same, with bounds. Around the objective in machine code 100 of its steps take 4.8
-times the time of the search here for 200 rows, 8 features and 8 landmarks, 2.4 times for 550 × 16 × 64, 1.5
-times for 3,000 × 54 × 64 of 7 outputs (2026-11-26): so few unknowns cost less than a call of Python.
+SciPy's L-BFGS-B does the same, with bounds, but takes 1.5 to 4.8 times as long for so few unknowns
+(DECISIONS.md).
 """
 
 from collections import deque

@@ -22,18 +22,18 @@ from dcpred_tasks.training.solvers import DualSolution
 
 @dataclass(frozen=True, eq=False)
 class LeafModel(LeafArrays):
-    """A compact leaf, whose arrays are the fields of LeafArrays, and its local kernel machine where asked
-    for, which Support joins. k outputs: 1 for two classes or regression.
+    """A compact leaf, whose arrays are the fields of LeafArrays, and on request its local SVM, which Support
+    joins. k outputs: 1 for two classes or regression.
 
-    support          float32 (s, n_features), support vectors of the local machine, scaled
+    support          float32 (s, n_features), support vectors of the local SVM, scaled
     dual             float32 (s, k), their weights
-    early_intercept  float64 (k,), of the local machine
-    early_gamma      float64 (1,), γ of the local machine
-    machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
-    own_point        float32 (n_features,), with own_factor and own_edge what Novelty joins; (0,) for none
+    early_intercept  float64 (k,), of the local SVM
+    early_gamma      float64 (1,), γ of the local SVM
+    machine          uint8 (b,), the packed leaf model of a baseline, which Machines joins; (0,) for none
+    own_point        float32 (n_features,), with own_factor and own_edge joined by Novelty; (0,) for none
     own_rows         float32 (r, n_features), some rows of the leaf, drawn at random, which Background joins
-    own_residual     float64 (1,), of a regression the size of a residual of the leaf's rows; (0,) for none
-    scale_beta       float32 (b, 1), with scale_intercept and scale_bounds what Scale joins; (0, 1) for none
+    own_residual     float64 (1,), of a regression the size of a residual of the leaf; (0,) for none
+    scale_beta       float32 (b, 1), with scale_intercept and scale_bounds joined by Scale; (0, 1) for none
     """
 
     support: SingleArray
@@ -53,7 +53,7 @@ class LeafModel(LeafArrays):
 
 @dataclass(frozen=True)
 class Kernels:
-    """γ of the local machines and γ of the compact models may differ: few landmarks like a smaller one."""
+    """γ of local SVMs and of compact models may differ: few landmarks need a smaller one."""
 
     local: Kernel
     head: Kernel
@@ -74,15 +74,15 @@ def fit_leaf(
     X       float32 (n, n_features), scaled, not written
     target  classification: class numbers; regression: float64 values; (n,)
     weight  float64 (n,), > 0
-    halo    (n,), rows of neighbouring leaves (overlap): full members of the local machine, of less weight in
-            the compact one
+    halo    (n,), overlap rows of neighbouring leaves: full members of the local SVM, with less weight in the
+            compact model
     """
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
     if settings.other_machine:
         return _machine_leaf(X, target, weight, halo, n_outputs, kernels, settings, seed)
-    # A feature that is 0 in every row, such as one that the scaling leaves out, changes no kernel value.
+    # A feature that is 0 in every row changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
@@ -121,7 +121,7 @@ def _machine_leaf(
     settings: Settings,
     seed: int,
 ) -> LeafModel:
-    """A leaf with the machine of another system, and no landmarks."""
+    """A leaf with a baseline, without landmarks."""
     halo = np.zeros(len(X), bool) if halo is None else halo
     rows = LeafRows(X, target, weight, halo, n_outputs, settings.task)
     kernel = leaf_kernels(rows, kernels, settings).local
@@ -138,7 +138,7 @@ def compact_model(
     seed: int,
     pick: Pick = pick_landmarks,
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
-    """The basis, β and intercepts: the local machine itself where it is small enough."""
+    """The basis, β and intercepts: the local SVM itself where it is small enough."""
     exact = _exact(rows.X, local, kernels, settings.landmarks)
     if exact is None:
         return fit_compact(rows, local, kernels.local, kernels.head, settings, seed, pick)
@@ -152,7 +152,7 @@ def compact_model(
 
 
 def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernels:
-    """The kernels of this leaf: γ from the distances in it where the setting says so."""
+    """The kernels of this leaf: γ from its distances where the setting is median."""
     if settings.gamma != "median":
         return kernels
     gamma = median_gamma(kernels.local, rows.X)
@@ -166,7 +166,7 @@ def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
 
 
 def _leaf_factor(basis: LeafBasis, used: NDArray[np.bool_], settings: Settings) -> SingleArray:
-    """Factors of all features, 1 for those that the leaf does not use or did not learn; none without
+    """ARD scales of all features, 1 for those that the leaf does not use or did not learn; empty without
     leaf_scaling.
     """
     factor = np.ones(len(used) if settings.leaf_scaling else 0, MODEL_DTYPE)
@@ -195,11 +195,11 @@ def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
 def _exact(
     X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int
 ) -> tuple[SingleArray, FloatArray] | None:
-    """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks
-    are allowed.
+    """The local SVM itself, (landmarks, β), where it has at most as many distinct support vectors as
+    landmarks.
     """
     used = np.flatnonzero(local.dual.any(axis=1))
-    # There is no support vector where the rows that were drawn for the local machine all agree.
+    # The local SVM has no support vector where all its rows agree.
     if kernels.local != kernels.head or len(used) == 0:
         return None
     points, which = np.unique(X[used], axis=0, return_inverse=True)

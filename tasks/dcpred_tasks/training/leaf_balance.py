@@ -1,6 +1,6 @@
 """Leaves of a usable size: those with too many rows are split again, those with too few are merged.
 
-Only counts are handled here; whoever holds the rows splits them.
+This module handles counts only; the caller splits the rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class Balanced:
 
 
 def split_arity(n_rows: int, max_leaf_rows: int) -> int:
-    """Children for a leaf of n_rows: a power of two ≤ 16, with room for uneven children."""
+    """Children for a leaf of n_rows: a power of two ≤ 16, with a margin for uneven children."""
     wanted = n_rows / (0.7 * max_leaf_rows)
     return int(np.clip(1 << int(np.ceil(np.log2(max(wanted, 2.0)))), 2, MAX_ARITY))
 
@@ -69,7 +69,7 @@ def balance(
     max_leaf_rows: int,
     split: Callable[[Sequence[tuple[int, int]]], Sequence[Split]],
 ) -> Balanced:
-    """Split and merge until every leaf is within the limits, or cannot be.
+    """Split and merge until every leaf is within the limits, or no split helps.
 
     counts  rows of each leaf of `root`
     split   given (leaf, first number of its children) of the leaves to divide, renumbers their rows to first,
@@ -95,8 +95,8 @@ def balance(
         for leaf, start, result in zip(large, firsts, results, strict=True):
             if int(result.counts.sum()) != totals[leaf]:
                 raise DcpredError(
-                    f"splitting leaf {leaf} of {totals[leaf]:,} rows gave {int(result.counts.sum()):,} rows; "
-                    "this is a bug, please report it"
+                    f"Cannot split leaf {leaf}: its {totals[leaf]:,} rows became"
+                    f" {int(result.counts.sum()):,}. This is a bug; please report it."
                 )
             if not result.divides:
                 stuck.add(leaf)

@@ -6,22 +6,10 @@ D_ij = Σ_f w_f (u_if − u_jf)² over standardised features u, row i is predict
     P_ij ∝ weight_j · exp(−D_ij),     p_i = Σ_j P_ij t_ij     (t_ij: same class, or the target of row j)
 
 and loses −log p_i (classes) or (p_i − y_i)² (values). Unlike the original, the K neighbours are found among
-all rows of the sample, not within a batch, and kept for ten small steps: the density that the metric is
-fitted to is then nearly that of the data, and a step costs 200 × K instead of 4,000 × 4,000 distances.
-
-Measured on one core, held-out 1-nearest-neighbour accuracy, 97,000 covtype rows (binary): unscaled 95.2 %;
-the original, 80 steps on batches of 4,000, 96.2 % in 59 s; this, 96.7 % in 4 s. L-BFGS on the fixed
-neighbours of 2,000 rows was as good there (96.7 %), but overfitted wide data (usps 96.0 % against 96.7 %
-unscaled, a9a 83.6 % against 84.7 %).
-
-Projections to d, 32, 16 or 8 columns before the tree were measured and not kept (this loss over a matrix,
-gradient outer products of kernel machines, principal components; one to three splits, 2026-11-23). Held-out
-errors as changes in percent ± one standard error, at equal cost of at most 20 linear predictions or 100 ns,
-the product among them (1 + d/2 + 0.0165 rd ns): letter −15 ± 5, protein −6 ± 1, mnist −4 ± 4, covtype −2 ± 2,
-connect_4 −1 ± 2, cpusmall −1 ± 2, satimage −1 ± 6, magic 0 ± 1, a9a 1 ± 2, house_16H 1 ± 2, 26 letters 3 ± 4,
-cal_housing 5 ± 1, usps 11 ± 10, ijcnn1 32 ± 10, and beyond 20 linear predictions elec2 −12 ± 2. With
-leaf_scaling on both sides letter 1 ± 7, protein −1 ± 1, elec2 −15 ± 2 (16 leaves, within 20: −29 ± 2), but
-−6 ± 2 (−10 ± 2) if the diagonal learns on for 160 steps. What gained had nearly d columns; fewer save cost.
+and loses −log p_i (classes) or (p_i − y_i)² (values). Unlike the original, the K neighbours are found among
+all rows of the sample, not within a batch, and kept for ten small steps: the metric is then fitted to nearly
+the density of the data, and a step costs 200 × K in place of 4,000 × 4,000 distances. DECISIONS.md has
+figures, and alternatives that did not help.
 """
 
 from collections.abc import Sequence
@@ -41,8 +29,8 @@ NEIGHBOURS = 32  # K
 ROUNDS = 8  # times that neighbours are found anew
 STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
-HELD_OUT_ROWS = 3_000  # rows that decide between candidates; at most a fifth of the sample
-# Most multiplications of one neighbour search, half a second: it is of fewer rows where features are many.
+HELD_OUT_ROWS = 3_000  # rows that select a candidate; at most a fifth of the sample
+# Most multiplications of one neighbour search, half a second: wide data use fewer rows.
 MULTIPLICATIONS = 2e10
 FEWEST_TO_LEAVE_OUT = 100  # held-out rows that it takes to leave features out
 FEWEST_ROWS = 40  # distinct rows that it takes to learn factors
@@ -50,30 +38,23 @@ FEWEST_ROWS = 40  # distinct rows that it takes to learn factors
 # regressions then do best at γ between 1/4 and 4: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density
 # of all rows), housing 1/4, house_16H 1.
 KERNEL_REACH = {"classification": 0.5, "regression": 0.25}
-FLOOR = 1e-3  # probability that a row loses −log of where all of its neighbours disagree
-# Step of Adam in log w, and pull towards the base scaling. The first suits few features, of which some matter
-# far more than the base tells (covtype, housing), the second many features that matter about alike (usps,
-# mnist, a9a).
+FLOOR = 1e-3  # least probability of a row, where all of its neighbours disagree
+# Step of Adam in log w, and pull towards the base scaling. The first suits few features with very unequal
+# relevance (covtype, housing), the second many features of similar relevance (usps, mnist, a9a).
 PACES = ((0.3, 0.0), (0.15, 1e-3))
 # Courses of steps, one after the other, as long as each lowers the loss on held-out rows to this share. Where
 # one feature is all (elec2: the date), a single course ends long before its factor is large enough: 92 % of
 # rows are right after one, 97 % after three. Elsewhere (cal_housing) large leaves do better after one.
 COURSES, WORTH_GOING_ON = 5, 0.97
-# Repetitions, each with other rows held out, whose mean is kept: at most so many, fewer where rows × features
-# are many. The mean of four is better than nearly every one of them (wrong rows in 64 leaves, means of eight
-# single ones and two means on held-out rows: letter 2.9 and 2.2 %, magic 13.5 and 13.2, satimage 7.7 and 7.5;
-# RMSE of cpusmall 3.19 and 2.87). Means within one choice of held-out rows gain nothing.
+# Most repetitions, each with other held-out rows, whose mean is kept: fewer where rows × features are many.
+# The mean of four is better than nearly every single one (DECISIONS.md).
 REPETITIONS, REPEATED_NUMBERS = 4, 3_000_000
-# Share of the loss without any feature that neighbours must take away. With less they tell factors by chance:
-# where classes are shells around one point in 10 dimensions they take away 5 %; one leaf was 47 % right with
-# learned factors and 97 % with the standard ones. Of a dozen real sets connect_4 has the least, 20 %
-# (2026-11-23).
+# Share of the loss without features that neighbours must explain. With less they find factors by chance
+# (DECISIONS.md).
 LEAST_EXPLAINED = 0.1
 # Share of the rows at either end of a feature that may not have most of its variance (`without_tails`).
 OUTER, MOST_OF_VARIANCE = 0.005, 0.5
-# Most that a code may add to the squared distance of two rows, at γ = 1. Shuttle, 6,000 rows, a feature of 63
-# codes, one leaf and eight, two draws: 80.7, 79.4 and 97.3, 94.0 % right without a limit (factors of 38 and
-# 10), 90.4, 99.3 and 99.5, 99.5 % with 8, 93.1, 97.8 and 99.5, 99.6 % with 2 (2026-11-26).
+# Most that a category may add to the squared distance of two rows, at γ = 1 (DECISIONS.md).
 FARTHEST_CODES = 4.0
 COINCIDE = 1e-9  # share of the largest squared distance up to which rows coincide
 LEAST_PART = 0.002  # share of the mean squared distance that counts
@@ -81,11 +62,10 @@ LEAST_PART = 0.002  # share of the mean squared distance that counts
 
 @dataclass(frozen=True)
 class Metric:
-    """shift μ and factor s, float64 (n_columns,): of features, or of the columns that coded ones become; s is
-    exactly 0 where a feature does not matter.
+    """shift μ and factor s, float64 (n_columns,): of features, or of the columns of one-hot encoded ones; s
+    is exactly 0 where a feature does not matter.
 
-    s holds the width of a kernel too: γ = 1 in exp(−γ |x' − z'|²) is where to begin a search (see
-    KERNEL_REACH).
+    s includes the width of a kernel: a search starts at γ = 1 in exp(−γ |x' − z'|²) (see KERNEL_REACH).
     """
 
     name: str  # "learned", or the base scaling that did best on held-out rows: "none", "standard" or "minmax"
@@ -93,7 +73,7 @@ class Metric:
     factor: FloatArray
     # Score of every candidate on held-out rows, more is better: mean log-likelihood of the class, or R².
     scores: dict[str, float]
-    # The same after more courses of steps, where these were asked for and paid.
+    # The same after more steps, where these were requested and helped.
     sharpened: "Metric | None" = None
 
 
@@ -125,16 +105,16 @@ def learn_metric(
     coding: Coding | None = None,
     most_repetitions: int = REPETITIONS,
 ) -> Metric:
-    """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling
-    does: the mean of a few repetitions.
+    """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling:
+    the mean of a few repetitions.
 
     sample            (n, n_features), real and finite
     target            (n,), class numbers or values
     weight            float64 (n,), > 0; identical rows count as one of their mean weight
     minimum, maximum  float64 (n_features,), of all rows (as for `fit_scaling`)
     task              "classification" or "regression"
-    sharpen           go on as long as it pays
-    coding            of the features that are coded; their columns have a factor each
+    sharpen           continue while it helps
+    coding            of the one-hot encoded features; their columns have a factor each
     most_repetitions  with other rows held out, whose mean is kept
     """
     sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
@@ -178,11 +158,8 @@ def learn_metric(
 
 def balanced_rows(rows: LabelledRows, seed: int) -> LabelledRows:
     """All rows of rare classes, at most twice as many of the frequent one, and the same mean weight of both;
-    all rows as they are where no class has `RARE_SHARE`.
-
-    32 neighbours hold 1.3 rows of a class of 4 %, and 0.03 of one of 0.1 %, which explain nothing. The four
-    of twelve features that matter get 0.9, 0.9, 0.99 and 0.98 of the scale at 1, 2, 4.2 and 7 % of 20,000
-    rows, and a third of it from all rows, with weights of classes, too (2026-11-26).
+    all rows, unchanged, where no class has `RARE_SHARE`. Few neighbours of rare classes would else explain
+    nothing (DECISIONS.md).
     """
     y = rows.y.astype(np.int64)
     counts = np.bincount(y)
@@ -200,7 +177,7 @@ def balanced_rows(rows: LabelledRows, seed: int) -> LabelledRows:
 def _as_wide_as(
     found: Metric, rows: LabelledRows, unit: FloatArray, varies: NDArray[np.bool_], seed: int
 ) -> Metric:
-    """The same with the width of the kernel that these rows ask for: they are denser than some of them."""
+    """The same with the kernel width for these rows, which are denser than a sample of them."""
     w = (found.factor[varies] / unit[varies]) ** 2
     some = held_out_rows(len(rows.y), rows.U.size, seed)[0]
     near = neighbours(rows.U[some], some, rows.U, w, min(NEIGHBOURS, len(rows.y) // 4))
@@ -216,12 +193,12 @@ def _as_wide_as(
 def without_tails(
     sample: NDArray[np.generic], minimum: FloatArray, maximum: FloatArray, coding: Coding | None
 ) -> tuple[NDArray[np.generic], FloatArray, FloatArray]:
-    """A sample with its limits in which values beyond two outer quantiles are set to these, in every amount
-    most of whose variance lies beyond them, and which varies within them.
+    """A sample with its limits in which values beyond two outer quantiles are clipped, in every heavy-tailed
+    feature with most of its variance beyond them, and some within them.
 
-    The range and the deviation of such a feature tell of a few rows. In units of these all other rows are
-    alike, and no step finds what tells them apart: their squared differences are 1e-8 of those that the few
-    rows have, which make all of the gradient.
+    The range and the deviation of such a feature describe a few rows. In units of these all other rows are
+    alike, and no step separates them: their squared differences are 1e-8 of those of the few rows, which
+    dominate the gradient.
     """
     amounts = np.ones(sample.shape[1], bool)
     if coding is not None:
@@ -247,9 +224,9 @@ def without_tails(
 
 
 def _near_codes(found: Metric, coding: Coding | None) -> Metric:
-    """The same with factors of codes and indicators that leave rows of other codes within reach. Neighbours
-    with the same code may be enough for all rows, and then nothing stops these factors from growing; but
-    landmarks, which are few, are of no use to rows of codes that none of them has.
+    """The same with factors of one-hot encoded columns and indicators that leave rows of other categories
+    within reach. Neighbours of the same category may suffice for all rows, and nothing then bounds these
+    factors; but landmarks, which are few, are useless for rows of other categories.
     """
     if coding is None:
         return found
@@ -259,7 +236,7 @@ def _near_codes(found: Metric, coding: Coding | None) -> Metric:
 
 
 def _untold(unit: Scaling, varies: NDArray[np.bool_]) -> Metric:
-    """The standard scaling, where neighbours tell nothing of features."""
+    """The standard scaling, where neighbours are uninformative."""
     factor = np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0)
     return Metric("standard", unit.shift, factor, {})
 
@@ -275,14 +252,14 @@ def _explained(found: Metric, rows: LabelledRows, task: str) -> float:
 
 
 def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
-    """The mean of squared factors, with the name of the best scaling that was kept. A feature is left out
-    where all leave it out, or most do and hardly any distance is left of it: half of the features of magic,
-    each left out by most, hold 1.5 points.
+    """The mean of squared factors, with the name of the best scaling. A feature is omitted where all
+    repetitions omit it, or most do and hardly any distance remains: half of the features of magic, each
+    omitted by most, hold 1.5 points.
 
     unit  (n_columns,), factors of the standard scaling, 0 for a feature without any value
     """
     factors = np.stack([one.factor for one in found])
-    exponent = np.frexp(factors.max(axis=0))[1]  # Squares of what is left neither overflow nor vanish.
+    exponent = np.frexp(factors.max(axis=0))[1]  # Squares of the rest neither overflow nor vanish.
     mean = np.ldexp(np.sqrt((np.ldexp(factors, -exponent) ** 2).mean(axis=0)), exponent)
     parts = ((factors / np.where(unit > 0, unit, 1.0)) ** 2).mean(axis=0)
     left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
@@ -294,7 +271,7 @@ def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
     }
     name = max(sorted({one.name for one in found}), key=lambda name: scores.get(name, -np.inf))
     farther = [one.sharpened or one for one in found]
-    sharper = any(one.sharpened for one in found)  # A search judges both, and small leaves may like it.
+    sharper = any(one.sharpened for one in found)  # A search evaluates both, and small leaves may benefit.
     return Metric(
         name,
         next(one.shift for one in found if one.name == name),
@@ -342,10 +319,10 @@ def _learn_once(
     found = tries[taken]
 
     def metric(learned: Judged) -> Metric:
-        """What is made of the candidates."""
+        """The result of the candidates."""
         name, every = best, judged | {"learned": learned}
         gain = every[name].losses - learned.losses
-        # One standard error is asked for: few held-out rows tell little.
+        # One standard error is required: few held-out rows say little.
         if gain.mean() > gain.std() / np.sqrt(len(gain)):
             name = "learned"
         if len(held.y) >= FEWEST_TO_LEAVE_OUT:
@@ -383,9 +360,7 @@ def _score(one: Judged, held: LabelledRows, task: str) -> float:
 
 
 def held_out_rows(n: int, size: int, seed: int) -> tuple[IntArray, IntArray]:
-    """The numbers of the rows that candidates are judged on, and of the others, of n rows of `size`
-    numbers.
-    """
+    """The numbers of the rows that evaluate candidates, and of the others, of n rows of `size` numbers."""
     order = np.random.default_rng(seed).permutation(n)
     n_held = max(min(HELD_OUT_ROWS, n // 5, int(MULTIPLICATIONS / size)), n // 30, 1)
     return order[:n_held], order[n_held:]
@@ -466,7 +441,7 @@ def learn(
 
 
 def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> Judged:
-    """What held-out rows lose when the pool predicts them, at the width that suits them best."""
+    """The loss of held-out rows predicted from the pool, at their best width."""
     near = neighbours(held.U, None, pool.U, w, min(NEIGHBOURS, len(pool.y) // 4))
     D = squared_distances(held.U, pool.U, near, w)
     t = _agreement(pool.y[near], held.y, task)
@@ -484,8 +459,8 @@ def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> J
 
 def _reach(squares: SingleArray, held: LabelledRows, pool: LabelledRows, w: FloatArray) -> float:
     """The median squared distance to the last neighbour, of distances (n, k) to neighbours in the pool. Where
-    most rows coincide with all of theirs, as in few features of whole numbers, that to the nearest of some
-    rows that are apart: a kernel of no width has no use for any row beside a landmark.
+    most rows coincide with all of their neighbours, as with few integer features, the median distance to the
+    nearest of some distinct rows: a kernel without width would be useless.
     """
     reach = float(np.median(squares.max(axis=1)))
     if reach > COINCIDE * squares.max():

@@ -1,4 +1,4 @@
-"""The local kernel machine of a leaf (Hsieh et al. 2014, eq. 1 and 2), and the rows that it is trained on."""
+"""The local SVM of a leaf (Hsieh et al. 2014, eq. 1 and 2), and its training rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ HALO_WEIGHT = 0.3  # weight of a row in the compact models of leaves that are no
 
 @dataclass(frozen=True)
 class LeafRows:
-    """The rows that one leaf is trained on, those of its halo among them.
+    """The training rows of one leaf, with its overlap rows.
 
     X       float32 (n, n_features), scaled
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
-    halo    bool (n,), whether the row is one of another leaf
+    halo    bool (n,), whether the row belongs to another leaf
     """
 
     X: SingleArray
@@ -35,7 +35,7 @@ class LeafRows:
     task: str
 
     def compact_weight(self) -> FloatArray:
-        """Row weights of the compact fit, in which rows of the halo count less."""
+        """Row weights of the compact fit, in which overlap rows count less."""
         return np.where(self.halo, HALO_WEIGHT, 1.0) * self.weight
 
 
@@ -49,16 +49,14 @@ def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
 
 
 def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
-    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks;
-    ascending.
-    """
+    """The ascending rows of a leaf, of so many, that train its local SVM and are candidates for landmarks."""
     if n_rows <= settings.local_rows:
         return slice(None)
     return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
 
 
 def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
-    """The decision of a leaf whose rows all say the same, or None."""
+    """The decision of a leaf whose rows all have one target, or None."""
     if (target != target[0]).any():
         return None
     if task == "regression":
@@ -71,7 +69,7 @@ def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) ->
 
 
 def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
-    """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
+    """The local SVM (eq. 1 and 2) of at most local_rows rows; the dual of other rows is 0."""
     seen = local_sample(len(rows.X), settings)
     own = replace(
         rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]

@@ -26,8 +26,8 @@ from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, RealArray, SingleArray
 T = TypeVar("T")
 Solve = Callable[[FloatArray, FloatArray], tuple[T, Callable[[], FloatArray]]]
 BOTH = CLASSES, NUMBERS = ("classification", "regression")
-DISTANCE = "distance"  # the loss that keeps a compact model near its local machine
-# Factor of decision values in the logistic loss: of two classes 1 − p then is the soft error of trials.
+DISTANCE = "distance"  # the loss that keeps a compact model near its local SVM
+# Factor of decision values in the logistic loss: 1 − p of two classes is then the surrogate loss of trials.
 SHARPNESS = 2.0
 EVERYTHING = float(np.float32(3e38))  # end of an interval that has none
 NORMAL = 1.4826  # standard deviation of a normal distribution, in medians of its magnitude
@@ -52,8 +52,8 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(self, f: RealArray, target: RealArray) -> tuple[RealArray, RealArray]:
-        """ℓ and its derivative by f of each row and output, (n, k); a loss of all outputs together stands in
-        equal parts at each of them.
+        """ℓ and its derivative by f of each row and output, (n, k); a joint loss of all outputs is divided
+        equally among them.
         """
 
     @property
@@ -62,26 +62,25 @@ class Loss(ABC):
         return None
 
     def numbers(self) -> tuple[float, ...]:
-        """What compiled code computes it with."""
+        """The numbers of the loss in compiled code."""
         return ()
 
     def intervals(self, target: RealArray) -> tuple[RealArray, RealArray]:
-        """The ends of the interval of f that targets stand for in compiled code, each (n, k)."""
+        """The ends of the interval of f for targets in compiled code, each (n, k)."""
         return target, target
 
     def standardised(self, target: FloatArray, weight: FloatArray) -> tuple[FloatArray, float, float]:
-        """The targets (n,) of a regression as they are learned, what was subtracted from them, and what they
-        were divided by. The weights have the sum 1.
+        """The targets (n,) of a regression as they are learned, their subtracted offset, and their divisor.
+        The weights sum to 1.
         """
         mean = float(weight @ target)
-        largest = float(np.abs(target - mean).max()) or 1.0  # It is divided out, so that no square overflows.
+        largest = float(np.abs(target - mean).max()) or 1.0  # Dividing by it keeps squares from overflowing.
         spread = largest * float(np.sqrt(weight @ ((target - mean) / largest) ** 2)) or 1.0
         return (target - mean) / spread, mean, spread
 
     def settled(self, target: FloatArray, weight: FloatArray, solve: "Solve[T]") -> tuple[Self, T]:
-        """The loss for these targets (n, ...), and the solution of a problem of least squares that comes near
-        to its minimum. `solve` gives the solution for targets and weights (n,), and a function that returns
-        its values.
+        """The loss for these targets (n, ...), and the solution of a least-squares problem near its minimum.
+        `solve` returns the solution for targets and weights (n,), and a function that returns its values.
         """
         return self, solve(target, weight)[0]
 
@@ -112,7 +111,7 @@ class Hinge(Loss):
 
 
 class Distance(Hinge):
-    """The hinge; refinement adds the distance to the local machine."""
+    """The hinge; refinement adds the distance to the local SVM."""
 
     name = DISTANCE
     meaning = (
@@ -125,14 +124,7 @@ class Logistic(Loss):
     """−log p, with p the share of the right class in exp(SHARPNESS · f) over all outputs, over f and −f where
     there is one.
 
-    No loss is best everywhere, so that a search chooses. Held-out rows of two or three splits that are right,
-    hinge and logistic, each with its best ridge, which is mostly the same one (2026-11-22):
-    connect_4 79.9 and 80.4 %, covtype with 7 classes 89.5 and 89.7, elec2 91.4 and 91.6, letter with 26 94.8
-    and 95.0, a9a 84.67 and 84.72, magic 87.1 and 87.2, ijcnn1 98.86 and 98.81, satimage 91.3 and 91.2,
-    usps 97.3 and 97.0, letter in two classes 97.07 and 97.06.
-
-    What was measured and is not here: the squared hinge of the lead of the right class over each other one
-    (letter 94.6, satimage 91.4 %).
+    No loss is best everywhere: a search chooses (DECISIONS.md).
     """
 
     name, tasks, native = "logistic", (CLASSES,), 1
@@ -160,9 +152,7 @@ class Logistic(Loss):
 class Huber(Loss):
     """Twice Huber's loss: r² up to the width, which is HUBER_WIDTH standard deviations of residuals.
 
-    On sets without outliers least squares are as good, so that they are the default: RMSE with a threshold of
-    three standard deviations of what the start leaves, cal_housing 0.506 → 0.507, house_16H 0.344 → 0.349,
-    cpusmall 3.31 → 3.25, protein 0.483 → 0.483; 1.5 of them are worse for the first two, 6 change nothing.
+    Least squares are as good without outliers, and therefore the default (DECISIONS.md).
     """
 
     width: float = 1.0
@@ -182,7 +172,7 @@ class Huber(Loss):
         return self.width, self.steep, self.tilt
 
     def standardised(self, target: FloatArray, weight: FloatArray) -> tuple[FloatArray, float, float]:
-        """By medians, and outliers are brought to FARTHEST, so that the others keep their digits."""
+        """By medians; outliers are clipped to FARTHEST, which saves the precision of the others."""
         centre = weighted_quantile(target, weight, 0.5)
         spread = residual_size(target - centre, weight)
         return ((target - centre) / spread).clip(-FARTHEST, FARTHEST), centre, spread
@@ -193,7 +183,7 @@ class Huber(Loss):
 
     def settled(self, target: FloatArray, weight: FloatArray, solve: "Solve[T]") -> tuple[Self, T]:
         """By iteratively reweighted least squares (Hunter and Lange 2000): h(r) lies below a parabola that
-        touches it at the residuals of the solution before, first of the median.
+        touches it at the residuals of the previous solution, first of the median.
         """
         r = target - weighted_quantile(target.reshape(len(weight)), weight, 0.5)
         for _ in range(ROUNDS):
@@ -236,7 +226,7 @@ def loss_tasks(name: object) -> tuple[str, ...]:
 
 
 def loss_words() -> str:
-    """What each value of the setting stands for."""
+    """The meaning of each value of the setting."""
     meanings: Mapping[str, list[str]] = {name: [] for name in LOSSES}
     for choice in CHOICES:
         meanings[choice.name].append(choice.meaning)

@@ -12,11 +12,11 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     """The k nearest rows of the pool, in any order: (m, k).
 
     A     (m, d) rows
-    own   (m,) the numbers of these rows in the pool, which are left out, or None
+    own   (m,) the numbers of these rows in the pool, which are excluded, or None
     w     (d,), ≥ 0
 
-    The pool is cut into groups, each of every n_groups-th row. The k nearest rows lie in the k groups whose
-    nearest row is nearest, so that a minimum over groups, which is fast, leaves a small part to select from.
+    The pool is divided into groups, each of every n_groups-th row. The k nearest rows lie in the k groups
+    whose nearest row is nearest: a fast minimum over groups leaves a small part to select from.
     """
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)

@@ -6,7 +6,7 @@ TINY = 5e-324  # the smallest positive number: "more than 0"
 
 
 def range_in_words(low: float, high: float) -> str:
-    """What a number from `low` to `high` is, both included."""
+    """The text of the range from `low` to `high`, both included."""
     if high == math.inf:
         return "more than 0" if low == TINY else f"{low:g} or more"
     if low == TINY:

@@ -7,11 +7,11 @@ from dcpred_tasks.dtypes import FloatArray
 # Smallest singular value that is inverted, relative to the largest: products of near landmarks are nearly
 # dependent.
 PINV_CUTOFF = 1e-6
-RANK_CUTOFF = 1e-10  # smallest eigenvalue that is kept, relative to the largest
+RANK_CUTOFF = 1e-10  # smallest retained eigenvalue, relative to the largest
 
 
 def nystrom_root(C_I: FloatArray, G_II: FloatArray) -> FloatArray:
-    """A factor R with R Rᵀ = W̄ = C̄_I† G_II C̄_I†ᵀ, so that Z = C̄ R has Z Zᵀ = Ḡ.
+    """A factor R with R Rᵀ = W̄ = C̄_I† G_II C̄_I†ᵀ. Then Z = C̄ R has Z Zᵀ = Ḡ.
 
     C_I   float64 (|I|, q), c̄ of the rows of the sample I
     G_II  float64 (|I|, |I|), the exact kernel on the sample

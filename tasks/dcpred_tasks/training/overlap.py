@@ -1,9 +1,9 @@
-"""Overlap: which other leaves a row is near to, so that it can help to train them (a halo around each leaf).
+"""Overlap: which other leaves are near a row, which then helps to train them.
 
-How far a row is from a leaf is measured by the borders in between: on a level where the nearest centre is c
-and the way to the leaf leads to c', the row is (s_c − s_c') / ‖c − c'‖ away from the border between the two,
-s being x·c − ‖c‖²/2; the squares of the levels add up. A beam search keeps the nearest ways and never looks
-at the other leaves.
+The distance of a row from a leaf is measured by the borders in between: on a level where the nearest centre
+is c and the way to the leaf leads to c', the row is (s_c − s_c') / ‖c − c'‖ away from the border between the
+two, with s = x·c − ‖c‖²/2; the squares of the levels add up. A beam search keeps the nearest ways and ignores
+all other leaves.
 """
 
 from itertools import pairwise
@@ -15,7 +15,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.tree import Tree
 
 TILE_ROWS = 16_384
-EXTRA_WAYS = 2  # ways kept beyond those asked for: where leaves were merged, several ways lead to one leaf
+EXTRA_WAYS = 2  # extra ways: after merges of leaves, several ways lead to one leaf
 PADDING = np.iinfo(INDEX_DTYPE).max  # the node or leaf of a way that a row does not have
 
 
@@ -67,8 +67,8 @@ def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
     """
     half_norms = np.einsum("ij,ij->i", centres, centres) / 2
     scores = X @ centres.T - half_norms
-    # As in Tree.descend, −‖x−c‖²/2 in single precision, so that rounding that depends on the batch never
-    # changes a comparison.
+    # As in Tree.descend, −‖x−c‖²/2 in single precision: rounding that depends on the batch never changes a
+    # comparison.
     scores = (scores - np.einsum("ij,ij->i", X, X)[:, None] / 2).astype(np.float32).astype(ACC_DTYPE)
     best = scores.argmax(axis=1)
     between = np.sqrt(np.maximum(2 * (half_norms[:, None] + half_norms - centres @ centres.T), 0.0))[best]

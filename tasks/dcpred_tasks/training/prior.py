@@ -1,23 +1,14 @@
-"""What leaves with few rows of a rare class go by: a model of all of space, the prior.
+"""The prior: a model of all of space, for leaves with few rows of a rare class.
 
 A leaf of 300 rows has twelve of a class of 4 %, or none. Its own model ranks rows by chance, and its rate is
-not comparable with those of other leaves. So each row counts in part as what the prior expects of it: with q
-rows of the class expected in place of one,
+not comparable with those of other leaves. Therefore each row counts in part as the prior expects: with q rows
+of the class in place of one,
 
     q = (1 − λ) y + λ p(x),   λ = STRENGTH / (STRENGTH + rare rows of the leaf)
 
-as if the leaf had seen `STRENGTH` more rare rows that obey the prior (shrinkage as of conjugate priors). A
-leaf of one class then answers with a rate that differs from row to row, and a leaf with many rare rows goes
-by these.
-
-20,000 rows with 4.2 % positives, 12 features, AUC with 8 and 64 leaves of 16 landmarks; one leaf 0.805 with
-the logistic loss, 0.797 with the hinge (2026-11-26):
-
-    STRENGTH            0        30       200
-    logistic  8        0.762    0.776    0.796
-             64        0.658    0.776    0.795
-    hinge     8        0.750    0.753    0.785
-             64        0.612    0.735    0.783
+as if the leaf had seen `STRENGTH` more rare rows that follow the prior (shrinkage, as with conjugate priors).
+A leaf of one class then predicts a rate that varies by row, and a leaf with many rare rows follows these
+(DECISIONS.md).
 """
 
 from collections.abc import Mapping
@@ -66,7 +57,7 @@ class Prior:
 
     @staticmethod
     def among(arrays: Mapping[str, NDArray[Any]]) -> "Prior | None":
-        """What `arrays` gave, among others; None where there is none."""
+        """The inverse of `arrays`, among others; None where it is absent."""
         own = {k.removeprefix("prior_"): v for k, v in arrays.items() if k.startswith("prior_")}
         return Prior(**own) if own else None
 
@@ -88,9 +79,9 @@ class Prior:
     def rows(
         self, X: SingleArray, target: NDArray[np.generic], weight: FloatArray, kernels: Kernels
     ) -> tuple[IntArray, NDArray[np.generic], FloatArray]:
-        """Numbers of the rows that train a leaf, with their targets and weights: all as they are, of less
-        weight, and some once more as a rare class, or in place of one. Shares of other classes among
-        themselves stay those of the leaf's own rows.
+        """Numbers of the rows that train a leaf, with their targets and weights: all of them, with less
+        weight, and some again as a rare class, or in place of one. The shares of other classes among
+        themselves do not change.
         """
         p, own = self.expected(X, kernels), target.astype(np.int64)
         n_classes = p.shape[1]
@@ -111,8 +102,8 @@ class Prior:
 
 
 def _systematic(amount: FloatArray) -> tuple[IntArray, FloatArray]:
-    """At most `EXPECTED_ROWS` rows and their amounts, which have the same sum: all rows, or as often as their
-    amounts are whole parts of it, at even steps.
+    """At most `EXPECTED_ROWS` rows and their amounts, with the same sum: all rows, or as often as their
+    amounts are integer parts of it, at even steps.
     """
     if len(amount) <= EXPECTED_ROWS:
         return np.arange(len(amount)), amount
@@ -132,8 +123,8 @@ def fit_prior(
     settings: Settings,
     factors: FloatArray,
 ) -> Prior | None:
-    """The prior where a class is rare; None where there is one leaf, or no rare class. Of several classes it
-    is for the sake of probabilities, and calibrate=false leaves it out.
+    """The prior where a class is rare; None with one leaf, or without a rare class. With several classes it
+    serves probabilities, and calibrate=false omits it.
 
     sample, target, weight  as in `division.learn_scaling`
     factors                 float64 (2,), weights of classes; or (0,)

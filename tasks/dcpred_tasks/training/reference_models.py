@@ -1,5 +1,5 @@
-"""What a practitioner tries first, with default settings, on the rows of a trial: gradient boosting, and an
-SVM or a kernel ridge regression of scaled features. A search says how its choice compares with them.
+"""First baselines with default settings, on the rows of a trial: gradient boosting, and an SVM or a kernel
+ridge regression of scaled features. A search compares its choice with them.
 """
 
 from collections.abc import Callable

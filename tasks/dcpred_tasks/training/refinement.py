@@ -7,43 +7,17 @@ L-BFGS on
     Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀
       +  spread Σ_j log²(γ_j / γ₀) / m  +  stretch Σ_f log²(s_f) / d,   Σ w_i = 1
 
-with s = 1, or where leaves have factors of their own (leaf_scaling) c_j = K(s ∘ x, s ∘ u_j; γ_j), and with
-⟨·⟩ the mean over all output weights. ℓ is one of `losses`; of classes a share of it may be the distance to
-the decision values of the local machine, which is 0 on its side of ±1. Same arrays and same cost as before,
-with far fewer landmarks: 16 in 64 leaves of letter 90.9 % by Nyström, 96.0 % refined, 97.2 % where each
-landmark has its γ.
+with s = 1, or with ARD scales of leaves (leaf_scaling) c_j = K(s ∘ x, s ∘ u_j; γ_j), and with ⟨·⟩ the mean
+over all output weights. ℓ is one of `losses`; with classes a share of it may be the distance to the decision
+values of the local SVM, which is 0 on its side of ±1. Arrays and cost are the same, with far fewer landmarks
+than Nyström.
 
-Where landmarks and β are to stay near the local machine (loss=distance), the term NEARNESS E(U, β) / ‖w‖² of
-`expansion` joins the squared hinge, γ is that of the local machine for all landmarks, and they begin with the
-nearest ones that L-BFGS finds from those of k-means.
+With loss=distance landmarks and β stay near the local SVM: the term NEARNESS E(U, β) / ‖w‖² of `expansion`
+joins the squared hinge, all landmarks have the γ of the local SVM, and they start at the nearest ones that
+L-BFGS finds from those of k-means.
 
-Factors of the leaf's own (leaf_scaling) were compared with none, both at 300 steps and the best of three
-ridges, on two random splits of the training rows with settings as a search finds them, 2026-11-22. A step
-takes 4 to 18 % longer. Errors (squared ones of numbers) as changes in percent ± one standard error: elec2
-−6.6 ± 2.1, cpusmall −6.0 ± 1.8, house_16H −4.0 ± 1.3, protein −3.2 ± 0.6, magic −3.0 ± 1.4, connect_4 −2.8 ±
-0.8, covtype −1.4 ± 1.3, cal_housing −0.8 ± 1.1, ijcnn1 −0.6 ± 3.8, 26 letters −0.2 ± 3.2, a9a 0.2 ± 0.8,
-satimage 4.6 ± 3.6, letter 6.0 ± 5.8, kdd −6 ± 12. With 240 steps against 300, on three splits: house_16H −5.0
-± 1.1, elec2 −4.7 ± 1.7, protein −2.7 ± 0.4. One leaf by stochastic steps, one split: satimage −3.0 ± 3.6,
-magic −1.8 ± 1.5, usps 17 ± 8. With the best of five γ on either side, first split: cpusmall −9.5, elec2
-−6.3, connect_4 −3.0, house_16H −2.4, protein −2.1, ± 1 to 4. So the default is
-none, and a search tries them with more steps for the best point of each tree: with half of the steps, beside
-other trees and more landmarks, searches left them out (cpusmall, house_16H, elec2, protein).
-
-Two other ways to spend steps and cost were tried there, at 100 steps, one to three splits, and not kept:
-
-- Landmarks in two or three stages, each placed where those before leave most of the loss, with as many steps
-  together: letter 8.0 ± 4.5 and −1.9 ± 4.4, 26 letters 10 ± 3 and 16 ± 3, cal_housing 4.7 ± 0.7 and 4.1 ±
-  0.6, elec2 4 ± 2 and 10 ± 2, cpusmall −4.2 ± 2.1 and −3.5 ± 2.0; no other set gained twice its error.
-- The mean of two leaves' decisions for the 15, 30 or 50 % of rows nearest to a border (with a weight of a
-  half, or one that rises to it), which costs the kernel values of so many rows again. The best of these six
-  against a quarter more landmarks: letter −7.5 ± 3.4 and −10.5 ± 3.9, 26 letters −10.2 ± 2.5 and −9.5 ± 2.7,
-  ijcnn1 −5.1 ± 2.6 and 0.4 ± 3.7, cpusmall −2.9 ± 0.8 and −1.8 ± 2.1, protein −2.0 ± 0.5 and −1.3 ± 0.7,
-  covtype −1.3 ± 0.4 and −6.3 ± 1.5, house_16H −0.8 ± 0.4 and −1.5 ± 0.8, cal_housing −0.2 ± 0.1 and −4.3 ±
-  0.7, elec2 0.0 ± 0.4 and −7.6 ± 1.8. No set was better by it beyond the error of the difference.
-
-A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function: 96 landmarks on
-the 7,291 rows of usps reach in 60 passes and 3 s what takes 1,000 steps of L-BFGS and 22 s; 256 on the 60,000
-of mnist 93 % after 50 steps of L-BFGS, 97 % after 15 passes in the same time.
+A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function. DECISIONS.md has
+figures for ARD scales, stochastic steps, and alternatives that did not help.
 """
 
 from collections.abc import Sequence
@@ -65,17 +39,17 @@ from dcpred_tasks.training.settings import Settings
 
 PULL = 1e-5  # penalty on the way of landmarks
 SPREAD = 1e-3  # penalty on the spread of log γ
-NEARNESS = 1.0  # weight of the squared distance to the local machine, as a share of its own squared norm
+NEARNESS = 1.0  # weight of the squared distance to the local SVM, relative to its squared norm
 STRETCH = 0.1  # penalty on the spread of the logarithms of a leaf's own factors
 LOG_GAMMA = 3.0  # limit of |log γ/γ₀|: a γ moves by no more than a factor of e³
-LOG_FACTOR = 3.0  # the same of a leaf's own factors
-# The module in machine code, and what is done without it.
+LOG_FACTOR = 3.0  # the same for ARD scales of a leaf
+# The module in machine code, and the fallback.
 COMPILED = (
     "dcpred_tasks.training.compiled_refinement",
     "leaves are refined by NumPy, which is 2 to 20 times slower",
 )
 REFINED_BY = {None: "machine code", "numpy": "NumPy"}  # by `arithmetic`
-WIDE = 40_000  # features × landmarks, from which on BLAS takes no longer than machine code
+WIDE = 40_000  # features × landmarks, from which on BLAS is as fast as machine code
 DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
 # The same of output weights, in their mean magnitude; of intercepts; of log γ; of the log of factors.
@@ -86,11 +60,11 @@ MEAN_DECAY, SQUARE_DECAY, TINY = 0.9, 0.99, 1e-12  # β₁, β₂ and ε of Adam
 
 @dataclass(frozen=True)
 class Goal:
-    """What the decision values of n rows, k outputs, are to come near.
+    """The targets of the decision values of n rows, k outputs.
 
     target   (n, k): ±1 for classes, values of mean 0 and variance 1 for a regression
-    guide    (n, k): decision values of the local machine
-    share    part of the loss, 0 to 1, that is the distance to `guide` (classes only)
+    guide    (n, k): distillation target, the decision values of the local SVM
+    share    share of the loss, 0 to 1, that is the distance to `guide` (classes only)
     weight   (n,), of sum 1
     """
 
@@ -101,7 +75,7 @@ class Goal:
     loss: Loss
 
     def take(self, rows: IntArray) -> "Goal":
-        """The goal of some rows, whose weights stand for all."""
+        """The goal of some rows, with weights that represent all."""
         more = self.weight.dtype.type(len(self.weight) / len(rows))
         return replace(
             self, target=self.target[rows], guide=self.guide[rows], weight=self.weight[rows] * more
@@ -138,8 +112,9 @@ class Objective:
         own_factors: bool = False,
         machine: Expansion | None = None,
     ) -> None:
-        """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype. `machine` is what landmarks
-        and β stay near: an rbf kernel of the γ of all landmarks, without products and own factors.
+        """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype. `machine` is the local SVM
+        that landmarks and β stay near: an rbf kernel with the γ of all landmarks, without products and ARD
+        scales.
         """
         self.X, self.goal, self.basis = X, goal, basis
         self.machine = machine
@@ -155,7 +130,7 @@ class Objective:
         self.origin = np.concatenate(
             [self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m + sizes[4])]
         ).astype(ACC_DTYPE)
-        # The terms beside the loss: stiff · (θ − rest_point)²
+        # Penalties: stiff · (θ − rest_point)²
         pull = PULL * float(basis.kernel.gamma)
         self.stiff = np.repeat([pull, ridge / beta.size, 0.0, SPREAD / m, STRETCH / max(d, 1)], sizes)
         self.rest_point = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
@@ -227,10 +202,10 @@ def refine(
     machine: Expansion | None = None,
 ) -> tuple[LeafBasis, RealArray, RealArray]:
     """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after
-    refine_epochs passes of stochastic steps where there are any; where none helps, as they were.
+    refine_epochs passes of stochastic steps if set; unchanged where no step helps.
 
     X        float32 (n, n_features), scaled
-    machine  what landmarks and β are to stay near
+    machine  the local SVM that landmarks and β stay near
     """
     ridge, own_factors = settings.refine_ridge, settings.leaf_scaling
     objective = Objective(X, basis, beta, intercept, goal, ridge, own_factors, machine)
@@ -251,8 +226,8 @@ def refine(
 
 
 def arithmetic() -> str | None:
-    """What refines leaves in this process, since it changes the last bits of a model: None for machine code,
-    which is then loaded, "numpy" where there is none.
+    """How this process refines leaves, which changes the last bits of a model: None for machine code, which
+    is then loaded, "numpy" without it.
     """
     return (
         "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
@@ -263,14 +238,15 @@ def check_arithmetic(planned: str | None) -> None:
     """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
     if (here := planned_or_here(arithmetic, planned)) != planned:
         raise ResourceError(
-            f"{process_name()} refines leaves by {REFINED_BY[here]}, but the training began with"
-            f" {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the same"
-            " llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
+            f"Cannot refine leaves in {process_name()}: it uses {REFINED_BY[here]}, but the training began"
+            f" with {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the"
+            " same llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch directory and"
+            " train again."
         )
 
 
 def _lowest(objective: Objective, steps: int) -> FloatArray:
-    """θ after at most so many steps of L-BFGS: in machine code where that is faster and can be made."""
+    """θ after at most so many steps of L-BFGS: in machine code where that is available and faster."""
     found: FloatArray | None = None
     if objective.start.size < WIDE:
         found = with_compiler(*COMPILED, lambda compiled: compiled.minimise(objective, steps, DONE))
@@ -279,7 +255,7 @@ def _lowest(objective: Objective, steps: int) -> FloatArray:
 
 def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
     """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall
-    to 0 in the second half; the start where that is no higher, since no single step is checked.
+    to 0 in the second half. Returns the start where that is no worse, because single steps are not checked.
     """
     rng = np.random.default_rng(seed)
     n, d = objective.X.shape

@@ -1,12 +1,12 @@
-"""How the residuals of a leaf spread over its rows: log σ(x) = s + β · c̄(x) + b, linear in the functions c̄
-that the leaf predicts with, where s is the log of the size of all its residuals.
+"""How residuals vary over the rows of a leaf: log σ(x) = s + β · c̄(x) + b, linear in the functions c̄ of the
+leaf's predictions, where s is the log of the size of all its residuals.
 
 β and b maximise the likelihood of residuals with |r| / σ(x) exponentially distributed, by a few steps of
-Fisher scoring. Each step is a ridge regression of a working response, as for log |r|, but a residual near
-zero does not count for more than others, and the estimate varies half as much. The penalty has the least
-generalised cross-validation (Golub, Heath and Wahba 1979), which may be the one without any function. The
-residuals are of rows that trained the leaf, so each is divided by 1 − its leverage, as a row left out would
-have it. What this misses is the same for rows held out, whose quantile makes intervals of σ.
+Fisher scoring. Each step is a ridge regression of a working response, as for log |r|, but residuals near zero
+have no more influence than others, and the estimate varies half as much. The penalty minimises generalised
+cross-validation (Golub, Heath and Wahba 1979), and may exclude all functions. The residuals are of rows that
+trained the leaf: each is divided by 1 − its leverage, as for a row left out. The remaining error is the same
+for held-out rows, whose quantile makes intervals of σ.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Samples of rows that depend on the row's number and a seed, and on nothing else.
+"""Samples of rows that depend only on the number of a row and a seed.
 
-A row is drawn by hashing its number, so that blocks, chunks and workers of any shape draw the same rows.
+A row is drawn by hashing its number: blocks, chunks and workers of any shape draw the same rows.
 """
 
 import numpy as np
@@ -27,9 +27,7 @@ def sampled_rows(sample_rows: int, n_features: int) -> int:
 
 
 def drawn(rows: IntArray, n_rows: int, size: float, seed: int) -> NDArray[np.bool_]:
-    """Which of these rows belong to a sample of about `size` out of `n_rows`: all of them if size ≥
-    n_rows.
-    """
+    """Which of these rows belong to a sample of about `size` out of `n_rows`: all if size ≥ n_rows."""
     if size >= n_rows:
         return np.ones(len(rows), dtype=bool)
     return row_hash(rows, seed) < np.uint64(int(size / n_rows * 2.0**64))
@@ -43,7 +41,7 @@ def thinned(rows: IntArray, size: int, seed: int) -> IntArray:
 
 
 def fold_rows(rows: IntArray) -> int:
-    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sets that are
-    joined add up (modulo 2⁶⁴), so that rows that were lost, doubled or exchanged on the way show.
+    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sums of joined
+    sets add up (modulo 2⁶⁴) and reveal lost, duplicated or exchanged rows.
     """
     return int(row_hash(rows, 0).sum(dtype=np.uint64))

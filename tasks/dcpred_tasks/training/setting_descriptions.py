@@ -1,11 +1,11 @@
-"""Settings in words, for the user guide, `dcpred train -h` and estimators."""
+"""Settings as text, for the user guide, `dcpred train -h` and estimators."""
 
 from dataclasses import dataclass, fields
 
 from dcpred_tasks.training.number_ranges import range_in_words
 from dcpred_tasks.training.settings import Settings
 
-# Settings that a search leaves as they are.
+# Settings that a search does not change.
 BESIDE_A_SEARCH = frozenset(
     {
         "task",
@@ -23,9 +23,7 @@ BESIDE_A_SEARCH = frozenset(
 
 @dataclass(frozen=True)
 class Description:
-    """A setting in words: its default, what it may be, its meaning with what 0 stands for, and those of its
-    values that have names.
-    """
+    """A setting as text: its default, its range, its meaning with that of 0, and its named values."""
 
     name: str
     default: str
@@ -36,7 +34,7 @@ class Description:
 
 
 def describe_settings() -> tuple[Description, ...]:
-    """Every setting in the order of Settings: what the user guide, `dcpred train -h` and estimators tell."""
+    """Every setting in the order of Settings, for the user guide, `dcpred train -h` and estimators."""
     return tuple(
         Description(
             f.name,
@@ -51,17 +49,17 @@ def describe_settings() -> tuple[Description, ...]:
 
 
 def _shown(default: object) -> str:
-    """As --set takes it."""
+    """The value in the form of --set."""
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _allowed(name: str) -> str:
-    told = Settings.__dataclass_fields__[name].metadata
+    metadata = Settings.__dataclass_fields__[name].metadata
     if isinstance(getattr(Settings, name), bool):
         return "true or false"
-    ways = list(told["choices"])
-    if told["more"]:
-        ways.append(told["more"])
-    if told["range"]:
-        ways.append(f"{range_in_words(*told['range'])} {told['unit']}".rstrip())
+    ways = list(metadata["choices"])
+    if metadata["more"]:
+        ways.append(metadata["more"])
+    if metadata["range"]:
+        ways.append(f"{range_in_words(*metadata['range'])} {metadata['unit']}".rstrip())
     return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]

@@ -1,4 +1,4 @@
-"""How a setting is declared: its default, its meaning, and what it may be."""
+"""How a setting is declared: its default, its meaning and its range."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ def setting(
     zero: str = "",
     more: str = "",
 ) -> T:
-    """A field, with what is told and checked about it: its choices, or its range from `low` to `high` in
-    `unit`, or both; `zero` is what 0 stands for, and `more` what it may be beside its choices.
+    """A field with its description and checks: its choices, or its range from `low` to `high` in `unit`, or
+    both; `zero` is the meaning of 0, and `more` what it may be beside its choices.
     """
     told = {
         "meaning": meaning,

@@ -1,4 +1,4 @@
-"""Every setting of training, with its default and what it may be. Frozen, and checked when it is made."""
+"""Every setting of training, with its default and range. Frozen, and checked on construction."""
 
 import difflib
 import math
@@ -26,7 +26,7 @@ INDICATE = "indicate"
 MISSING = (AUTO, "refuse", "impute", INDICATE)
 # Settings that list features, and what else they may be.
 OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
-# Left out of a model's settings at their defaults: older models keep their hashes.
+# Omitted from a model's settings at their defaults: models of earlier versions keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
     *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile", "target_transform"),
@@ -36,7 +36,7 @@ _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is trained. `describe_settings` tells meaning, range and default of every setting."""
+    """How a model is trained. `describe_settings` lists meaning, range and default of every setting."""
 
     task: str = setting("classification", "What is learned: classes or numbers.", choices=TASKS)
     # features and tree
@@ -95,7 +95,7 @@ class Settings:
         high=10**8,
         unit="rows",
     )
-    # local kernel machines
+    # local SVMs
     local_rows: int = setting(
         8_000,
         "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
@@ -277,79 +277,79 @@ class Settings:
             value = getattr(self, name)
             if value not in choices:
                 raise SettingsError(
-                    f"{name} was set to {value!r}, but it is one of"
-                    f" {', '.join(choices)}{_nearest(str(value), choices)}"
+                    f"Cannot use {name}={value!r}: it is unknown{_nearest(str(value), choices)}. Use one of"
+                    f" {', '.join(choices)}."
                 )
         for name, words in OF_FEATURES.items():
             if not getattr(self, name).strip(" ,"):
                 raise SettingsError(
-                    f"{name} was set to {getattr(self, name)!r}, which lists no feature; set it to"
-                    f" {', to '.join(reversed(words))}, or to features as 3,7 or 0-41"
+                    f"Cannot use {name}={getattr(self, name)!r}: it lists no feature. Set it to"
+                    f" {', to '.join(reversed(words))}, or to features as 3,7 or 0-41."
                 )
         if self.gamma not in GAMMAS and not (
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
             raise SettingsError(
-                f"gamma was set to {self.gamma!r}, but it must be"
-                f" {range_in_words(TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
+                f"Cannot use gamma={self.gamma!r}: it must be {range_in_words(TINY, _LARGEST_GAMMA)}, or one"
+                f" of {', '.join(GAMMAS)}."
             )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high and math.isfinite(value)):
-                raise SettingsError(
-                    f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
-                )
+                raise SettingsError(f"Cannot use {name}={value!r}: it must be {range_in_words(low, high)}.")
         for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != DEFAULTS[name] and not self.refine:
                 raise SettingsError(
-                    f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
-                    f" it; leave out {name}, or set refine to true"
+                    f"Cannot use {name}={getattr(self, name)!r}: refine is false, and only refinement uses"
+                    f" {name}. Leave out {name}, or set refine to true."
                 )
         if self.quantile != DEFAULTS["quantile"] and self.loss != Quantile.name:
             raise SettingsError(
-                f"quantile was set to {self.quantile:g}, but loss is {self.loss}, which has none; leave out"
-                f" quantile, or set loss to {Quantile.name}"
+                f"Cannot use quantile={self.quantile:g}: loss is {self.loss}, which has no quantile. Leave"
+                f" out quantile, or set loss to {Quantile.name}."
             )
         check_threshold(self.threshold)
         if self.threshold != HALF and (not self.calibrate or self.other_machine):
-            what = "calibrate is false" if not self.calibrate else f"{self.other_machine} has none"
+            what = (
+                "calibrate is false" if not self.calibrate else f"{self.other_machine} has no probabilities"
+            )
             raise SettingsError(
-                f"threshold was set to {self.threshold!r}, but {what}, and it is for calibrated"
-                " probabilities; leave out one of them"
+                f"Cannot use threshold={self.threshold!r}: {what}, and a threshold needs calibrated"
+                " probabilities. Leave out one of them."
             )
         check_machine(self, DEFAULTS)
         for name in of_other_task(self.task, self.loss):
             if getattr(self, name) != DEFAULTS[name]:
                 other = TASKS[1 - TASKS.index(self.task)]
                 raise SettingsError(
-                    f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
-                    f" {other} uses it; leave out {name}, or set task to {other}"
+                    f"Cannot use {name}={getattr(self, name)!r}: the task is {self.task}, and only {other}"
+                    f" uses it. Leave out {name}, or set task to {other}."
                 )
         check_compact(self)
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
-                f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
-                "set min_leaf_rows to no more than max_leaf_rows"
+                f"Cannot use min_leaf_rows={self.min_leaf_rows}: max_leaf_rows is {self.max_leaf_rows}. Set"
+                " min_leaf_rows to at most max_leaf_rows."
             )
 
     @property
     def other_machine(self) -> str:
-        """The machine or basis of another system; empty for the compact model of the paper."""
+        """The baseline or basis in place of the compact model; empty for the compact model of the paper."""
         return next((name for name in (self.machine, self.basis) if name not in (COMPACT, LANDMARKS)), "")
 
     @property
     def machine_size(self) -> int:
-        """What another basis or machine counts."""
+        """The size of another basis or of a baseline."""
         return self.size or known(self.other_machine).size
 
     @property
     def machine_tolerance(self) -> float:
-        """How far another machine may be off."""
+        """The tolerance of a baseline."""
         return self.tolerance or known(self.other_machine).tolerance
 
     @property
     def own_leaf_rows(self) -> int:
-        """Rows beyond which a leaf is divided: with its halo it then is about within max_leaf_rows."""
+        """Rows beyond which a leaf is divided: with its overlap rows it then has about max_leaf_rows."""
         return max(self.max_leaf_rows // self.overlap, self.min_leaf_rows, 2)
 
 
@@ -375,8 +375,8 @@ def make_settings(values: dict[str, object]) -> Settings:
     for name in values:
         if name not in _TYPES:
             raise SettingsError(
-                f"there is no setting {name!r}{_nearest(name, SETTING_NAMES)}; the settings are"
-                f" {', '.join(SETTING_NAMES)}"
+                f"Cannot use the setting {name!r}: it is unknown{_nearest(name, SETTING_NAMES)}. The settings"
+                f" are {', '.join(SETTING_NAMES)}."
             )
     typed = {name: _typed(name, value) for name, value in values.items()}
     if typed.get("loss") == DISTANCE:
@@ -385,8 +385,8 @@ def make_settings(values: dict[str, object]) -> Settings:
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
-    """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
-    them have the hashes that they had before there were these settings.
+    """Names and values. Those of LATER are omitted at their defaults: earlier models and trainings keep their
+    hashes.
     """
     return {n: v for n, v in asdict(settings).items() if n not in LATER or v != DEFAULTS[n]}
 
@@ -412,11 +412,11 @@ def _typed(name: str, value: object) -> object:
     except (KeyError, ValueError, OverflowError):
         kinds = {
             bool: "true or false",
-            int: "a whole number",
+            int: "an integer",
             float: "a number",
             str: f"a number, {' or '.join(GAMMAS)}",
         }
-        raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None
+        raise SettingsError(f"Cannot use {name}={value!r}: it must be {kinds[wanted]}.") from None
     return str(value)
 
 

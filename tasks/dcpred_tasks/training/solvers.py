@@ -1,6 +1,4 @@
-"""The convex problems: the local kernel machine on a Gram matrix, and the linear machine on Nyström
-features.
-"""
+"""The convex problems: the local SVM on a Gram matrix, and the linear SVM on Nyström features."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,8 +56,8 @@ def kernel_svms(
     signs   each float64 (n,), −1 or +1, both present
     weight  float64 (n,), > 0, multiplies C row by row
 
-    One labelling: LIBSVM computes the kernel, and only the rows of it that it visits (at 8,000 rows of
-    covtype 1.0 s, against 1.9 s with the Gram matrix given). Several share one Gram matrix.
+    One labelling: LIBSVM computes the kernel, and only the visited rows of it, which is faster than a Gram
+    matrix (DECISIONS.md). Several share one Gram matrix.
     """
     native = kernel.family.libsvm if len(signs) == 1 else None
     rows = X.astype(ACC_DTYPE) if native else kernel(X, X)
@@ -99,15 +97,16 @@ def linear_svm(Z: FloatArray, sign: FloatArray, weight: FloatArray, C: float) ->
     """min ½‖w‖² + C Σ weight_i max(0, 1 − sign_i (z_i·w + b))², by Newton's method in the primal (Chapelle
     2007).
 
-    The problem has a handful of columns and a few thousand rows: a dozen exact steps end at rounding level,
-    so that the result does not depend on the order of the rows, as LIBLINEAR's does; b is free, as in LIBSVM.
+    The problem has a handful of columns and a few thousand rows: a dozen exact steps reach rounding level,
+    and the result does not depend on the order of the rows, unlike that of LIBLINEAR; b is free, as in
+    LIBSVM.
 
     Z  float64 (n, r); returns w (r,), b.
     """
     n, r = Z.shape
     A = np.column_stack([Z, np.ones(n)])
     penalty = np.ones(r + 1)
-    penalty[-1] = 1e-10  # The intercept is free; this keeps the system regular when no row is active.
+    penalty[-1] = 1e-10  # The intercept is free; this keeps the system regular without active rows.
     theta = np.zeros(r + 1)
     margin = np.ones(n)  # 1 − sign·f
     cost = 2.0 * C * weight
@@ -171,8 +170,8 @@ def joint_ridge(
 
 
 def solve_positive(A: FloatArray, b: NDArray[np.float64], lower: bool = True) -> FloatArray:
-    """A⁻¹ b for a symmetric matrix that is positive definite up to rounding. `lower` says which triangle is
-    factored, which decides how the solution is rounded.
+    """A⁻¹ b for a symmetric matrix that is positive definite up to rounding. `lower` selects the factored
+    triangle, which determines the rounding of the solution.
     """
     try:
         factor = cho_factor(A, lower=lower, check_finite=False)

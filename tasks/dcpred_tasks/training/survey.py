@@ -1,6 +1,4 @@
-"""What must be known of all rows before anything is trained: limits, classes, and that every value is
-usable.
-"""
+"""Statistics of all rows before training: limits, classes, and a check that every value is usable."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ NO_RANGE: FloatArray = np.array([np.inf, -np.inf])
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in some rows, or in all of them."""
+    """The statistics of some rows, or of all."""
 
     n_rows: int
     n_used: int  # rows of weight > 0
@@ -36,12 +34,14 @@ class Survey:
     classes: NDArray[np.generic]  # (n_classes,), ascending; empty for a regression
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
-    means: tuple[int, ...] = ()  # features that hold means of the target in place of codes
+    means: tuple[int, ...] = ()  # target-encoded features
     target_range: FloatArray = field(default_factory=lambda: NO_RANGE)  # (2,), least and largest, transformed
 
     @property
     def mean_weight(self) -> float:
-        """Of a row, of classes: local SVMs multiply C by weights, whose unit does not matter in a search."""
+        """The mean weight of a row, with classes: local SVMs multiply C by weights, whose unit a search
+        absorbs.
+        """
         return float(self.class_weights.sum() / self.n_used)
 
 
@@ -61,19 +61,19 @@ def survey_rows(
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(
-            f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row};"
-            " remove it"
+            f"Cannot train on y: row {first_row + row} has the target {y[row]} (NaN or infinity). Remove the"
+            " row."
         )
     if y.dtype.kind == "U" and (y == "").any():
         raise DataError(
-            f"training needs a class for each row, but the text of y is empty in row"
-            f" {first_row + int(np.flatnonzero(y == '')[0])}; fill it in, or remove the row"
+            f"Cannot train on y: its text is empty in row {first_row + int(np.flatnonzero(y == '')[0])}. Fill"
+            " in the class, or remove the row."
         )
     if task == "regression" and y.dtype.kind in "iuf" and len(y) and np.abs(y).max() > LARGEST_TARGET:
         row = int(np.abs(y).argmax())
         raise DataError(
-            f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but"
-            f" y has {y[row]} in row {first_row + row}; train on targets in a larger unit"
+            f"Cannot train on y: row {first_row + row} has the target {y[row]}, above the limit of"
+            f" {LARGEST_TARGET:g} of output weights in single precision. Train on targets in a larger unit."
         )
     check_targets(transform, y, first_row)
     if weight is not None:
@@ -81,7 +81,8 @@ def survey_rows(
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"sample weights must be ≥ 0, but row {first_row + row} has {weight[row]}; correct it"
+                f"Cannot use the sample weights: row {first_row + row} has {weight[row]}, and weights must be"
+                " ≥ 0. Correct it."
             )
     used = np.ones(len(X), bool) if weight is None else weight > 0
     classes, class_weights = _classes(y[used], None if weight is None else weight[used], task)
@@ -108,10 +109,10 @@ def _range(target: NDArray[np.generic], transform: str) -> FloatArray:
 
 
 def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> None:
-    """Raise DataError for infinity, and for NaN where no row may have a gap."""
+    """Raise DataError for infinity, and for NaN where missing values are refused."""
     if X.dtype.kind != "f":
         return
-    # Whether scaled rows fit single precision is known once there is a scaling (`division.check_scaled`).
+    # `division.check_scaled` checks whether scaled rows fit single precision.
     bad = ~np.isfinite(X)
     if missing != "refuse":
         bad &= ~np.isnan(X)
@@ -119,10 +120,10 @@ def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> Non
         return
     row, column = np.argwhere(bad)[0]
     is_gap = bool(np.isnan(X[row, column]))
-    what = "remove or impute such rows (NaN) first, or set missing to auto" if is_gap else "correct such rows"
+    what = "Remove or impute such rows (NaN) first, or set missing to auto" if is_gap else "Correct such rows"
     raise DataError(
-        f"training needs finite values{' where missing is refuse' if is_gap else ''}, but X has"
-        f" {X[row, column]} in row {first_row + row}, column {column}; {what}"
+        f"Cannot train on X: it has {X[row, column]} in row {first_row + row}, column {column}"
+        f"{', and missing is refuse' if is_gap else ''}. {what}."
     )
 
 
@@ -137,29 +138,30 @@ def _classes(
 
 
 def _check_are_classes(survey: Survey) -> None:
-    """Raise DataError for a target of numbers that are to be predicted, not classes to be told apart."""
+    """Raise DataError for a target of numbers in place of classes."""
     classes, n = survey.classes, len(survey.classes)
     if n <= FEW_CLASSES or classes.dtype.kind not in "iuf":
         return
     fractions = classes[classes != np.rint(classes)]
     if len(fractions) or ROWS_OF_CLASS * n > survey.n_used:
-        example = f", such as {fractions[0]:g}" if len(fractions) else ""
+        example = f" ({fractions[0]:g})" if len(fractions) else ""
         raise DataError(
-            f"y has {n:,} different values in {survey.n_used:,} rows{example}, and each of them would be a"
-            " class; use regression (--task regression), or put values together into fewer classes"
+            f"Cannot train a classification: y has {n:,} different values in {survey.n_used:,} rows{example},"
+            " and each would be a class. Use regression (--task regression), or combine values into fewer"
+            " classes."
         )
 
 
 def _check_number_of_classes(n_classes: int) -> None:
     if n_classes > MAX_CLASSES:
         raise DataError(
-            f"classification was asked for, but y has more than {MAX_CLASSES:,} different values; "
-            "use regression (--task regression), or give y fewer classes"
+            f"Cannot train a classification: y has more than {MAX_CLASSES:,} different values. Use regression"
+            " (--task regression), or give y fewer classes."
         )
 
 
 def merge_surveys(parts: Iterable[Survey]) -> Survey:
-    """The survey of all rows from those of consecutive blocks, of which one at a time is held."""
+    """Merge the surveys of consecutive blocks, of which one at a time is in memory."""
     parts = iter(parts)
     whole = next(parts)
     for part in parts:
@@ -187,10 +189,10 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
 
 
 def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:
-    """Raise DataError where nothing can be learned. `names` are those of classes that are numbered."""
+    """Raise DataError where nothing can be learned. `names` are those of numbered classes."""
     if survey.n_used == 0:
         raise DataError(
-            "there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows"
+            "Cannot train without rows: X has 0 samples, or every sample weight is 0. Pass some rows."
         )
     least, largest = survey.target_range
     if 0 < largest - least < LEAST_RANGE:
@@ -206,6 +208,6 @@ def check_survey(survey: Survey, task: str, names: Sequence[object] | None = Non
         only = survey.classes[0]
         name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
         raise DataError(
-            f"classification needs at least two classes, but y has only one class, {name}; check the target"
-            " and the sample weights, or train a regression"
+            f"Cannot train a classification: y has only one class, {name}. Check the target and the sample"
+            " weights, or train a regression."
         )

@@ -1,14 +1,12 @@
-"""Means of the target by category, fitted to rows that train (model/target_encoding.py says what becomes of
-them): those of scikit-learn's TargetEncoder, with its own smoothing (Micci-Barreca 2001).
+"""Target encoding fitted to training rows (model/target_encoding.py applies it): that of scikit-learn's
+TargetEncoder, with its own smoothing (Micci-Barreca 2001).
 
-A row that trains must not know its own target. Rows fall into parts (folds.py). A row that trains is encoded
-by the means of all other parts, and a row that is scored by those of all rows. Where rows are held out to
-judge by, theirs are left out, too: a held-out row is encoded by the means of the rows that train, and a row
-that trains by those of the rows that train in other parts. Two parts make a fold that is held out (trial.py):
-sums by part and category are all that has to be known.
+A training row must not see its own target. Rows fall into parts (folds.py). The encoding of a training row
+uses all other parts, that of a scored row all rows. Held-out rows are excluded, too: a held-out row is
+encoded by the training rows, and a training row by those in other parts. Two parts make a held-out fold
+(trial.py): sums by part and category suffice.
 
-Sums of blocks add up: no row is left out where there are many. A row counts by its weight, in units of the
-mean weight.
+Sums of blocks add up: large data are not sampled. A row counts by its weight, in units of the mean weight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +30,14 @@ LARGEST_ROUNDING = 1e-3  # rounding of a mean by single precision, in standard d
 NAMED = 3  # most features that a message names
 MOST_CLASSES = 32  # classes that each get a mean
 REMEDY = (
-    "import the data again and leave it out with --drop, or code its frequent values with --categorical (of a"
-    " frame: name it in `categorical`)"
+    "Import the data again and leave it out with --drop, or encode its frequent values with --categorical (of"
+    " a frame: name it in `categorical`)."
 )
 
 
 @dataclass(frozen=True)
 class CodedFeatures:
-    """The features of X that hold codes which means of the target replace.
+    """The target-encoded features of X.
 
     feature  their numbers, ascending
     size     positions of each: its categories, all others, and a missing value
@@ -64,9 +62,7 @@ NOT_CODED = CodedFeatures()
 
 
 def target_coded(schema: Schema | None, settings: Settings) -> CodedFeatures:
-    """The features whose codes means replace: those that a schema says, without those that settings, which
-    are numbered, have one-hot encoded.
-    """
+    """The target-encoded features: those of a schema, without those that numbered settings one-hot encode."""
     if schema is None:
         return NOT_CODED
     named = set(numbers(settings.categorical))
@@ -79,11 +75,11 @@ def target_coded(schema: Schema | None, settings: Settings) -> CodedFeatures:
 class TargetSums:
     """Sums over some rows by part and position.
 
-    cell     int64 (m,), ascending: part × positions + position, of those that rows have
-    value    float64 (m, k): of classes the weight of each class, in the order of `classes`; of numbers the
+    cell     int64 (m,), ascending: part × positions + position, of occurring ones
+    value    float64 (m, k): with classes the weight of each class, in the order of `classes`; else the
              weight, and sums of weight × (y − centre) and of weight × (y − centre)²
     classes  (k,), ascending; empty for numbers
-    centre   float64 (), near the middle of these targets
+    centre   float64 (), near the middle of the targets
     """
 
     cell: IntArray
@@ -130,9 +126,9 @@ def target_sums(
 class CrossFitted:
     """Means of the target, fitted to rows that train.
 
-    encoding  by all of them: what a model keeps
+    encoding  by all of them, for the model
     tables    float64 (1 + folds, parts, n_positions, n_means): without the rows of each part; first by all
-              other rows, then by those that train where each fold is held out
+              other rows, then by the training rows while each fold is held out
     limits    float64 (2, n_encoded features), least and largest values in rows that train, encoded without
               their own part
     folds     of all rows
@@ -161,7 +157,7 @@ class CrossFitted:
         return np.sort(np.concatenate([self.encoding.columns(number) for number in count]))
 
     def survey(self, survey: Survey) -> Survey:
-        """A survey of stored rows as one of encoded ones. Gaps of a code are those of its means."""
+        """A survey of stored rows as one of encoded ones. Means are missing where their categories are."""
         source, own = self.encoding.source, self.columns
         minimum, maximum = survey.minimum[source], survey.maximum[source]
         minimum[own], maximum[own] = self.limits[:, own]
@@ -175,7 +171,7 @@ class CrossFitted:
 
 
 def cross_fitted_of(arrays: Mapping[str, NDArray[Any]], folds: Folds) -> CrossFitted:
-    """What `arrays` gave."""
+    """The inverse of `arrays`."""
     names = ("target_feature", "target_at", "target_table")
     encoding = TargetEncoding(int(arrays["n_features"]), *(arrays[name] for name in names))
     return CrossFitted(encoding, arrays["tables"], arrays["limits"], folds)
@@ -190,7 +186,7 @@ def fit_target_means(
 ) -> CrossFitted:
     """Means from the sums of all rows, by their parts.
 
-    survey  of all rows, as they are stored
+    survey  of all stored rows
     names   of features, for messages
     Raises DataError for more classes than can be encoded, and where the table would be too large.
     """
@@ -272,10 +268,10 @@ def _of_numbers(parts: Sequence[TargetSums], middle: float, n_parts: int, n_posi
 
 
 def _means(sums: FloatArray, first: int) -> FloatArray:
-    """The means of each position (n_positions, n_means), drawn to the mean of all rows the more, the fewer
-    and the more different rows it has. A position without rows has the mean of all.
+    """The means of each position (n_positions, n_means), shrunk to the mean of all rows, the more the fewer
+    and the more varied rows it has. A position without rows has the mean of all.
 
-    sums   (n_positions, 1 + 2 n_means), as `_of_classes` gives them
+    sums   (n_positions, 1 + 2 n_means), as from `_of_classes`
     first  positions of the first feature: each row has one of them
     """
     weight, (total, square) = sums[:, :1], np.split(sums[:, 1:], 2, axis=1)
@@ -296,17 +292,17 @@ def _moments(sums: FloatArray, first: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _check_size(coded: CodedFeatures, n_classes: int, n_positions: int, names: Sequence[str] | None) -> None:
-    """Raise DataError where more means would be kept than a model may hold."""
+    """Raise DataError for more means than a model may hold."""
     named = ", ".join(repr(str(names[f])) if names else str(f) for f in coded.feature[:NAMED])
     columns = f"column{'s' if len(coded.feature) > 1 else ''} {named}"
     if n_classes > MOST_CLASSES:
         raise DataError(
-            f"the many categories of {columns} become means of the target, one for each class, but y has"
-            f" {n_classes:,} classes, and at most {MOST_CLASSES} can have one; {REMEDY}"
+            f"Cannot target-encode {columns}: each class needs a mean, and y has {n_classes:,} classes, more"
+            f" than the limit of {MOST_CLASSES}. {REMEDY}"
         )
     n_means = n_classes if n_classes > 2 else 1
     if n_positions * n_means > MOST_NUMBERS:
         raise DataError(
-            f"the {n_positions:,} categories of {columns} become means of the target for {n_means} classes,"
-            f" more than the {MOST_NUMBERS:,} numbers that a model holds; {REMEDY}"
+            f"Cannot target-encode {columns}: {n_positions:,} categories for {n_means} classes take more than"
+            f" the {MOST_NUMBERS:,} numbers that a model holds. {REMEDY}"
         )

@@ -1,4 +1,4 @@
-"""Which settings only one task uses, and which no task uses any more."""
+"""Settings of only one task, and retired settings."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -16,14 +16,14 @@ RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier version
 
 
 def of_other_task(task: str, loss: object) -> tuple[str, ...]:
-    """The names of settings that only the other task uses, `loss` among them where it has this value."""
+    """The names of settings of only the other task, with `loss` where it has this value."""
     names = next(names for other, names in OF_TASK.items() if other != task)
     return names if task in loss_tasks(loss) else (*names, "loss")
 
 
 def in_effect(values: Mapping[str, T], task: str) -> dict[str, T]:
-    """Values that were stored, without those that the task does not use. Earlier versions had other settings,
-    and their searches of regression kept the C of SVMs.
+    """Stored values, without those that the task does not use. Earlier versions had other settings, and their
+    searches of regression stored the C of SVMs.
     """
     unused = {*of_other_task(task, values.get("loss", "hinge")), *RETIRED}
     return {name: value for name, value in values.items() if name not in unused}

@@ -20,7 +20,7 @@ _COST = re.compile(r"cost\s*=\s*([0-9.eE+-]+)")
 
 
 def check_threshold(given: str) -> None:
-    """Raise SettingsError for a threshold that is none of those that are described in the settings."""
+    """Raise SettingsError for a threshold outside of those described in the settings."""
     if given in NAMED:
         return
     bound, cost = _BOUND.fullmatch(given), _COST.fullmatch(given)
@@ -30,9 +30,8 @@ def check_threshold(given: str) -> None:
         value = 0.0
     if not 0 < value < (np.inf if cost else 1):
         raise SettingsError(
-            f"threshold was set to {given!r}, but it is a probability between 0 and 1, {', '.join(NAMED)},"
-            " cost=50 (to miss a row costs 50 times what it costs to flag a wrong one), precision>=0.9 or"
-            " recall>=0.9"
+            f"Cannot use threshold={given!r}: it must be a probability between 0 and 1, {', '.join(NAMED)},"
+            " cost=50 (a missed row costs 50 times a false alarm), precision>=0.9 or recall>=0.9."
         )
 
 
@@ -40,16 +39,16 @@ def check_two_classes(given: str, n_classes: int) -> None:
     """Raise DataError for a threshold where there are not two classes."""
     if given != HALF and n_classes != 2:
         raise DataError(
-            f"threshold was set to {given!r}, but the target has {n_classes} classes, and a threshold is for"
-            " two; leave it out, or set class_weight"
+            f"Cannot use threshold={given!r}: the target has {n_classes} classes, and a threshold needs two."
+            " Leave it out, or set class_weight."
         )
 
 
 def chosen_threshold(given: str, p: FloatArray, target: IntArray, weight: FloatArray) -> float:
     """The threshold t: rows whose probability is larger get the label of the second class.
 
-    given   what the setting says
-    p       float64 (n,), probabilities of the second class of rows that were held out
+    given   the value of the setting
+    p       float64 (n,), probabilities of the second class of held-out rows
     target  int64 (n,), class numbers
     weight  float64 (n,)
 

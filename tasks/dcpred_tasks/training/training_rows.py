@@ -1,4 +1,4 @@
-"""What is kept of training rows to compare scored rows with, and remarks on training rows."""
+"""Statistics of training rows for comparisons with scored rows, and remarks on training rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.training.sampling import thinned
 from dcpred_tasks.training.survey import Survey
 
-SCORED = 2**11  # rows whose scores are kept in bins
+SCORED = 2**11  # rows whose scores are binned
 REMARK_ROWS = 2**12  # rows that remarks are found in
 FEWEST_ROWS, LEAST_OF_CLASS, NAMED = 20, 10, 5
 LEAK, LEAK_OF_NUMBERS = 0.06, 0.005  # shares that a feature leaves unexplained
@@ -46,7 +46,7 @@ def remarks(
     schema: Schema | None,
     classes: Sequence[object],
 ) -> list[str]:
-    """What a person should know of training rows, a sentence for each kind of finding.
+    """Remarks on training rows, a sentence for each kind of finding.
 
     X, target, number  sampled raw rows in their order, their targets, and their numbers
     names, classes     of the features and of the classes; classes are empty for a regression
@@ -60,7 +60,7 @@ def remarks(
     ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
     varied = set(columns) - set(constant) - set(ids)
     leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
-    said = [
+    sentences = [
         f"{_listed(found, names)} {words}"
         for found, words in (
             (constant, "the same value in every training row; leave it out"),
@@ -69,7 +69,7 @@ def remarks(
         if found
     ]
     if leaks:
-        said.append(
+        sentences.append(
             f"{_listed(leaks, names, 'predicts', 'predict')} the target nearly perfectly alone and may be a"
             " leak; leave it out unless it is known when rows are scored"
         )
@@ -79,22 +79,24 @@ def remarks(
             f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
         ]
         more = f" and {len(rare) - NAMED:,} more" if len(rare) > NAMED else ""
-        said.append(
+        sentences.append(
             f"classes with fewer than {LEAST_OF_CLASS} training rows: {', '.join(rare[:NAMED])}{more};"
             " collect more, or join classes"
         )
-    return said
+    return sentences
 
 
 def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
     """Features as the subject of a sentence, with its verb."""
-    told = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
+    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
     more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-    return f"feature{'s' if len(found) > 1 else ''} {', '.join(told)}{more} {many if len(found) > 1 else one}"
+    return (
+        f"feature{'s' if len(found) > 1 else ''} {', '.join(shown)}{more} {many if len(found) > 1 else one}"
+    )
 
 
 def _ascends(values: FloatArray) -> bool:
-    """Whether whole numbers ascend from row to row."""
+    """Whether integers ascend from row to row."""
     whole = len(values) >= FEWEST_ROWS and bool((values == np.rint(values)).all())
     return whole and bool((np.diff(values) > 0).all())
 

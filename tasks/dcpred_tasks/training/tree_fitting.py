@@ -1,20 +1,11 @@
 """The hierarchical k-means tree: how it is fitted, and how a row walks down it.
 
-A level sends a scaled row x to argmax_t (x·c_t − ‖c_t‖²/2), its nearest centre. The tree is kept as flat
-arrays: internal node i owns the centres `starts[i]:starts[i+1]`, and `children[t]` says where centre t leads:
-to internal node `children[t]` if that is ≥ 0, else to leaf `~children[t]`. Several centres may lead to one
-leaf, which is how leaves with few rows are merged. A tree without internal nodes has the single leaf 0.
+A level sends a scaled row x to argmax_t (x·c_t − ‖c_t‖²/2), its nearest centre. The tree is stored as flat
+arrays: internal node i owns the centres `starts[i]:starts[i+1]`, and centre t leads to internal node
+`children[t]` if that is ≥ 0, else to leaf `~children[t]`. Several centres may lead to one leaf, as after
+merges of leaves with few rows. A tree without internal nodes has the single leaf 0.
 
-Other ways to divide were tried under the same leaves (learned scaling, 16 or 48 refined landmarks, overlap
-3), each at the number of leaves that other rows chose, 2026-11-22, and were not kept. Two give leaves of
-equal size: medians of the feature that varies most in the learned scaling, and of the one to which a kernel
-ridge is most sensitive. Errors (squared ones of numbers) on two to eight random splits of eleven sets, as
-changes in percent ± one standard error: the first −4.6 ± 0.7 in cal_housing, −2.5 ± 1.3 in covtype, −1.1 ±
-0.6 in house_16H, −0.6 ± 1.2 in protein, but 3 to 24 more in satimage, connect_4, letter and cpusmall; the
-second −4.6 ± 1.0 in cal_housing and −4.1 ± 1.7 in house_16H, but 3 to 26 more in the same four. Splits by
-the gain of a decision tree, and medians along the leading direction of the average gradient outer product,
-were worse on six and seven of nine sets, one split each. Nor is a walk by comparisons much cheaper: it was
-tried, and 1,016 leaves of covtype took 115 ns a row where 951 leaves by centres took 125.
+DECISIONS.md compares it with other partitions.
 """
 
 import warnings
@@ -49,7 +40,7 @@ class Node:
 def levels_for(n_leaves: int) -> tuple[int, ...]:
     """Arities whose product is the largest power of two that is ≤ n_leaves: 1,024 → (4, 16, 16).
 
-    The odd one comes first: as many leaves with a fourth of the nodes, which the engine keeps in cache."""
+    The odd one comes first: as many leaves with a quarter of the nodes, which the engine keeps in cache."""
     n_leaves = 1 << (max(n_leaves, 1).bit_length() - 1)
     levels: list[int] = []
     while n_leaves > 1:
@@ -81,7 +72,9 @@ def k_means(
         ).fit(X, sample_weight=weight)
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():
-        raise DcpredError("k-means gave a centre that is not finite; this is a bug, please report it")
+        raise DcpredError(
+            "Cannot fit the tree: k-means gave a centre that is not finite. This is a bug; please report it."
+        )
     return centres
 
 
@@ -90,8 +83,8 @@ def fit_tree(
 ) -> Node | int:
     """Build the tree on a sample of scaled rows with their weights, level by level.
 
-    An arity shrinks where the sample, or the rows that it stands for, cannot fill the children. Leaf numbers
-    are depth-first. Returns the root, or the leaf number 0 where there is nothing to divide.
+    An arity shrinks where the sample, or the rows that it represents, cannot fill the children. Leaf numbers
+    are depth-first. Returns the root, or the leaf number 0 where no division is possible.
     """
     rows_per_sample = n_rows / max(len(sample), 1)
     per_centre = max(SAMPLE_ROWS_PER_CENTRE, min_leaf_rows / rows_per_sample)
@@ -110,7 +103,7 @@ def fit_tree(
 
 
 def nearest_centre(X: SingleArray, centres: SingleArray) -> NDArray[np.int32]:
-    """What one level of the tree does; int32 (n_samples,)."""
+    """One level of the walk; int32 (n_samples,)."""
     return flatten(Node(centres, list(range(len(centres))))).descend(X)
 
 
