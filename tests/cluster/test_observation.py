@@ -169,7 +169,7 @@ def test_the_whole_is_complete_when_the_last_shard_is(known: Path, tmp_path: Pat
     ("arguments", "code", "sentence"),
     [
         (("--outputs", "none"), 3, "output 'none' was asked for"),
-        (("--level", "full"), 2, "--level was given without --repair"),
+        (("--level", "full"), 2, "--repair is missing"),
         (("--max-bad-rows", "1"), 4, "2 rows have no score, but at most 1"),
     ],
 )

@@ -534,7 +534,7 @@ def test_the_command(model: Path, data: Path, root: Path, tmp_path: Path) -> Non
     report = json.loads(first.stdout)
     assert (report["state"], report["scored_blocks"]) == ("published", 5)
     assert json.loads(told.read_text()) == {**report, "exit_code": 0}
-    assert "nothing changed, so that nothing was written" in run_cli(*words).stdout
+    assert "nothing changed; nothing was written" in run_cli(*words).stdout
     append(data, 100, 3)
     beyond = run_cli(*words, "--max-drift", 0, "--notify", f"cat > {told}; exit 3")
     assert beyond.exit_code == 4

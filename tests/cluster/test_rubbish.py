@@ -243,7 +243,7 @@ def test_standard_output_that_is_full(output: Path, more: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = processes.run([*DCPRED, "status", str(output), *more], stdout=full)
     assert done.returncode == 5
-    assert "standard output cannot be written to" in done.stderr
+    assert "standard output is not writable" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -96,7 +96,7 @@ REFUSALS = (
     Refusal("no flag", "true or false", options=["allow_http=yes"]),
     Refusal("no time", "seconds above 0", options=["timeout=0"]),
     Refusal("no time that ends", "at most a day", options=["timeout=1e300"]),
-    Refusal("an option without a value", "written as NAME=VALUE", 2, options=["region"]),
+    Refusal("an option without a value", "Write NAME=VALUE", 2, options=["region"]),
     Refusal("an endpoint with a password", "without user", options=[f"endpoint=http://me:{TOKEN}@h:1"]),
     Refusal("an endpoint without a scheme", "https://host:port", options=["endpoint=127.0.0.1:{port}"]),
     Refusal("no file of certificates", "there is no such file", options=["root_certificate={folder}/none"]),

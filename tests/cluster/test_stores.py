@@ -404,7 +404,7 @@ def test_what_is_there_is_no_place_for_data_and_models(known: Known, done: Place
     told = command("train", known.data, done.address, *scratch, code=3).stderr
     assert "that exists; remove it or name another place" in told
     told = command("train", known.data, f"{done.address}/m", "--scratch", f"{known.root}/s", code=2).stderr
-    assert "a folder on a disk is needed here" in told
+    assert "is not a folder on a disk" in told
     assert stored(done) == before
 
 

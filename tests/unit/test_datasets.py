@@ -754,8 +754,8 @@ def test_many_are_not_all_named(tmp_path: Path) -> None:
 
 
 FOLLOWS = (
-    "NaN is a gap, which a model may know (setting missing); infinity is refused by training and gets status"
-    " 2 in scoring"
+    "NaN is a missing value, which a model may accept (setting missing); training refuses infinity, and"
+    " scoring gives it status 2"
 )
 
 

@@ -275,7 +275,7 @@ def test_the_rows_with_the_largest_values(runs: Callable[[str], Path], tmp_path:
     assert some.n_written == 100 - sum(row < 100 for row in BAD)
     command(folder / "out", tmp_path / "c.csv", "--columns", "row", "--largest", f"{by}:7")
     assert (tmp_path / "c.csv").read_text() == (tmp_path / "a.csv").read_text()
-    assert "write COLUMN:N" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
+    assert "COLUMN:N. Write" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
 
 
 @pytest.mark.parametrize("name", ["two classes", "names"])

@@ -18,7 +18,7 @@ from dcpred.execution import progress
 from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, Course, Shares
 from dcpred.execution.progress import SILENT, Bars, Line, Lines, Reporter, Told, reporter, roughly
 from dcpred.execution.terminal import MOST_COLUMNS, cut
-from dcpred.execution.verbosity import Verbosity, told_as
+from dcpred.execution.verbosity import Verbosity, at_verbosity
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.policy import STANDARD, THOROUGH
@@ -225,7 +225,7 @@ def test_programs_are_told_nothing_and_plain_terminals_get_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reporter(0) is SILENT
-    with told_as(Verbosity.QUIET):
+    with at_verbosity(Verbosity.QUIET):
         assert isinstance(reporter(), Told)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("FORCE_COLOR", "1")

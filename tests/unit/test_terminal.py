@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cli import main, rendering
-from dcpred.cli.told_errors import tell_error
+from dcpred.cli.told_errors import print_error
 from dcpred.cli.usage import EXAMPLES
 from dcpred.execution import terminal
 from dcpred.execution.terminal import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
@@ -100,13 +100,13 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = "a model was asked for, " * 8
-    tell_error(sentence)
+    print_error(sentence)
     assert capsys.readouterr().err == f"dcpred: {sentence}\n"
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "50")
-    tell_error(sentence)
+    print_error(sentence)
     lines = screen.getvalue().splitlines()
     assert lines[0].startswith("dcpred: a model")
     assert all(line.startswith(" " * 8) for line in lines[1:])
@@ -154,7 +154,7 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
             "compare d",
             "`dcpred compare` needs --out DIR, but --out is missing; write for example `dcpred compare",
         ),
-        ("train d m -v -q", "--verbose and --quiet were both given, but one excludes the other"),
+        ("train d m -v -q", "Cannot combine --verbose with --quiet: one excludes the other"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_write(arguments: str, told: str) -> None:

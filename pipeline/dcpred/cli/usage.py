@@ -1,4 +1,4 @@
-"""Mistakes in a command line, told in a sentence that says what to write instead."""
+"""Mistakes in a command line, printed with what to write instead."""
 
 import difflib
 import re
@@ -8,12 +8,13 @@ from typing import IO, Any
 
 import click
 
-from dcpred.cli.told_errors import tell_error
+from dcpred.cli.told_errors import print_error
 
 EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
-NEAR = 0.7  # likeness of a name that may have been meant
+NEAR = 0.7  # minimum similarity of a name to suggest
+REMEDY = re.compile(r"[;.] ")  # click's own messages have no second sentence
 UNKNOWN = re.compile(r"No such command '(.*)'", re.DOTALL)
-# What each command is for, by example; shown where an argument is missing, and by -h.
+# An example of each command; shown where an argument is missing, and by -h.
 EXAMPLES: Mapping[str, str] = {
     "example": "dcpred example",
     "import": "dcpred import known.csv known.zarr --target label",
@@ -37,15 +38,15 @@ EXAMPLES: Mapping[str, str] = {
 
 
 class Misused(click.UsageError):
-    """A mistake in our words."""
+    """A mistake with a message of ours."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        tell_error(self.format_message())
+        print_error(self.format_message())
 
 
 @contextmanager
 def in_our_words(group: click.Group) -> Iterator[None]:
-    """Have click's errors about a command line say what is so and what to do."""
+    """Make click's errors about a command line state what is wrong and what to do."""
     try:
         yield
     except (Misused, click.exceptions.NoArgsIsHelpError):
@@ -56,32 +57,32 @@ def in_our_words(group: click.Group) -> Iterator[None]:
 
 def sentence(error: click.UsageError, group: click.Group) -> str:
     """An error of click in a sentence."""
-    ctx, said = error.ctx, error.format_message()
+    ctx, text = error.ctx, error.format_message()
     command = "dcpred" if ctx is None else ctx.command_path
     see = f"see `{command} -h`"
     if isinstance(error, click.NoSuchOption):
         others = _commands_with(error.option_name, group)
         elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it" if len(others) > 1 else ""
         elsewhere = f"`dcpred {others[0]}` has it" if len(others) == 1 else elsewhere
-        return f"{error.option_name} was given, but `{command}` has no such option; " + _meant(
+        return f"{error.option_name} is not an option of `{command}`; " + _meant(
             error.option_name, _options(ctx), "", elsewhere or see
         )
-    if (unknown := UNKNOWN.match(said)) is not None:
-        return f"`{command} {unknown[1]}` was asked for, but there is no such command; " + _meant(
+    if (unknown := UNKNOWN.match(text)) is not None:
+        return f"`{command} {unknown[1]}` is not a command; " + _meant(
             unknown[1], group.list_commands(click.Context(group)), f"{command} ", see
         )
     if isinstance(error, click.MissingParameter) and ctx is not None and error.param is not None:
         return _missing(ctx, error.param)
     if isinstance(error, click.BadOptionUsage):
-        return f"{error.option_name} was given without the value that it needs; give it one"
-    if (extra := EXTRA.match(said)) is not None and ctx is not None:
+        return f"{error.option_name} needs a value, but has none; give it one"
+    if (extra := EXTRA.match(text)) is not None and ctx is not None:
         return (
             f"`{command}` takes {_takes(ctx)}, but {extra[1]} came after that; leave it out, or put quotes"
             " around what belongs together"
         )
-    if isinstance(error, click.BadParameter) and "; " not in error.message:
+    if isinstance(error, click.BadParameter) and not REMEDY.search(error.message):
         name = error.param.get_error_hint(ctx).strip("'") if error.param is not None and ctx else "a value"
-        return f"{name} cannot be what was given, since {_lower(error.message)}; {see}"
+        return f"{name} is invalid: {_lower(error.message)}; {see}"
     return error.message
 
 
@@ -91,7 +92,7 @@ def _meant(given: str, known: list[str], before: str, see: str) -> str:
 
 
 def _commands_with(option: str, group: click.Group) -> list[str]:
-    """The names of up to three commands that have an option; none where more have it."""
+    """The names of up to three commands that have an option; none if more have it."""
     ctx = click.Context(group)
     each = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
     found = [name for name, one in each if one and any(option in p.opts for p in one.params)]
@@ -105,7 +106,7 @@ def _options(ctx: click.Context | None) -> list[str]:
 
 
 def _takes(ctx: click.Context) -> str:
-    """The arguments of a command, as its usage has them."""
+    """The arguments of a command, as its usage lists them."""
     names = [p.make_metavar(ctx) for p in ctx.command.params if isinstance(p, click.Argument)]
     return " ".join(names) or "no arguments"
 

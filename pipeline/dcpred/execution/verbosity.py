@@ -22,7 +22,7 @@ def verbosity() -> Verbosity:
 
 
 @contextmanager
-def told_as(level: Verbosity) -> Iterator[None]:
+def at_verbosity(level: Verbosity) -> Iterator[None]:
     """Have a level hold within a `with` statement."""
     global _now
     before, _now = _now, level
