@@ -293,8 +293,8 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("Price,size\n1,2\n", "price", ["'price'", "did you mean 'Price'", "Price, size"]),
         ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
-        ("a,a\n1,2\n", None, ["'a' is there twice"]),
-        (",a\n0,2\n", None, ["first one has none", "--id index", "--drop index"]),
+        ("a,a\n1,2\n", None, ["'a' occurs twice"]),
+        (",a\n0,2\n", None, ["first column has no name", "--id index", "--drop index"]),
         ("a\n1\n", "a", ["no column besides the target"]),
         ("a,b\n1,2\n3\n", None, ["row 1 (counted from 0) has 1 field, but the first line 2", "Correct it"]),
         ("a,b\n", None, ["has none"]),
@@ -335,7 +335,7 @@ def test_a_file_without_lines_is_not_read_into_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**31)
     tracemalloc.start()
-    refused(path, "a.csv was to be read as CSV, but a line has more than 32 MiB; name a file of lines")
+    refused(path, "Cannot read a.csv as CSV: a line has more than 32 MiB. Name a file of lines.")
     assert tracemalloc.get_traced_memory()[1] < 2**29
     tracemalloc.stop()
 
@@ -344,7 +344,7 @@ def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for content in (b"\xff\x00a\n1\n", b"a,b\n1,\xff\n"):
         path.write_bytes(content)
-        refused(path, "is no text in UTF-8. Save the file as UTF-8", "iconv -f latin1 -t utf-8")
+        refused(path, "is not text in UTF-8. Save the file as UTF-8", "iconv -f latin1 -t utf-8")
 
 
 # -- svmlight ------------------------------------------------------------------------------------------------
@@ -631,7 +631,7 @@ def test_a_file_that_changes_between_the_passes(
         return create(*args)
 
     monkeypatch.setattr(store_files, "create_group", change)
-    refused(path, "2 rows at first")
+    refused(path, "it changed after the first pass, which found 2 rows")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -667,7 +667,7 @@ def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
     import_data(str(source), str(tmp_path / "a.zarr"), features=5)
     X = zarr.open_group(tmp_path / "a.zarr", mode="r")["X"][...]
     np.testing.assert_array_equal(X, [[2, 0, 4, 0, 0], [0, 1, 0, 0, 0]])
-    with pytest.raises(DataError, match=r"2 features were asked for, but a\.svm has 3"):
+    with pytest.raises(DataError, match=r"Cannot import a\.svm with 2 features: it has 3"):
         import_data(str(source), str(tmp_path / "b.zarr"), features=2)
     np.save(tmp_path / "a.npy", X)
     with pytest.raises(DataError, match="--features 3 is for"):

@@ -89,8 +89,8 @@ def test_files_may_have_other_orders_and_types(tmp_path: Path) -> None:
         ({"0": {"a": [1]}, "1": {"b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
         ({"0": {"a": [1]}, "1": {"a": [1], "b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
         ({"0": {"a": [1]}, "1": {"a": ["x"]}}, ["'a' is int64 in 0.parquet and string in 1.parquet"]),
-        ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in the files of f and in the names of its folders"]),
-        ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["must lie below folders of the same columns"]),
+        ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in its files and in the names of its folders"]),
+        ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["its files lie below folders of different columns"]),
         ({"0": {"a": pa.array([], pa.int8())}}, ["has none"]),
     ],
 )
@@ -118,7 +118,7 @@ def test_files_of_arrow_that_are_none(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         refused(tmp_path / name, tmp_path, name)
     (tmp_path / "d.feather").write_bytes(b"FEA1...")
-    refused(tmp_path / "d.feather", tmp_path, "Feather version 1; write it again")
+    refused(tmp_path / "d.feather", tmp_path, "Feather version 1. Write it again")
     pyarrow.feather.write_feather(pa.table({"a": pa.array([], pa.int8())}), str(tmp_path / "e.feather"))
     refused(tmp_path / "e.feather", tmp_path, "has none")
     pyarrow.feather.write_feather(pa.table({"a": range(9999)}), str(tmp_path / "g.feather"))
@@ -148,8 +148,8 @@ def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
         (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame holds values of several kinds"]),
         (pd.DataFrame({"a": [1 + 2j]}), ["column 'a' of the frame"]),
         (pd.DataFrame({"a": pd.to_timedelta([1], "s")}), ["column 'a' of the frame", "duration"]),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' is there twice"]),
-        (pd.DataFrame([[1, 2]], columns=["a", 3]), ["named by strings, but one is 3"]),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' occurs twice"]),
+        (pd.DataFrame([[1, 2]], columns=["a", 3]), ["the column 3 is not named by a string"]),
         (pd.DataFrame({"a": []}), ["has none"]),
         (pl.DataFrame({"a": [[1]]}), ["column 'a' of the frame", "list"]),
         (pl.LazyFrame({"a": [1]}), ["LazyFrame", "collect"]),
@@ -162,7 +162,7 @@ def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) 
 
 
 def test_options_that_are_of_files(tmp_path: Path) -> None:
-    refused(pd.DataFrame({"a": [1]}), tmp_path, "x Z was given with a frame", x="Z")
+    refused(pd.DataFrame({"a": [1]}), tmp_path, "x Z with a frame", x="Z")
 
 
 # -- Zarr ----------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
         ({"A": MATRIX, "B": MATRIX}, {}, ["holds the matrices A, B", "--x"]),
         ({"A": MATRIX, "g": np.arange(20)}, {"y": "g"}, ["--x"]),
         ({"A": MATRIX}, {"x": "Z"}, ["array 'Z' was to become x", "holds A"]),
-        ({"A": MATRIX}, {"target": "a"}, ["--target a is for columns", "the matrix 'A'"]),
+        ({"A": MATRIX}, {"target": "a"}, ["Cannot use --target a, an option for columns", "the matrix 'A'"]),
         ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
         ({"A": np.float64(1)}, {}, ["holds A, none of one dimension"]),
         ({}, {}, ["holds no arrays"]),
@@ -283,9 +283,9 @@ def test_values_are_decoded(
     [
         ([1], HOURS | {"calendar": "noleap"}, "of the calendar 'noleap'"),
         ([1], {"units": "fortnights since 2020-01-01"}, "'fortnights since 2020-01-01'"),
-        ([1], {"units": "days since 2020-02-31"}, "cannot be told as dates"),
-        ([1], {"units": "days since 2020-01-01 noon"}, "cannot be told as dates"),
-        ([2**62], {"units": "days since 2020-01-01"}, "too far away to be dates"),
+        ([1], {"units": "days since 2020-02-31"}, "which are not dates"),
+        ([1], {"units": "days since 2020-01-01 noon"}, "which are not dates"),
+        ([2**62], {"units": "days since 2020-01-01"}, "too far away for dates"),
     ],
 )
 def test_times_that_are_no_dates(
@@ -407,7 +407,7 @@ def test_nothing_is_followed_to_other_files(tmp_path: Path) -> None:
         layout = h5py.VirtualLayout((20, 3), float)
         layout[:] = h5py.VirtualSource(str(other), "X", (20, 3))
         file.create_virtual_dataset("X", layout)
-    refused(tmp_path / "b.h5", tmp_path, "array 'X' of b.h5 lies in other files, which are not followed")
+    refused(tmp_path / "b.h5", tmp_path, "array 'X' of b.h5: it lies in other files, and links to them are not followed")
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("X", (2, 2), "u1", external=[("/etc/hostname", 0, 4)])
     refused(tmp_path / "c.h5", tmp_path, "lies in other files")
@@ -541,7 +541,7 @@ def test_sparse_matrices_that_are_none(tmp_path: Path, part: str, value: Any) ->
 def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "a.npz", SPARSE)
     words = [
-        "5 % of it are values",
+        "5 % of its values are stored",
         "40 rows of 300 features take 0.1 MiB when they are dense",
         "--dense-limit",
     ]
@@ -563,7 +563,7 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
         ("a.xlsx", "save it as .csv"),
         ("a.jsonl", ".parquet"),
         ("a.pkl", "load it"),
-        ("a.orc", "write it as .parquet"),
+        ("a.orc", "Write it as .parquet"),
         ("a.unknown", "name it .csv, .tsv, .parquet, .pq"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_first_column_without_a_name_is_no_feature_in_silence(tmp_path: Path) 
     """As `DataFrame.to_csv` writes its index."""
     frame = pd.DataFrame({"a": np.arange(40.0), "y": np.arange(40) % 2}, index=np.arange(40) * 7)
     frame.to_csv(tmp_path / "a.csv")
-    with pytest.raises(DataError, match="keep it by --id index, or leave it out by --drop index"):
+    with pytest.raises(DataError, match="Keep it by --id index, or omit it by --drop index"):
         import_data(tmp_path / "a.csv", tmp_path / "a.zarr", target="y")
     for name, options in (("kept", {"ids": ["index"]}), ("dropped", {"drop": ["index"]})):
         group = zarr.open_group(import_data(tmp_path / "a.csv", tmp_path / name, target="y", **options).path)
@@ -323,11 +323,11 @@ def test_columns_that_were_named(tmp_path: Path) -> None:
     ("content", "options", "words"),
     [
         ("a,b\n1,x\n", {"drop": ["c"]}, ["column 'c' was to be left out", "pass one of a, b"]),
-        ("a,b\n1,x\n", {"ids": ["bb"]}, ["column 'bb' was to be kept beside X", "did you mean 'b'?"]),
+        ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store as id column 'bb'", "Did you mean 'b'?"]),
         ("a,b\n1,x\n", {"categorical": ["c"]}, ["column 'c' was to be a category"]),
         ("a,b\n1,x\n", {"target": "a", "drop": ["b"]}, ["no column besides the target"]),
-        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["named as id and as target"]),
-        ("a,y\n1,x\n", {"ids": ["y"]}, ["'y' was to be kept beside X", "rename it"]),
+        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["both as id and as target"]),
+        ("a,y\n1,x\n", {"ids": ["y"]}, ["Cannot store column 'y' next to X", "Rename it"]),
         ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "rename it"]),
         ("a,a.weekday\n2020-01-01,1\n", {}, ["two features are called 'a.weekday'"]),
         ("a,b\n1,x\n2,y\n", {"schema": {"version": 1, "columns": [{"name": "c", "kind": "id"}]}}, ["'c'"]),
@@ -416,7 +416,7 @@ def test_ids_of_text_files_are_never_rounded(tmp_path: Path, values: list[str], 
 
 def test_ids_that_cannot_be_kept(tmp_path: Path) -> None:
     pq.write_table(pa.table({"i": [[1], [2]], "a": [1, 2]}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", tmp_path, "'i'", "list", "cannot be written as text", ids=["i"])
+    refused(tmp_path / "a.parquet", tmp_path, "'i'", "list", "have no form as text", ids=["i"])
 
 
 # -- Many categories -----------------------------------------------------------------------------------------
@@ -520,14 +520,14 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ("n\n1\n", {}, ["lacks the column 'c'", "add what is missing", "--absent c"]),
+        ("n\n1\n", {}, ["lacks the column 'c'", "Add what is missing", "--absent c"]),
         ("x\n1\n", {}, ["lacks the columns 'c', 'n'"]),
         ("c,n\nred,x\n", {}, ["column 'n'", "must hold numbers", "'x' in row 0"]),
-        ("c,n\nred,1\n", {"categorical": ["n"]}, ["--categorical was given beside --like"]),
-        ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "to be kept beside X", "has it as a feature"]),
-        ("c,n\nred,1\n", {"target": "c"}, ["'c'", "to become y", "has it as a feature"]),
-        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' was named as id and as target"]),
-        ("c,n\nred,1\n", {"ids": ["q"]}, ["column 'q' was to be kept beside X"]),
+        ("c,n\nred,1\n", {"categorical": ["n"]}, ["Cannot combine --categorical with --like"]),
+        ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "store as id", "has it as a feature"]),
+        ("c,n\nred,1\n", {"target": "c"}, ["'c'", "use as target", "has it as a feature"]),
+        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' was both as id and as target"]),
+        ("c,n\nred,1\n", {"ids": ["q"]}, ["Cannot store as id column 'q'"]),
     ],
 )
 def test_what_cannot_be_followed(
@@ -621,7 +621,7 @@ def test_a_schema_that_was_shown_gives_the_same_data(tmp_path: Path) -> None:
 def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "a\n1\n")
     given = tmp_path / "s.json"
-    refused(path, tmp_path, "a schema was to be read from", "does not exist", schema=given)
+    refused(path, tmp_path, "Cannot read a schema from", "does not exist", schema=given)
     for content, why in (
         ("{", "is not valid JSON"),
         ("[" * 99_999, "is not valid JSON"),

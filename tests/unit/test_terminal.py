@@ -121,38 +121,41 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
     [
         (
             "trian a b",
-            "`dcpred trian` was asked for, but there is no such command; did you mean `dcpred train`?",
+            "Cannot run `dcpred trian`: there is no such command. Did you mean `dcpred train`?",
         ),
-        ("zzz", "`dcpred zzz` was asked for, but there is no such command; see `dcpred -h`"),
+        ("zzz", "Cannot run `dcpred zzz`: there is no such command. See `dcpred -h`."),
         (
             "score model",
-            "`dcpred score` needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing; write for example"
+            "Cannot run `dcpred score`: it needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing. Write"
+            " for example"
             " `dcpred score model new.zarr scores`",
         ),
         (
             "train d m --workes 2",
-            "--workes was given, but `dcpred train` has no such option; did you mean `--workers`?",
+            "Cannot use --workes: `dcpred train` has no such option. Did you mean `--workers`?",
         ),
         (
             "score m d out --max-drift 0.2",
-            "--max-drift was given, but `dcpred score` has no such option; `dcpred refresh` has it",
+            "Cannot use --max-drift: `dcpred score` has no such option. `dcpred refresh` has it.",
         ),
         (
             "split",
-            "`dcpred split` needs DATA, but DATA is missing; write for example `dcpred split known.zarr",
+            "Cannot run `dcpred split`: it needs DATA, but DATA is missing. Write for example `dcpred split"
+            " known.zarr",
         ),
-        ("train d m --workers", "--workers was given without the value that it needs; give it one"),
+        ("train d m --workers", "Cannot use --workers: it has no value. Give it one."),
         (
             "train d m --workers x",
-            "--workers cannot be what was given, since 'x' is not a valid integer range",
+            "Cannot use the value of --workers: 'x' is not a valid integer range",
         ),
         (
             "status a b",
-            "`dcpred status` takes OUTPUT, but b came after that; leave it out, or put quotes around",
+            "Cannot use b: `dcpred status` takes only OUTPUT. Omit it, or put quotes around",
         ),
         (
             "compare d",
-            "`dcpred compare` needs --out DIR, but --out is missing; write for example `dcpred compare",
+            "Cannot run `dcpred compare`: it needs --out DIR, but --out is missing. Write for example"
+            " `dcpred compare",
         ),
         ("train d m -v -q", "Cannot combine --verbose with --quiet: one excludes the other"),
     ],

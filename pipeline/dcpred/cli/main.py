@@ -70,8 +70,8 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete without importing the commands themselves."""
         of_group = click.Command.shell_complete(self, ctx, incomplete)
-        named = {name: outcome for name, outcome in self.summaries.items() if name.startswith(incomplete)}
-        return [*(CompletionItem(name, help=outcome) for name, outcome in named.items()), *of_group]
+        named = {name: summary for name, summary in self.summaries.items() if name.startswith(incomplete)}
+        return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *of_group]
 
     def main(self, *args: Any, **more: Any) -> Any:
         if VARIABLE in os.environ:

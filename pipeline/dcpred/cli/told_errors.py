@@ -15,6 +15,6 @@ def print_error(sentence: str) -> None:
     if not is_terminal(sys.stderr):
         click.echo(f"{NAME}{sentence}", err=True)
         return
-    outcome = wrapped(sentence, columns(sys.stderr), begin=len(NAME), indent=len(NAME))
+    text = wrapped(sentence, columns(sys.stderr), begin=len(NAME), indent=len(NAME))
     name = click.style(NAME, fg="red", bold=True) if has_colours(sys.stderr) else NAME
-    click.echo(f"{name}{outcome}", err=True, color=has_colours(sys.stderr))
+    click.echo(f"{name}{text}", err=True, color=has_colours(sys.stderr))

@@ -59,36 +59,36 @@ def sentence(error: click.UsageError, group: click.Group) -> str:
     """An error of click in a sentence."""
     ctx, text = error.ctx, error.format_message()
     command = "dcpred" if ctx is None else ctx.command_path
-    see = f"see `{command} -h`"
+    see = f"See `{command} -h`."
     if isinstance(error, click.NoSuchOption):
         others = _commands_with(error.option_name, group)
-        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it" if len(others) > 1 else ""
-        elsewhere = f"`dcpred {others[0]}` has it" if len(others) == 1 else elsewhere
-        return f"{error.option_name} is not an option of `{command}`; " + _meant(
+        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it." if len(others) > 1 else ""
+        elsewhere = f"`dcpred {others[0]}` has it." if len(others) == 1 else elsewhere
+        return f"Cannot use {error.option_name}: `{command}` has no such option. " + _meant(
             error.option_name, _options(ctx), "", elsewhere or see
         )
     if (unknown := UNKNOWN.match(text)) is not None:
-        return f"`{command} {unknown[1]}` is not a command; " + _meant(
+        return f"Cannot run `{command} {unknown[1]}`: there is no such command. " + _meant(
             unknown[1], group.list_commands(click.Context(group)), f"{command} ", see
         )
     if isinstance(error, click.MissingParameter) and ctx is not None and error.param is not None:
         return _missing(ctx, error.param)
     if isinstance(error, click.BadOptionUsage):
-        return f"{error.option_name} needs a value, but has none; give it one"
+        return f"Cannot use {error.option_name}: it has no value. Give it one."
     if (extra := EXTRA.match(text)) is not None and ctx is not None:
         return (
-            f"`{command}` takes {_takes(ctx)}, but {extra[1]} came after that; leave it out, or put quotes"
-            " around what belongs together"
+            f"Cannot use {extra[1]}: `{command}` takes only {_takes(ctx)}. Omit it, or put quotes"
+            " around what belongs together."
         )
     if isinstance(error, click.BadParameter) and not REMEDY.search(error.message):
         name = error.param.get_error_hint(ctx).strip("'") if error.param is not None and ctx else "a value"
-        return f"{name} is invalid: {_lower(error.message)}; {see}"
+        return f"Cannot use the value of {name}: {_lower(error.message)}. {see}"
     return error.message
 
 
 def _meant(given: str, known: list[str], before: str, see: str) -> str:
     near = difflib.get_close_matches(given, known, 2, NEAR)
-    return f"did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
+    return f"Did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
 
 
 def _commands_with(option: str, group: click.Group) -> list[str]:
@@ -122,9 +122,9 @@ def _missing(ctx: click.Context, param: click.Parameter) -> str:
         needs = f"{names[0]} {param.make_metavar(ctx)}"
     are = "is" if len(names) == 1 else "are"
     example = EXAMPLES.get(ctx.info_name or "")
-    do = f"write for example `{example}`" if example else f"see `{ctx.command_path} -h`"
+    do = f"Write for example `{example}`." if example else f"See `{ctx.command_path} -h`."
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"`{ctx.command_path}` needs {needs}, but {listed} {are} missing; {do}"
+    return f"Cannot run `{ctx.command_path}`: it needs {needs}, but {listed} {are} missing. {do}"
 
 
 def _lower(text: str) -> str:

@@ -160,7 +160,8 @@ def compare(
     """
     if not 1 <= limit_seconds < math.inf:
         raise SettingsError(
-            f"Cannot compare within {limit_seconds:g} s: the limit is less than a second. Use 1 or more."
+            f"Cannot compare within {limit_seconds:g} s: it is not a number of seconds from 1 on. Use"
+            " another."
         )
     if metric is not None:
         check_label_score(metric, asked.task)
@@ -200,13 +201,13 @@ def compare(
 
 def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: str | None) -> None:
     """Prepare the folder with its rows, and add the points of this call to earlier ones."""
-    result: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
+    document: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
     file = folder / ASKED
     before: dict[str, Any] = {}
     if file.exists():
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
-            same = {key: before.get(key) for key in result} == result
+            same = {key: before.get(key) for key in document} == document
         except (AttributeError, ValueError, RecursionError):
             same = False
         if not same:
@@ -223,7 +224,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: s
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}
-    replace_bytes(file, json.dumps(result | {"points": every, "metric": metric}, indent=1).encode())
+    replace_bytes(file, json.dumps(document | {"points": every, "metric": metric}, indent=1).encode())
 
 
 def _try_all(
@@ -339,12 +340,12 @@ def _lost_in_groups(results: Sequence[Result]) -> list[str]:
     return [CANCELLATION] if any(one.system in GROUPED for one in results) else []
 
 
-def _linear_us(result: Iterable[dict[str, Any]]) -> dict[str, float]:
+def _linear_us(results: Iterable[dict[str, Any]]) -> dict[str, float]:
     """Microseconds of a linear prediction on each computer: the median of all points timed there. Other
     work changes the time at a single point by half and more.
     """
     beside: dict[str, list[float]] = {}
-    for one in result:
+    for one in results:
         if "linear_us" in one:
             beside.setdefault(one["host"], []).append(one["linear_us"])
     return {host: float(np.median(times)) for host, times in beside.items()}
@@ -369,8 +370,8 @@ def _cut(results: list[Result]) -> list[str]:
 
 def _units(linear: dict[str, float]) -> list[str]:
     """A sentence on the unit of costs on each computer."""
-    result = [f"{1e3 * us:.3g} ns{f' on {host}' if len(linear) > 1 else ''}" for host, us in linear.items()]
-    return [f"A linear prediction takes {', '.join(result)}, the median of all points."] if result else []
+    units = [f"{1e3 * us:.3g} ns{f' on {host}' if len(linear) > 1 else ''}" for host, us in linear.items()]
+    return [f"A linear prediction takes {', '.join(units)}, the median of all points."] if units else []
 
 
 def _without_errors(result: dict[str, Any]) -> list[str]:
@@ -381,12 +382,12 @@ def _without_errors(result: dict[str, Any]) -> list[str]:
 
 
 def _left_out(rows: Rows) -> list[str]:
-    result = []
+    sentences = []
     if rows.n_bad:
-        result.append(f"{rows.n_bad:,} rows are skipped: some of their values are not finite.")
+        sentences.append(f"{rows.n_bad:,} rows are skipped: some of their values are not finite.")
     if rows.n_unseen:
-        result.append(f"{rows.n_unseen:,} test rows are skipped: no training row has their class.")
-    return result
+        sentences.append(f"{rows.n_unseen:,} test rows are skipped: no training row has their class.")
+    return sentences
 
 
 def _limit(result: dict[str, Any]) -> str:

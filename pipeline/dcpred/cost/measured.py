@@ -54,6 +54,7 @@ class Cost:
     """Whether the computer did other work meanwhile: the numbers are then rough."""
     least_cost_ratio: float = 0.0
     """The 10 % quantile of the ratio over rounds that stream from memory."""
+    most_cost_ratio: float = 0.0
     """The 90 % quantile of that ratio."""
 
 

@@ -1,8 +1,8 @@
 """Arrays that are read from the first row to the last in slices of any length, each chunk decoded once.
 
-Columns are read side by side, some rows at a time, but stored apart in chunks of their own length: a chunk of
-10⁶ rows beside 100 columns would be decoded for each of 48 slices. One chunk of each array is held: in memory
-while they take HELD_BYTES together, else in a folder for scratch files.
+Columns are read together, some rows at a time, but are stored separately in chunks of their own length. A
+chunk of 10⁶ rows next to 100 columns would otherwise be decoded for each of 48 slices. One chunk of each
+array stays: in memory up to HELD_BYTES together, else in a folder for scratch files.
 """
 
 import os
@@ -22,7 +22,7 @@ HELD_BYTES = 2**30
 
 
 class HeldChunks:
-    """An array of which whole chunks are read, and the last ones are held."""
+    """An array of which whole chunks are read, and the last one is held."""
 
     def __init__(self, array: NamedArray, chunk_rows: int, room: NDArray[Any] | None) -> None:
         self.array, self.size, self.room = array, chunk_rows, room
@@ -47,7 +47,7 @@ class HeldChunks:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _read(self, start: int, stop: int) -> None:
-        """All chunks that rows start to stop have rows of, but for a last one that they do not fill."""
+        """All chunks with rows from start to stop, except a last one that they do not fill."""
         self.rows = None
         self.first = start // self.size * self.size
         whole = self.first + self.size if self.room is not None else stop // self.size * self.size
@@ -62,7 +62,7 @@ class HeldChunks:
 
 @contextmanager
 def held(arrays: Mapping[str, NamedArray], scratch: Path) -> Iterator[dict[str, NamedArray]]:
-    """The same arrays by name, to be read in order."""
+    """The same arrays by name, for reading in order."""
     sizes = {name: _chunk_bytes(array) for name, array in arrays.items() if array.chunk_rows}
     in_memory = sum(sizes.values()) <= HELD_BYTES
     with ExitStack() as stack:
@@ -82,10 +82,10 @@ def _chunk_bytes(array: NamedArray) -> int:
 
 @contextmanager
 def _room(array: NamedArray, rows: int, scratch: Path) -> Iterator[NDArray[Any]]:
-    """Memory for the rows of a chunk that lies in a file without a name."""
+    """Memory for the rows of a chunk, in an unnamed file."""
     dtype = np.dtype(array.dtype).newbyteorder("=")
     shape = rows, *array.shape[1:]
     with resource_errors(scratch), tempfile.TemporaryFile(dir=scratch) as file:
-        # Writing into a mapped file for which there is no space ends the process.
+        # A write to a mapped file beyond the free space of the disk kills the process.
         os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * dtype.itemsize)
         yield np.memmap(file, dtype, "r+", shape=shape)
