@@ -326,7 +326,7 @@ def test_refusals(
     away = ("train", data, new, "--scheduler")
     refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
     refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")
-    refused("it takes no user and no password; write it as tls://host", *away, "tls://me:secret@host:1")
+    refused("it takes no user and no password. Write it as tls://host", *away, "tls://me:secret@host:1")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred.cli.observation import observed
 from dcpred.execution import events, metrics
-from dcpred.execution.events import by_name, heard_by, tell
+from dcpred.execution.events import by_name, heard_by, record_event
 from dcpred.execution.interrupts import listening
 from dcpred.execution.metrics import METRICS, Metrics, last_success
 from dcpred.execution.workers import InlineWorkers, connect
@@ -239,10 +239,10 @@ def test_standard_error_holds_nothing_but_events(known: Path, tmp_path: Path) ->
     ("option", "name", "code", "sentence"),
     [
         ("--events", "", 5, "Is a directory"),
-        ("--events", "pipe", 3, "nobody reads that pipe; begin to read it first"),
+        ("--events", "pipe", 3, "no process reads that pipe. Begin to read it first"),
         ("--metrics", "", 3, "that is a folder, a device or a pipe; name a file"),
         ("--metrics", "pipe", 3, "that is a folder, a device or a pipe; name a file"),
-        ("--metrics", "-", 3, "that names no file"),
+        ("--metrics", "-", 3, "it does not name a file"),
         ("--metrics", "none/nightly.prom", 3, "there is no folder"),
     ],
 )
@@ -305,11 +305,11 @@ def test_what_cannot_be_written_later_is_said_once(
         monkeypatch.setattr(events.os, "write", full)
         monkeypatch.setattr(metrics, "replace_bytes", full)
         for block in range(3):
-            tell("block_failed", "error", block=block, error="", deaths=0)
+            record_event("block_failed", "error", block=block, error="", deaths=0)
     said = capfd.readouterr().err.splitlines()
-    assert [line.partition(" cannot be written to")[0] for line in said] == [
-        f"dcpred: {tmp_path}/a.jsonl",
-        f"dcpred: {tmp_path}/a.prom",
+    assert [line.partition(" (")[0] for line in said] == [
+        f"dcpred: cannot write {tmp_path}/a.jsonl",
+        f"dcpred: cannot write {tmp_path}/a.prom",
     ]
     assert samples(tmp_path / "a.prom")["dcpred_run_running"] == 1
 

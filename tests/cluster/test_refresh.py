@@ -17,7 +17,7 @@ import zarr
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.execution.held_places import hold_place
+from dcpred.execution.held_places import acquire_lock
 from dcpred.inspection import inspect_path
 from dcpred.plan import Cut
 from dcpred.refresh.limits import Limits
@@ -158,7 +158,7 @@ def test_a_run_that_is_repaired_is_not_removed(
 ) -> None:
     first = call()
     append(data, 100, 3)
-    with hold_place(open_place(root / "runs" / first.run)):
+    with acquire_lock(open_place(root / "runs" / first.run)):
         assert call(keep=1).removed == []
     append(data, 100, 4)
     assert first.run in call(keep=1).removed
@@ -773,6 +773,6 @@ def test_one_driver_at_a_time_on_a_store(server: StoreServer, model: Path, data:
 
     root = server.address(os.urandom(4).hex())
     first = refresh(model, f"{data}/X", root, inline)
-    with hold_place(open_place(root)), pytest.raises(RunHeldError, match="in use by process"):
+    with acquire_lock(open_place(root)), pytest.raises(RunHeldError, match="in use by process"):
         refresh(model, f"{data}/X", root, inline)
     assert open_root(open_place(root)).finished() == [first.run]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from dcpred.cli import main
 from dcpred.execution import interrupts
-from dcpred.execution.held_places import hold_place
+from dcpred.execution.held_places import acquire_lock
 from dcpred.runs import shards
 from dcpred.runs.ledger import MANIFEST, PLAN, WITHDRAWN, Ledger, open_ledger
 from dcpred.runs.shards import Shard, hold_shard
@@ -159,7 +159,7 @@ def test_who_keeps_whom_out(known: Path, output: Place) -> None:
                 refused()
         assert isinstance(shard(known, output, "1/3"), ShardReport), "another cut does no harm"
         assert run_status(output.address).state == "scoring"
-    with hold_place(output):
+    with acquire_lock(output):
         with pytest.raises(
             RunHeldError, match=r"shard 2/4 of .* to be scored, but process .* scores the whole"
         ):
@@ -174,7 +174,7 @@ def test_a_driver_of_the_whole_that_leaves_at_once_is_waited_for(
     known: Path, folder: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["process 1 on host", "process 1 on host"])
-    monkeypatch.setattr(shards, "place_held_by", lambda *_: next(answers, ""))
+    monkeypatch.setattr(shards, "lock_holder", lambda *_: next(answers, ""))
     assert isinstance(shard(known, folder, "2/4"), ShardReport)
 
 
@@ -217,7 +217,7 @@ def test_another_shard_verifies(
     """The one that ends second waits, and never writes over the manifest."""
     shard(known, output, "0/2")
     real, waiting, second = module.make_manifest, threading.Event(), list[Any]()
-    hold = module.hold_place
+    hold = module.acquire_lock
     other = threading.Thread(target=lambda: second.append(shard(known, output, "0/2")))
 
     def entered(place: Place) -> Any:
@@ -233,7 +233,7 @@ def test_another_shard_verifies(
                 raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(module, "hold_place", entered)
+    monkeypatch.setattr(module, "acquire_lock", entered)
     monkeypatch.setattr(module, "make_manifest", made)
     if fate == "dies":
         with pytest.raises(KeyboardInterrupt):
@@ -253,7 +253,7 @@ def test_a_shard_that_waits_for_another_heeds_signals(known: Path, folder: Place
     shard(known, folder, "0/2")
     place = open_place(f"{folder.address}/shards/finish")
     place.make_folder("")
-    with hold_place(place), interrupts.listening() as asked:
+    with acquire_lock(place), interrupts.listening() as asked:
         threading.Timer(0.2, asked.set).start()
         try:
             # Its blocks are scored before, unless the signal comes earlier: both are interruptions.
@@ -271,7 +271,7 @@ def test_a_verification_is_not_waited_for_without_end(
     monkeypatch.setattr(module, "BLOCK_SECONDS", 0.0)
     place = open_place(f"{folder.address}/shards/finish")
     place.make_folder("")
-    with hold_place(place), pytest.raises(RunHeldError, match="shards/finish is in use by process"):
+    with acquire_lock(place), pytest.raises(RunHeldError, match="shards/finish: it is in use by process"):
         shard(known, folder, "0/1")
 
 
@@ -453,12 +453,12 @@ def test_a_manifest_is_created_once(known: Path, output: Place) -> None:
 def test_a_look_at_a_lock_is_not_in_the_way_of_another(tmp_path: Path) -> None:
     """Shards that begin at once all look at the lock of the whole."""
     place = open_place(tmp_path)
-    with hold_place(place):
+    with acquire_lock(place):
         pass
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(shards.place_held_by(place) for _ in range(200))
+        seen.extend(shards.lock_holder(place) for _ in range(200))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:

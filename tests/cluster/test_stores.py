@@ -772,7 +772,7 @@ def check_answered(
         os.kill(driver.pid, getattr(signal, number))
         end = processes.finish(driver)
     assert end.returncode == 75, end.stderr
-    assert ("interrupted" if then is None else "does not answer, so that nothing is waited for") in end.stderr
+    assert ("interrupted" if then is None else "does not answer; ended without waiting") in end.stderr
     assert "Traceback" not in end.stderr
     return end
 

@@ -544,7 +544,7 @@ def test_a_driver_with_too_little_memory_writes_nothing(
 ) -> None:
     monkeypatch.setattr("dcpred.execution.workers.memory_bytes", lambda: 2**20)
     with pytest.raises(
-        SchedulerError, match=r"the driver needs about .* MiB of memory, but it may use 1 MiB"
+        SchedulerError, match=r"Cannot start the driver: it needs about .* MiB of memory, but may use 1 MiB"
     ):
         run(blobs_zarr, tmp_path / "model", pool=None)
     assert not list(tmp_path.glob("model*"))
@@ -663,7 +663,7 @@ def test_workers_that_do_not_see_the_scratch(tmp_path: Path, two_workers: Pool) 
 def test_a_task_larger_than_a_worker_is_refused(two_workers: Pool) -> None:
     with two_workers() as workers:
         with pytest.raises(
-            SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"
+            SchedulerError, match=r"Cannot run a task of about 99,999,999 MiB .* a worker may use .* do this"
         ):
             workers.check_memory(99_999_999 * 2**20, "do this")
         workers.check_memory(2**20, "nothing")
@@ -737,7 +737,7 @@ def _refuse_and_count(folder: str) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "tcp://somewhere"])
 def test_a_scheduler_without_a_port(address: str) -> None:
-    with pytest.raises(SchedulerError, match="write it as tcp://host:8786"), connect(None, address):
+    with pytest.raises(SchedulerError, match="Write it as tcp://host:8786"), connect(None, address):
         pytest.fail("connected")
 
 

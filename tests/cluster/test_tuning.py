@@ -567,7 +567,7 @@ def test_a_training_is_refused_at_once_where_a_search_is_running(
 ) -> None:
     address, settings = (f"{data}/X", f"{data}/y"), Settings(n_leaves=2)
     (tmp_path / "m.tune").mkdir()
-    with hold(tmp_path / "m.tune"), pytest.raises(RunHeldError, match=r"m\.tune is in use by process"):
+    with hold(tmp_path / "m.tune"), pytest.raises(RunHeldError, match=r"m\.tune: it is in use by process"):
         train(*address, tmp_path / "m", settings, inline)
     assert not surveyed
     assert [p.name for p in tmp_path.iterdir()] == ["m.tune"]
@@ -577,7 +577,10 @@ def test_a_training_is_refused_at_once_where_a_search_is_running(
 def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: Path) -> None:
     """It is told to wait, and not to remove what the other one is at work on."""
     (tmp_path / "m.scratch").mkdir()
-    with hold(tmp_path / "m.scratch"), pytest.raises(RunHeldError, match=r"m\.scratch is in use by process"):
+    with (
+        hold(tmp_path / "m.scratch"),
+        pytest.raises(RunHeldError, match=r"m\.scratch: it is in use by process"),
+    ):
         tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
 
 

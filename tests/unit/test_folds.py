@@ -181,7 +181,11 @@ def test_a_splitter_holds_out_what_it_does_in_scikit_learn(cv: Any) -> None:
         ([([-1, 1], [2])], None, "it holds"),
         ([([0.5, 1], [2])], None, "it holds"),
         ([[0, 1, 2]], None, "Pass pairs"),
-        (None, [None, "a"] * (N // 2), rf"Cannot use groups: row 0 has none \({N // 2} of {N} rows have none"),
+        (
+            None,
+            [None, "a"] * (N // 2),
+            rf"Cannot use groups: row 0 has none \({N // 2} of {N} rows have none",
+        ),
         (None, ["a", np.nan] * (N // 2), "Cannot use groups: row 1 has none"),
         (GroupKFold(3), np.where(DAY[7] == DAY, np.nan, CUSTOMER), "Cannot use groups: row"),
         (3, np.ma.masked_equal(CUSTOMER, CUSTOMER[0]), "Cannot use groups: row 0 has none"),

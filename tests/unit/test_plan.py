@@ -223,6 +223,7 @@ def test_a_driver_with_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(workers, "memory_bytes", lambda: 2**30)
     workers.check_driver_memory(2**20, "nothing")
     with pytest.raises(
-        SchedulerError, match=r"^the driver needs about 2,348 MiB .* may use 1,024 MiB; do it, or"
+        SchedulerError,
+        match=r"^Cannot start the driver: it needs about 2,348 MiB .* may use 1,024 MiB. do it, or",
     ):
         workers.check_driver_memory(2**31, "do it")

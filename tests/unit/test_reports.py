@@ -506,7 +506,7 @@ def test_the_command(made: Callable[[str], Path], tmp_path: Path, monkeypatch: p
     assert told["bytes"] < 300_000
     command(folder / "model")  # one of ours is replaced
     (tmp_path / "mine.html").write_text("mine")
-    assert "another file is there" in command(folder / "model", "--out", "mine.html", code=3).stderr
+    assert "it is another file" in command(folder / "model", "--out", "mine.html", code=3).stderr
     assert "does not exist" in command(tmp_path / "none", code=3).stderr
 
 

@@ -407,7 +407,11 @@ def test_nothing_is_followed_to_other_files(tmp_path: Path) -> None:
         layout = h5py.VirtualLayout((20, 3), float)
         layout[:] = h5py.VirtualSource(str(other), "X", (20, 3))
         file.create_virtual_dataset("X", layout)
-    refused(tmp_path / "b.h5", tmp_path, "array 'X' of b.h5: it lies in other files, and links to them are not followed")
+    refused(
+        tmp_path / "b.h5",
+        tmp_path,
+        "array 'X' of b.h5: it lies in other files, and links to them are not followed",
+    )
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("X", (2, 2), "u1", external=[("/etc/hostname", 0, 4)])
     refused(tmp_path / "c.h5", tmp_path, "lies in other files")

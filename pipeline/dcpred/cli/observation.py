@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dcpred.cli.options import PATH, failure
-from dcpred.execution.events import heard_by, json_lines, tell
+from dcpred.execution.events import heard_by, json_lines, record_event
 from dcpred.execution.metrics import metrics_file
 from dcpred.version import __version__
 from dcpred_tasks.process import process_name
@@ -49,7 +49,7 @@ def observed(command: str, metrics: Path | None, events: str | None) -> Iterator
         if metrics is not None:
             stack.enter_context(heard_by(stack.enter_context(metrics_file(metrics, command, __version__))))
         begin, code, error = time.monotonic(), 0, ""
-        tell("run_started", command=command, version=__version__, process=process_name())
+        record_event("run_started", command=command, version=__version__, process=process_name())
         try:
             yield
         except BaseException as raised:
@@ -57,7 +57,7 @@ def observed(command: str, metrics: Path | None, events: str | None) -> Iterator
             raise
         finally:
             seconds = time.monotonic() - begin
-            tell(
+            record_event(
                 "run_ended",
                 "error" if code else "info",
                 exit_code=code,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import place_held_by
+from dcpred.execution.held_places import lock_holder
 from dcpred.refresh.root import Root, open_root
 from dcpred.runs.latest import RUNS, latest_run
 from dcpred.runs.ledger import MANIFEST
@@ -64,7 +64,7 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
         root=place.address,
         data=found.settings.data,
         latest=latest,
-        driver=place_held_by(place),
+        driver=lock_holder(place),
         n_runs=len(names),
         runs=[line for line in lines if line is not None],
     )

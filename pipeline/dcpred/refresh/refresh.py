@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.events import by_name, is_heard, tell
-from dcpred.execution.held_places import HeldPlace, hold_place, place_held_by
+from dcpred.execution.events import by_name, is_heard, record_event
+from dcpred.execution.held_places import Lock, acquire_lock, lock_holder
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, drift_by_run
@@ -129,7 +129,7 @@ def refresh(
                 model, each, root, outputs, alpha=alpha, costs=costs, may_lack_chunks=tolerance.quarantine
             )
     place.make_folder("")
-    with hold_place(place) as lease:
+    with acquire_lock(place) as lease:
         found = open_root(place, given)
         if full:
             found.settings = replace(
@@ -167,7 +167,7 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
 
 
 def _published(
-    work: Renewal | Parts, name: str, limits: Limits, keep: int | None, lease: HeldPlace, begin: float
+    work: Renewal | Parts, name: str, limits: Limits, keep: int | None, lease: Lock, begin: float
 ) -> RefreshReport:
     """Make a run the latest where it may be, and report."""
     root, before = work.root, work.latest
@@ -215,7 +215,7 @@ def _published(
 
 
 def _tell_refreshed(report: RefreshReport) -> None:
-    tell(
+    record_event(
         "refreshed",
         "warning" if report.state == "kept" else "info",
         root=report.root,
@@ -238,7 +238,7 @@ def prune(root: Root, keep: int, latest: str, newest: str = "") -> list[str]:
     """
     others = [name for name in root.finished() if name != latest]
     beyond = [name for name in others[keep - 1 :] if name != newest]
-    gone = [name for name in beyond if not place_held_by(open_place(root.address(name)))]
+    gone = [name for name in beyond if not lock_holder(open_place(root.address(name)))]
     for name in gone:
         root.remove(name)
     return gone
@@ -253,7 +253,7 @@ def publish(root: str | Path, name: str) -> str:
     """
     place = open_place(root)
     open_root(place)
-    with hold_place(place) as lease:
+    with acquire_lock(place) as lease:
         found = open_root(place)
         finished = found.finished()
         if name not in finished:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import Reporter
 from dcpred.refresh.root import Root, each_of
 from dcpred.runs.latest import RUNS
@@ -60,7 +60,7 @@ def take_over(
     run: ScoreRun,
     model: Model,
     blocks: list[int],
-    lease: HeldPlace,
+    lease: Lock,
     say: Reporter,
 ) -> int:
     """Take blocks of run `source` over into run `name`, which is `run`; blocks that have a record there stay
@@ -93,7 +93,7 @@ def take_over(
     return n
 
 
-def _look(block: int, lease: HeldPlace) -> None:
+def _look(block: int, lease: Lock) -> None:
     if lease.lost or block % LOOK_BLOCKS == 0:
         lease.check()
 

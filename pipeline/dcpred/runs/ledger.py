@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
+from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked
 from dcpred.execution.store_lease import LOCK
 from dcpred.runs.identity import is_same_input, record_input, recorded_identity, same_rows
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
@@ -83,11 +83,11 @@ class Ledger:
         if self.shard is not None:
             check_shard_free(self.place, self.shard)
             return
-        check_place_free(self.place)
+        check_unlocked(self.place)
         check_no_shards(self.place)
 
     @contextmanager
-    def claimed(self) -> Iterator[HeldPlace]:
+    def claimed(self) -> Iterator[Lock]:
         """Make the directory this run's, or take up what it left, and hold it, or a shard of it, within a
         `with` statement.
 
@@ -95,7 +95,7 @@ class Ledger:
         """
         place = self.place
         place.make_folder("")
-        with hold_place(place) if self.shard is None else hold_shard(place, self.shard) as lease:
+        with acquire_lock(place) if self.shard is None else hold_shard(place, self.shard) as lease:
             if self.shard is None:
                 check_no_shards(place)
             self.check()

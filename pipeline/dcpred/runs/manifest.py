@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dcpred.execution.events import by_name, is_heard, tell
+from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
 from dcpred.runs.statistics import describe_run
@@ -147,7 +147,7 @@ def make_report(
 
 
 def _tell_scored(report: ScoreReport) -> None:
-    tell(
+    record_event(
         "scored",
         output=report.output,
         rows=report.n_rows,

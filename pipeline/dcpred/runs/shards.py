@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place, place_held_by
+from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked, lock_holder
 from dcpred.execution.lease import INSTANT_SECONDS
 from dcpred.execution.store_lease import expiry_seconds
 from dcpred_tasks.errors import RunHeldError, SettingsError
@@ -109,7 +109,7 @@ def _number(name: str, environment: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
+def hold_shard(place: Place, shard: Shard) -> Iterator[Lock]:
     """Hold one shard of an output within a `with` statement. Raises RunHeldError where another process has
     it, or where a driver has the whole.
 
@@ -123,9 +123,9 @@ def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
     own = open_place(below(place.address, FOLDER, shard.name))
     own.make_folder("")
     with ExitStack() as stack:
-        lease = stack.enter_context(hold_place(own))
+        lease = stack.enter_context(acquire_lock(own))
         deadline = time.monotonic() + INSTANT_SECONDS
-        while name := place_held_by(place):
+        while name := lock_holder(place):
             if time.monotonic() > deadline:
                 raise RunHeldError(
                     f"shard {shard} of {place.address} was to be scored, but {name} scores the whole; wait"
@@ -153,14 +153,14 @@ def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tupl
     for shard, entry in shards.items():
         # Of what lies on a store, only signs that can count are read.
         if now is None or now - entry.time < expiry_seconds():
-            name = place_held_by(open_place(below(place.address, FOLDER, shard.name)), now)
+            name = lock_holder(open_place(below(place.address, FOLDER, shard.name)), now)
             if name:
                 yield shard, name
 
 
 def check_shard_free(place: Place, shard: Shard) -> None:
     """Raise RunHeldError at once where somebody works on this shard."""
-    check_place_free(open_place(below(place.address, FOLDER, shard.name)))
+    check_unlocked(open_place(below(place.address, FOLDER, shard.name)))
 
 
 def check_no_shards(place: Place) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import place_held_by
+from dcpred.execution.held_places import lock_holder
 from dcpred.execution.progress import counted
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
@@ -52,7 +52,7 @@ def run_status(output: str | Path) -> RunStatus:
     finished = ledger.manifest() is not None
     shards = _shards(ledger, times, finished)
     at_work = sum(bool(shard["driver"]) for shard in shards)
-    driver = "" if finished else place_held_by(ledger.place)
+    driver = "" if finished else lock_holder(ledger.place)
     if at_work and not driver:
         driver = counted(at_work, "shard", "shards")
     rate = _rate({block: (times[block], run.rows(block)) for block in done})

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dcpred.execution.events import by_name, tell
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.events import by_name, record_event
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
@@ -60,7 +60,7 @@ class BlockRun:
     def __init__(
         self,
         ledger: Ledger,
-        lease: HeldPlace,
+        lease: Lock,
         workers: Workers,
         say: Reporter,
         tolerance: Tolerance,
@@ -95,7 +95,7 @@ class BlockRun:
         for block in known.difference(pending):
             self.ledger.forget_failure(block)
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
-        tell(
+        record_event(
             "scoring_started",
             output=run.output,
             run_hash=run.run,
@@ -138,7 +138,7 @@ class BlockRun:
             raise failure.error
         self.failed[block] = failure
         self.ledger.note_failure(block, _sentence(failure), failure.deaths)
-        tell("block_failed", "error", block=block, error=_sentence(failure), deaths=failure.deaths)
+        record_event("block_failed", "error", block=block, error=_sentence(failure), deaths=failure.deaths)
         if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
             raise self._incomplete(n_pending, " (the run was stopped, since the first ones all failed)")
         if len(self.failed) > self.tolerance.max_failures:
@@ -172,7 +172,7 @@ class BlockRun:
 
 
 def _tell_done(record: CommitRecord) -> None:
-    tell(
+    record_event(
         "block_done",
         "warning" if record.quarantined else "info",
         block=record.block,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
@@ -185,7 +185,7 @@ def score(
         pool = default_pool(x, output, plan.n_blocks, tolerance)
     with pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         with ledger.claimed() as lease:
             try:
@@ -240,9 +240,7 @@ def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: Tolerance
     return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
 
 
-def score_pending(
-    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
-) -> Done:
+def score_pending(ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: Tolerance) -> Done:
     """Score this driver's blocks that are left."""
     limited = tolerance.bad_rows != NO_LIMIT
     n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
@@ -251,7 +249,7 @@ def score_pending(
 
 def score_all(
     ledger: Ledger,
-    lease: HeldPlace,
+    lease: Lock,
     workers: Workers,
     say: Reporter,
     tolerance: Tolerance,

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dcpred.execution.held_places import HeldPlace, hold_place
+from dcpred.execution.held_places import Lock, acquire_lock
 from dcpred.execution.interrupts import listening
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, this_process
@@ -117,7 +117,7 @@ def score_shard(
     pool = pool or default_pool(x, output, n_pending, tolerance)
     with pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         with ledger.claimed() as lease:
             workers.check_sees(ledger.address)
@@ -148,7 +148,7 @@ def score_shard(
 
 
 def _score_own(
-    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
+    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: Tolerance
 ) -> tuple[Done, int]:
     """Score this shard's blocks: what was done, and how many blocks are left to other shards; 0 where the
     whole is to be verified, or is.
@@ -170,7 +170,7 @@ def _score_own(
 def _finish(
     ledger: Ledger,
     plan: BlockPlan,
-    lease: HeldPlace,
+    lease: Lock,
     workers: Workers,
     done: Done,
     tolerance: Tolerance,
@@ -194,7 +194,7 @@ def _finish(
 
 
 @contextmanager
-def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
+def _finishing(ledger: Ledger) -> Iterator[Lock]:
     """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
     place = open_place(below(ledger.address, FOLDER, "finish"))
     place.make_folder("")
@@ -202,7 +202,7 @@ def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
     with ExitStack() as stack, listening() as asked:
         while True:
             try:
-                lease = stack.enter_context(hold_place(place))
+                lease = stack.enter_context(acquire_lock(place))
                 break
             except RunHeldError:
                 if asked.is_set():

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.execution.events import tell
+from dcpred.execution.events import record_event
 from dcpred.execution.lease import check_free
 from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
 from dcpred.execution.workers import Pool, check_driver_memory
@@ -110,9 +110,9 @@ def train(
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)
     with say.job("training"), pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
-        workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
+        workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model, say, earlier):
             say.say(f"reading {plan}{workers.where}")
             if settings.task == "classification" and (
@@ -141,7 +141,7 @@ def train(
 
 
 def _tell_trained(report: TrainReport) -> None:
-    tell(
+    record_event(
         "trained",
         model=report.model,
         rows=report.n_rows,
@@ -209,7 +209,7 @@ def check_driver(plan: BlockPlan, x: str, settings: Settings) -> None:
     """Raise SchedulerError where this process may use less memory than its part of a training needs."""
     X = zarr_arrays.open_array(x)
     needed = driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, settings)
-    check_driver_memory(needed, "set sample_rows or landmarks lower, or max_leaf_rows higher")
+    check_driver_memory(needed, "Set sample_rows or landmarks lower, or max_leaf_rows higher")
 
 
 def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:

@@ -312,7 +312,7 @@ def _choice(
     with pool() as workers, resource_errors(scratch):
         say_where(say, "searching", workers, scratch)
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), policy)
         make_scratch(scratch, model)
