@@ -182,7 +182,7 @@ def test_numbers(tmp_path: Path) -> None:
         (["--time-limit", -3], 3, "Cannot compare within -3 s"),
         (["--time-limit", "nan"], 3, "Cannot compare within nan s"),
         (["--time-limit", "inf"], 3, "Cannot compare within inf s"),
-        (["--time-limit", 0.5], 3, "use 1 or more"),
+        (["--time-limit", 0.5], 3, "Use another"),
         (["--budget", "cheap"], 3, "cheap"),
         (["--budget", "8x"], 3, "the systems are exact, fourier, kmeans_nystrom, random_forest; add dcpred,"),
     ],

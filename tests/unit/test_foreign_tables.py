@@ -458,7 +458,7 @@ def test_names_of_options_and_columns(tmp_path: Path) -> None:
     for names in ({"id": "key"}, {"ids": ["key"]}, {"id": ["key"], "ids": ["key"]}):
         group = bring(frame, tmp_path, target="y", **names)
         assert group["key"][:].tolist() == list(range(40))
-    assert "column '0' was to become y" in refused(frame, tmp_path, target=0)
+    assert "Cannot use as target column '0'" in refused(frame, tmp_path, target=0)
     assert bring(frame.set_axis(range(3), axis=1), tmp_path, target=2)["y"][:].tolist() == [0, 1] * 20
 
 

@@ -213,7 +213,7 @@ def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
         ({"a": np.arange(3), "b": np.arange(4)}, {}, ["'a' has 3 values and 'b' 4"]),
         ({"A": MATRIX, "B": MATRIX}, {}, ["holds the matrices A, B", "--x"]),
         ({"A": MATRIX, "g": np.arange(20)}, {"y": "g"}, ["--x"]),
-        ({"A": MATRIX}, {"x": "Z"}, ["array 'Z' was to become x", "holds A"]),
+        ({"A": MATRIX}, {"x": "Z"}, ["Cannot use array 'Z' as x", "holds A"]),
         ({"A": MATRIX}, {"target": "a"}, ["Cannot use --target a, an option for columns", "the matrix 'A'"]),
         ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
         ({"A": np.float64(1)}, {}, ["holds A, none of one dimension"]),

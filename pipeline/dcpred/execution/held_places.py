@@ -34,7 +34,8 @@ def check_unlocked(place: Place) -> None:
         check_free(place.path)
     elif name := place_holder(place):
         raise RunHeldError(
-            f"Cannot use {place.address}: it is in use by {name}. Wait for it to end, or stop it, and run again (a"
+            f"Cannot use {place.address}: it is in use by {name}. Wait for it to end, or stop it, and run"
+            " again (a"
             " minute"
             " after its last sign if it was killed)."
         )

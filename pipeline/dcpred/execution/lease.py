@@ -243,7 +243,8 @@ def _locked(file: int, path: Path, kind: int, until: float) -> bool:
 def _held(path: Path, heard: str) -> RunHeldError:
     name = holder(path) or "another process"
     return RunHeldError(
-        f"Cannot use {path.parent}: it is in use by {name}{heard}. Wait for it to end, or stop it, and run again."
+        f"Cannot use {path.parent}: it is in use by {name}{heard}. Wait for it to end, or stop it, and run"
+        " again."
     )
 
 

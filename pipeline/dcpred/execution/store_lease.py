@@ -156,7 +156,8 @@ def _take(lease: StoreLease) -> None:
         silent = _silent(place, standing)
         if silent < expiry_seconds():
             raise RunHeldError(
-                f"Cannot use {place.address}: it is in use by {name}, heard of {max(silent, 0.0):.0f} s ago (a lease"
+                f"Cannot use {place.address}: it is in use by {name}, heard of {max(silent, 0.0):.0f} s ago"
+                " (a lease"
                 " ends"
                 f" {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop it, and run"
                 " again."
