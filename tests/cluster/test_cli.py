@@ -330,9 +330,9 @@ def test_refusals(
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)
-    refused("written as 8x", "tune", data, new, "--budget", "cheap")
+    refused("Write 8x", "tune", data, new, "--budget", "cheap")
     refused("its directory does not exist", "tune", data, new, "--plot", tmp_path / "nowhere" / "f.png")
-    refused("name such a file", "tune", data, new, "--plot", tmp_path / "f.txt")
+    refused("its name does not end with", "tune", data, new, "--plot", tmp_path / "f.txt")
     refused("but that exists", "import", place / "trees.csv", data)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.zarr", "unseen.zarr", "words.zarr"]
 

@@ -307,7 +307,7 @@ def test_pages_want_packages(data: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "dcpred.pages.page.find_spec", lambda name: None if name == "matplotlib" else object()
     )
-    assert 'install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
+    assert 'Install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -391,7 +391,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told_of(folder: Path, name: str) -> dict[str, Any]:
+def _result_of(folder: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "points" / f"{name}.json").read_text())
     return found
 
@@ -399,15 +399,15 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 def test_a_point_that_gives_no_result_is_told(program: Path) -> None:
     names = ["good", "missing", "wrong", "refused", "busy", "late"]
     assert try_system(str(program), "a_program", names, 15.0) == names
-    assert told_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
-    assert told_of(program, "missing")["why"] == "pip install no_such_package"
-    assert told_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
-    assert told_of(program, "refused")["why"] == "it was asked for: leave it out"
-    assert [told_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
+    assert _result_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
+    assert _result_of(program, "missing")["why"] == "pip install no_such_package"
+    assert _result_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
+    assert _result_of(program, "refused")["why"] == "it was asked for: leave it out"
+    assert [_result_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
     try_system(str(program), "a_program", ["late"], 15.0)
-    assert told_of(program, "late")["status"] == "time limit"
+    assert _result_of(program, "late")["status"] == "time limit"
     try_system(str(program), "a_program", ["late"], 60.0)  # more time than before
-    assert told_of(program, "late")["status"] == "done"
+    assert _result_of(program, "late")["status"] == "done"
 
 
 def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program: Path) -> None:
@@ -415,11 +415,11 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
     difference.
     """
     try_system(str(program), "a_program", ["long", "next"], 10.0)
-    assert told_of(program, "next")["left"] == 6.0
+    assert _result_of(program, "next")["left"] == 6.0
     (program / "points/next.json").unlink()
     try_system(str(program), "a_program", ["long", "next", "last"], 10.0)
-    assert told_of(program, "next")["left"] == 6.0
-    assert told_of(program, "last")["left"] == 5.5
+    assert _result_of(program, "next")["left"] == 6.0
+    assert _result_of(program, "last")["left"] == 5.5
 
 
 def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
@@ -428,7 +428,7 @@ def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
     monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_FACTOR", 0.1)
     monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_SECONDS", 0.5)
     try_system(str(program), "a_program", ["asleep"], 5.0)
-    assert told_of(program, "asleep") == {
+    assert _result_of(program, "asleep") == {
         "status": "time limit",
         "why": "1 s by the clock",
         "limit_seconds": 5.0,

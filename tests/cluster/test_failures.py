@@ -32,7 +32,7 @@ from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring import blocks as block_runs
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import ScoreReport, check_rows_scored, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import (
@@ -129,18 +129,18 @@ def test_more_failures_than_allowed_stop_the_run(
 ) -> None:
     monkeypatch.setattr(block_runs, "score_block", breaking({1, 3, 5}))
     with pytest.raises(IncompleteError, match="max_failures is 1"):
-        run(model, data, tmp_path / "out", tolerance=Tolerance(max_failures=1))
+        run(model, data, tmp_path / "out", tolerance=FailurePolicy(max_failures=1))
     assert run_status(tmp_path / "out").done_blocks == 2
 
 
 def test_tolerance_is_checked() -> None:
-    with pytest.raises(SettingsError, match="use 0 or more"):
-        Tolerance(max_failures=-1)
+    with pytest.raises(SettingsError, match="Use 0 or more"):
+        FailurePolicy(max_failures=-1)
     for rows in (-1, 0.5):  # a fraction is another option
         with pytest.raises(SettingsError, match=r"max_bad_rows.*max_bad_fraction"):
             BadRowLimit(rows)  # type: ignore[arg-type]
     for fraction in (-0.1, 1.5, float("nan")):
-        with pytest.raises(SettingsError, match="use 0 to 1"):
+        with pytest.raises(SettingsError, match="Use 0 to 1"):
             BadRowLimit(fraction=fraction)
 
 
@@ -176,7 +176,7 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(
     whole = run(model, data, tmp_path / "whole")
     assert whole.status == {"1": N_ROWS}
     damage(data)
-    tolerance = Tolerance(quarantine=True)
+    tolerance = FailurePolicy(quarantine=True)
     report = run(model, data, tmp_path / "out", tolerance=tolerance)
     assert report.status == {"1": N_ROWS - 100, "5": 50, "6": 50}
     status = status_of(tmp_path / "out")
@@ -194,7 +194,7 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(
 
 def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: Path, data: Path) -> None:
     damage(data)
-    run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True))
+    run(model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True))
     result = CliRunner().invoke(
         main, ["score", str(model), str(data), str(tmp_path / "out"), "--quarantine", "--json"]
     )
@@ -208,11 +208,11 @@ def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: P
 def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path, limit: BadRowLimit) -> None:
     damage(data)
     with pytest.raises(IncompleteError, match=r"50 rows have no score.*dcpred errors"):
-        run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=limit))
+        run(model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True, bad_rows=limit))
     done = run_status(tmp_path / "out").done_blocks
     assert 0 < done < 10
     report = run(
-        model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=BadRowLimit(100))
+        model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True, bad_rows=BadRowLimit(100))
     )
     assert report.scored_blocks == 10 - done
 
@@ -266,7 +266,7 @@ def test_too_little_space_is_refused_before_anything_is_written(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dcpred.scoring.preflight.RECORD_BYTES", 2**60)
-    with pytest.raises(ResourceError, match="MiB free; make room"):
+    with pytest.raises(ResourceError, match=r"MiB free\. Free some space"):
         run(model, data, tmp_path / "out", pool=None)
     assert not (tmp_path / "out").exists()
 
@@ -325,7 +325,11 @@ def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
     with connect(2) as workers:
         deadly_workers = Deadly(workers, tmp_path / "marks", 99)
         report = run(
-            model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True)
+            model,
+            data,
+            tmp_path / "out",
+            lambda: _same(deadly_workers),
+            tolerance=FailurePolicy(quarantine=True),
         )
     assert report.status == {"1": N_ROWS - 200, "7": 200}
     assert (status_of(tmp_path / "out")[600:800] == 7).all()
@@ -702,7 +706,7 @@ def test_a_signal_ends_in_order_and_says_how_to_go_on(
         driver.release()
         done = processes.finish(driver.process)
     assert done.returncode == 75, done.stderr
-    assert "run the same command again to go on" in done.stderr
+    assert "run the same command again to resume" in done.stderr
     state = run_status(tmp_path / "out")
     assert state.state == "stopped"
     # What was in flight was finished: block 2, and what was waiting behind it, at most two bundles of a

@@ -28,7 +28,7 @@ from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
 from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.publishing import publish as publish_model
@@ -296,14 +296,14 @@ def test_rows_that_were_given_up_are_tried_again(
     with pytest.raises(DataError, match="is missing"):
         call()
     assert not root.exists()
-    report = call(tolerance=Tolerance(quarantine=True))
+    report = call(tolerance=FailurePolicy(quarantine=True))
     assert report.state == "kept"
     assert report.why_kept == "50 rows were given up"
     assert not (root / "latest").exists()
-    allowed = call(tolerance=Tolerance(quarantine=True), limits=Limits(BadRowLimit(fraction=0.5)))
+    allowed = call(tolerance=FailurePolicy(quarantine=True), limits=Limits(BadRowLimit(fraction=0.5)))
     assert (allowed.state, allowed.run, allowed.scored_blocks) == ("published", report.run, 0)
     append(data, 100, 3)
-    again = call(tolerance=Tolerance(quarantine=True), limits=Limits(BadRowLimit(50)))
+    again = call(tolerance=FailurePolicy(quarantine=True), limits=Limits(BadRowLimit(50)))
     assert (again.taken_blocks, again.scored_blocks) == (3, 3)
     chunk.write_bytes(kept)
     mended = call()
@@ -348,7 +348,7 @@ def test_another_dtype_is_refused_until_everything_is_scored(
     shutil.rmtree(data)
     make_group(data, blobs(N_ROWS + 10, 2).astype("f8"), chunk_rows=CHUNK_ROWS)
     before = files_of(root)
-    with pytest.raises(DataError, match="it holds float64, and the scored rows were float32. Restore it"):
+    with pytest.raises(DataError, match=r"it holds float64, and the scored rows were float32\. Restore it"):
         call()
     assert files_of(root) == before
     assert call(full=True).state == "published"
@@ -415,7 +415,7 @@ def test_a_pointer_to_elsewhere_is_refused(
     run = call().run
     (root / "latest").unlink()
     (root / "latest").symlink_to(target)
-    with pytest.raises(PlanConflictError, match="what tells it names"):
+    with pytest.raises(PlanConflictError, match="its pointer names"):
         call()
     assert publish(root, run) == ""
     assert call().state == "unchanged"
@@ -510,7 +510,7 @@ def test_only_a_whole_run_is_published(call: Callable[..., RefreshReport], data:
     append(data, 10, 3)
     second = call()
     (root / "runs" / first.run / "scores.zarr/label/c/0").unlink()
-    with pytest.raises(IncompleteError, match="is not as it was written"):
+    with pytest.raises(IncompleteError, match="is modified or damaged"):
         publish(root, first.run)
     with pytest.raises(PlanConflictError, match=f"its finished runs are {second.run}, {first.run}"):
         publish(root, "0009-00000000")
@@ -627,7 +627,7 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     assert "in day-2; " in told.stdout
     assert [line.taken_blocks for line in root_status(root).runs] == [second.n_blocks - 4, 0]
     held = run_cli("verify", root / "latest").stderr
-    assert "it is of several inputs" in held
+    assert "It is of several inputs" in held
     one = held.strip().rsplit(" ", 1)[1]
     found = run_cli("verify", one)
     assert found.exit_code == 0, found.output
@@ -751,7 +751,7 @@ def test_the_latest_run_of_one_of_several_inputs_on_a_store(
         day(tmp_path / "in", number)
     refresh(model, str(tmp_path / "in/*.zarr"), root, inline)
     assert verify(f"{root}/latest/parts/day-2", "fast", inline).ok
-    with pytest.raises(PlanConflictError, match="it is of several inputs"):
+    with pytest.raises(PlanConflictError, match="It is of several inputs"):
         open_ledger(f"{root}/latest")
     with pytest.raises(PlanConflictError, match="it holds no plan"):
         open_ledger(f"{root}/latest/parts/day-3")

@@ -18,7 +18,7 @@ import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.blocks import FIRST_FAILURES, Tolerance
+from dcpred.scoring.blocks import FIRST_FAILURES, FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
@@ -176,7 +176,7 @@ def test_a_single_block_takes_no_workers(
         return inline()
 
     monkeypatch.setattr(score_module, "connect", connect)
-    run(model, few, tmp_path / "quarantine", None, tolerance=Tolerance(quarantine=True))
+    run(model, few, tmp_path / "quarantine", None, tolerance=FailurePolicy(quarantine=True))
     run(model, data, tmp_path / "many", None)
     assert asked == ["workers"] * 2
 
@@ -515,7 +515,7 @@ def test_a_large_input_that_was_only_touched_is_accepted_by_repair(
     assert open_ledger(tmp_path / "out").has_same_input()
     array = zarr.open_array(data / "X", mode="r+")
     array[...] = array[...][::-1].copy()
-    with pytest.raises(PlanConflictError, match="holds other rows than those that were scored"):
+    with pytest.raises(PlanConflictError, match="holds other rows than the scored ones"):
         repair(model, f"{data}/X", tmp_path / "out", inline)
 
 

@@ -155,7 +155,7 @@ def test_who_keeps_whom_out(known: Path, output: Place) -> None:
             lambda: whole(known, output),
             lambda: repair(known / "model", f"{known}/data.zarr/X", output.address, inline),
         ):
-            with pytest.raises(RunHeldError, match=r"shard 1/4 of .* is in use by process .*; wait for all"):
+            with pytest.raises(RunHeldError, match=r"shard 1/4 is in use by process .*\. Wait for all"):
                 refused()
         assert isinstance(shard(known, output, "1/3"), ShardReport), "another cut does no harm"
         assert run_status(output.address).state == "scoring"
@@ -257,7 +257,7 @@ def test_a_shard_that_waits_for_another_heeds_signals(known: Path, folder: Place
         threading.Timer(0.2, asked.set).start()
         try:
             # Its blocks are scored before, unless the signal comes earlier: both are interruptions.
-            with pytest.raises(InterruptedRunError, match="run the same command again to go on"):
+            with pytest.raises(InterruptedRunError, match="run the same command again to resume"):
                 shard(known, folder, "1/2")
         finally:
             asked.clear()
@@ -504,8 +504,8 @@ def test_the_command(known: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--shard", "4/4"), "shard 4 of 4 was asked for, but they are numbered 0 to 3"),
-        (("--shard", "half"), "a shard is written as i/n"),
+        (("--shard", "4/4"), "Cannot score shard 4 of 4: they are numbered 0 to 3"),
+        (("--shard", "half"), "a shard is i/n"),
         (("--shard", "0/2", "--repair"), "--shard and --repair were both given, but one excludes the other"),
         (
             ("--shard", "0/2", "--scheduler", "tcp://a:1"),

@@ -189,7 +189,7 @@ def test_a_model_on_a_store_needs_a_folder_for_work_in_progress(root: str, s3: S
     with used(s3):
         command = ["train", f"{root}/data.zarr", f"{root}/made"]
         result = CliRunner().invoke(main, command, prog_name="dcpred")
-    check_refused(result, 3, "name one with --scratch DIR")
+    check_refused(result, 3, "Name one with --scratch DIR")
     assert written(s3) == before
 
 

@@ -191,7 +191,7 @@ MISTAKES: dict[str, Case] = {
     "a file that is missing": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "nobody.pem", h.own / "client.key"),
-        ("client certificate was to be read from", "nobody.pem", "No such file", "--tls-cert"),
+        ("Cannot read the client certificate from", "nobody.pem", "No such file", "--tls-cert"),
     ),
     "a folder in place of a file": (
         lambda h: h.secure,
@@ -201,12 +201,12 @@ MISTAKES: dict[str, Case] = {
     "a file that holds no certificate": (
         lambda h: h.secure,
         lambda h: files(h.own / "notes.txt", h.own / "client.pem", h.own / "client.key"),
-        ("certificate was to be read from", "notes.txt, but there is none in it", "--tls-ca-file"),
+        ("Cannot read the certificate from", "notes.txt: it holds none that is usable", "--tls-ca-file"),
     ),
     "no key": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "client.pem", None),
-        ("the private key was to be read from", "client.pem, but there is none in it"),
+        ("Cannot read the private key from", "client.pem: it holds none that is usable"),
     ),
     "an encrypted key": (
         lambda h: h.secure,

@@ -420,7 +420,7 @@ def test_a_row_in_place_of_another_is_noticed(
         return rows.take(index)
 
     monkeypatch.setattr(train_model, "block_rows", exchanged)
-    with pytest.raises(DcpredError, match="not those that were surveyed"):
+    with pytest.raises(DcpredError, match="are not the surveyed ones"):
         run(blobs_zarr, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -535,7 +535,7 @@ def test_work_in_progress_of_other_code_is_not_gone_on_with(
     say = Silent()
     monkeypatch.setattr(say, "say", said.append)
     assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
-    assert any("another version of dcpred; it begins anew" in line for line in said)
+    assert any("another version of dcpred; starting anew" in line for line in said)
     assert not scratch.exists()
 
 
@@ -800,7 +800,7 @@ def test_names_of_features_are_those_of_its_columns(tmp_path: Path, names: list[
     group = zarr.create_group(tmp_path / "d.zarr")
     group.create_array("X", data=np.ones((40, 5))).attrs["feature_names"] = names
     group.create_array("y", data=np.arange(40) % 2)
-    with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}; name each"):
+    with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}. Name each"):
         train(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", Settings(), InlineWorkers)
     assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
 

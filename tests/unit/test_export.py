@@ -232,7 +232,7 @@ def test_categories_and_dates_stand_beside_scores_by_their_names(
     assert found["born.weekday"].to_pylist()[0] == 3
     assert found["size"].to_pylist()[:3] == ["1", "2", "1"]
     assert done(runs("names"), tmp_path / "b.csv", beside=beside, only=["town==Ulm"]).n_written == N_ROWS // 4
-    with pytest.raises(SettingsError, match="no row can have that value. Did you mean Ulm"):
+    with pytest.raises(SettingsError, match=r"no row can have that value\. Did you mean Ulm"):
         done(runs("names"), tmp_path / "c.csv", beside=beside, only=["town==Umm"])
 
 
@@ -537,7 +537,7 @@ def unfinished(runs: Callable[[str], Path], tmp_path: Path) -> Path:
 def test_an_unfinished_run(unfinished: Path, runs: Callable[[str], Path], tmp_path: Path) -> None:
     """Rows that are not done have no scores, whatever is written there already."""
     with pytest.raises(
-        DataError, match="the run is not finished. Run `dcpred score` again, or read the finished rows"
+        DataError, match=r"the run is not finished\. Run `dcpred score` again, or read the finished rows"
     ):
         export(unfinished, tmp_path / "a.parquet")
     report = export(unfinished, tmp_path / "a.parquet", partial=True)

@@ -266,7 +266,7 @@ def test_gaps_in_words(rows: Any) -> None:
     assert told["indicated"] == [0]
     assert told["without_values"] == [3]
     assert gaps_in_words(told) == (
-        "3 features have gaps, feature 'd' in 100 % of rows; a gap is the mean of its feature, or its most"
+        "3 features have missing values, feature 'd' in 100 % of rows; they become the mean of the feature, or its most"
         " frequent code; feature 'a' has an indicator of gaps; feature 'd' has no value at all and is left"
         " out"
     )
@@ -274,7 +274,10 @@ def test_gaps_in_words(rows: Any) -> None:
     known = describe_gaps(
         trained(whole, y, missing="impute").scaling, survey_rows(whole, y, None, 0, "classification"), None
     )
-    assert gaps_in_words(known) == "no training row has a gap; one that is scored is the mean of its feature"
+    assert (
+        gaps_in_words(known)
+        == "no training row has a missing value; in a scored one it becomes the mean of its feature"
+    )
     assert gaps_in_words(describe_gaps(trained(whole, y).scaling, survey, None)) is None
     assert "features have gaps, feature 3 in 100 %" in str(gaps_in_words({**told, "names": {}}))
 

@@ -234,7 +234,7 @@ def test_a_notebook_shows_a_page_in_a_frame() -> None:
 def test_pages_want_packages(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(pages, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(
-        SettingsError, match=rf'{missing} is not installed; install it \(pip install "dcpred\[report\]"'
+        SettingsError, match=rf'{missing} is not installed\. Install it \(pip install "dcpred\[report\]"'
     ):
         check_packages("a report", "report")
 

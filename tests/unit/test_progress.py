@@ -52,7 +52,7 @@ def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
             with say.part(0.5), say.step("learning the scaling", None, ""):
                 clock.now += 10
             say.say("a remark " * 20)
-            with say.step("looking at rows", 5, "rows") as advance:
+            with say.step("reading rows", 5, "rows") as advance:
                 for _ in range(5):
                     clock.now += 1
                     advance(1)
@@ -75,7 +75,7 @@ def test_a_log_gets_a_line_for_each_step_and_every_few_seconds(clock: Clock) -> 
     lines = written(lambda say: work(say, clock))
     assert lines[0] == "0 %, 0 s: learning the scaling"
     assert lines[1].startswith("a remark a remark")
-    assert lines[2] == "12 %, 10 s, about 70 s left: looking at rows"
+    assert lines[2] == "12 %, 10 s, about 70 s left: reading rows"
     assert lines[-1] == "training: done in 1 min 0 s"
     told = [line for line in lines if "fitting leaves" in line]
     assert len(told) == 10, "one at the start, and one in 5 s"
@@ -125,7 +125,7 @@ def test_a_guess_that_has_run_out_is_not_shown(clock: Clock) -> None:
     """92 % after 46 minutes are about 4 minutes more; once these are over without a count, nobody knows."""
     say = Lines(Console(file=io.StringIO(), width=200))
     with say.job("tuning"):
-        with say.part(0.92), say.step("trying settings", 46, "tries") as advance:
+        with say.part(0.92), say.step("evaluating settings", 46, "tries") as advance:
             for _ in range(46):
                 clock.now += 60
                 advance(1)
@@ -173,7 +173,7 @@ def test_who_asks_for_more_is_told_of_each_step(clock: Clock) -> None:
     assert added == [
         "of which machine",
         "learning the scaling: done in 10.0 s",
-        "looking at rows: 5 rows in 5.0 s, 1 rows/s",
+        "reading rows: 5 rows in 5.0 s, 1 rows/s",
         "fitting leaves: 45 rows in 45.0 s, 1 rows/s",
     ]
     assert [line for line in more if line not in added] == few
@@ -351,7 +351,7 @@ def test_estimators_are_silent_unless_asked(
     out, err = capsys.readouterr()
     assert out == ""
     assert "fitting" in err
-    assert ("trying settings" in err) == ("n_leaves" not in more)
+    assert ("evaluating settings" in err) == ("n_leaves" not in more)
     assert any(": done in " in line for line in err.splitlines()[-2:])
     DCPredRegressor(n_leaves=2, verbose=1, n_jobs=2, random_state=0).fit(blobs.X, blobs.X[:, 0])
     assert "learning the scaling and the tree" in capsys.readouterr().err

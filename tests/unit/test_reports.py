@@ -466,7 +466,7 @@ def test_quantiles_of_a_histogram(counts: list[int]) -> None:
         ('{"n_samples": NaN}', "cannot be read"),
         ("{}", "neither an output of `dcpred evaluate --json` nor of a search"),
         ('{"n_samples": 3}', "does not hold what dcpred evaluate --json writes"),
-        ('{"found": 3}', "does not hold what a search writes"),
+        ('{"found": 3}', "it is not an output of a search"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, text: str, sentence: str) -> None:

@@ -171,7 +171,7 @@ def test_a_part_appears_whole_or_not_at_all(data: str, monkeypatch: pytest.Monke
         ({"by_time": "place"}, "text that is not a date"),
         ({"into": ("{}", "other.zarr")}, "same as another"),
         ({"into": ("a.zarr", "a.zarr/b.zarr")}, "lies in it"),
-        ({"seed": 2**31}, "use another"),
+        ({"seed": 2**31}, "Use another"),
     ],
 )
 def test_refusals(data: str, asked: dict[str, Any], message: str) -> None:

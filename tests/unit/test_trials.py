@@ -379,7 +379,7 @@ def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -
     told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
     with patch.object(tuned_rendering, "trained", lambda _: ""):
         lines = tuned_rendering.tuned(told | {"trained": {}}).splitlines()
-    remark = f"The chosen model is judged on {found['chosen']['n_judged']:,} rows that no choice used."
+    remark = f"The chosen model is evaluated on {found['chosen']['n_judged']:,} rows that no choice used."
     assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
     drawn = search_sections(found | {"seconds": {}})[0].parts[0]
     assert (remark in drawn.text) == (n_rows == 700)

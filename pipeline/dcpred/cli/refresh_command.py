@@ -30,7 +30,7 @@ from dcpred.refresh.limits import Limits
 from dcpred.refresh.parts import is_pattern
 from dcpred.refresh.refresh import check_published, publish, refresh
 from dcpred.runs.bad_rows import BadRowLimit
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
@@ -129,7 +129,7 @@ def refresh_command(
             outputs=outputs,
             alpha=alpha,
             costs=costs,
-            tolerance=Tolerance(quarantine),
+            tolerance=FailurePolicy(quarantine),
             limits=limits,
             keep=keep,
             full=full,

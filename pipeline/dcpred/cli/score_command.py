@@ -26,7 +26,7 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.shards import Shard, parse_shard
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred.scoring.score_shard import ShardReport, score_shard
@@ -126,7 +126,7 @@ def score_command(
         raise click.UsageError(
             f"Cannot combine --shard with {other}: one excludes the other. Give one of them."
         )
-    tolerance = Tolerance(quarantine, max_failures, bad_rows)
+    tolerance = FailurePolicy(quarantine, max_failures, bad_rows)
     asked_for = workers is not None or scheduler is not None
     X = find_rows(data, x, model)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None

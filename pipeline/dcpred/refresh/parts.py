@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.refresh.limits import Limits, drift_by_run
-from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.renewal import IncrementalRun, Job
 from dcpred.refresh.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
 from dcpred.runs.ledger import MANIFEST
@@ -152,7 +152,7 @@ class Parts:
         root.place.make_folder("")
         if self.job.full:
             root.settings = replace(root.settings, data=part.x)
-        work = Renewal(self.job, root, part.x, standing)
+        work = IncrementalRun(self.job, root, part.x, standing)
         name = work.run()
         self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
         if name != standing:

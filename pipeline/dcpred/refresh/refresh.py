@@ -30,12 +30,12 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, drift_by_run
 from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
-from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.renewal import IncrementalRun, Job
 from dcpred.refresh.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import drift_facts
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
 from dcpred.verification.checks import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -45,7 +45,7 @@ from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 from dcpred_tasks.storage.place import open_place
 
-STRICT = Tolerance()
+STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 
@@ -94,7 +94,7 @@ def refresh(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
-    tolerance: Tolerance = STRICT,
+    tolerance: FailurePolicy = STRICT,
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
     full: bool = False,
@@ -144,7 +144,7 @@ def refresh(
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
-            one = Renewal(job, found, given.data, before)
+            one = IncrementalRun(job, found, given.data, before)
             return _published(one, one.run(), limits, keep, lease, begin)
 
 
@@ -168,7 +168,7 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
 
 
 def _published(
-    work: Renewal | Parts, name: str, limits: Limits, keep: int | None, lease: Lock, begin: float
+    work: IncrementalRun | Parts, name: str, limits: Limits, keep: int | None, lease: Lock, begin: float
 ) -> RefreshReport:
     """Make a run the latest if allowed, and report."""
     root, before = work.root, work.latest

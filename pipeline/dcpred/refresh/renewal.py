@@ -19,7 +19,7 @@ from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refresh.root import Root, run_number
 from dcpred.refresh.take_over import can_take_over, take_over, unchanged_blocks
 from dcpred.runs.ledger import Ledger
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.preflight import RECORD_BYTES, check_place, output_bytes
 from dcpred.scoring.score import Planned, default_pool, plan_run, score
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -49,14 +49,14 @@ class Job:
     costs: Costs | None
     """The same for costs."""
     pool: Pool | None
-    tolerance: Tolerance
+    tolerance: FailurePolicy
     full: bool
     """Whether everything is scored, and nothing reused."""
     say: Reporter
 
 
 @dataclass
-class Renewal:
+class IncrementalRun:
     """Update of one input of a job.
 
     x       address of the array

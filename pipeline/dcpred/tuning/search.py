@@ -1,12 +1,12 @@
-"""The search for settings: a portfolio, mutations of the best configuration, one judge and one rule.
+"""The search for settings: a portfolio, mutations of the best configuration, one evaluation and one rule.
 
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
-    mutations   changes of the incumbent, one at a time, then those that helped put together; in rounds
+    mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
 
     cost        of candidates that lose no more than the choice, the cheapest
 
-A candidate replaces the incumbent where one paired test on the held-out rows says so (metrics.compare). The
-first incumbent is the default configuration, so that the choice is never surely worse. Every decision is
+A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare). The
+first incumbent is the default configuration: the choice is never significantly worse. Every decision is
 in the trace.
 """
 
@@ -23,27 +23,27 @@ from dcpred.tuning.trials import Candidate, Judged, Trials
 
 @dataclass
 class Found:
-    """What a search came to."""
+    """The result of a search."""
 
     chosen: Judged
     judged: list[Judged]
-    """All candidates that were judged on all rows of the trials."""
+    """All candidates that were evaluated on all rows of the trials."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """Every decision."""
 
 
 @dataclass
 class Search:
-    """One search. `trials` judges."""
+    """One search. `trials` evaluates."""
 
     trials: Trials
     trace: list[dict[str, Any]] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     worse: set[str] = field(default_factory=set)
-    """Mutations that were worse by more than a standard error: they are not tried again."""
+    """Mutations that were worse by more than a standard error: they are not evaluated again."""
 
     def run(self) -> Found | None:
-        """None where the budget allows no configuration. Where no row is held out, it is the default one."""
+        """None if the budget allows no configuration. If no row is held out, it is the default one."""
         if not self.trials.n_judged:
             [only] = self._judge([Candidate(DEFAULT, {})], self.trials.folds)
             return None if only is None else Found(only, self.judged, self.trace)
@@ -65,7 +65,7 @@ class Search:
         return ends
 
     def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
-        """Tell the judge how many trials are left: of candidates in a first look and on the other folds now,
+        """Set the number of trials that are left: of candidates in a first look and on the other folds now,
         and in so many rounds.
         """
         trials, survivors = self.trials, self.trials.policy.survivors
@@ -76,7 +76,7 @@ class Search:
         trials.n_left = n_first * first + n_all * others + rounds * each
 
     def cheapest(self, incumbent: Judged) -> Judged:
-        """The cheapest candidate that loses no more than the incumbent, by neither metric."""
+        """The cheapest candidate that loses no more than the incumbent, by either metric."""
         most = self.trials.policy.worth_cost * incumbent.cost.cost_ratio
         for one in sorted(self.judged, key=lambda one: one.cost.cost_ratio):
             if one.cost.cost_ratio > most:
@@ -88,7 +88,7 @@ class Search:
         return incumbent
 
     def portfolio(self) -> Judged | None:
-        """The best configuration of the portfolio, or the default one where none is surely better."""
+        """The best configuration of the portfolio, or the default one if none is significantly better."""
         trials = self.trials
         entrants = [Candidate(name, values) for name, values in PORTFOLIO.items()]
         entrants, rounds = _distinct(trials, entrants), trials.policy.rounds
@@ -107,8 +107,8 @@ class Search:
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: Judged | None = None
     ) -> list[Judged]:
-        """The candidates that are worth a look at all folds: the default, and the best of a first look.
-        Beside an incumbent these are those that lose no more.
+        """The candidates to evaluate on all folds: the default, and the best of a first look.
+        With an incumbent these are those that lose no more.
         """
         trials, survivors = self.trials, self.trials.policy.survivors
         found = [one for one in self._judge(entrants, trials.first_folds) if one is not None]
@@ -140,7 +140,7 @@ class Search:
         return incumbent
 
     def mutate(self, incumbent: Judged, number: int) -> Judged:
-        """The incumbent with those mutations that help, one after the other."""
+        """The incumbent with the helpful mutations, one after the other."""
         step, trials = f"mutations, round {number}", self.trials
         able = [
             (m, changes)
@@ -186,8 +186,8 @@ class Search:
         return compare(incumbent.losses, one.losses, one.weight, counted=counted)
 
     def _better(self, incumbent: Judged, one: Judged) -> tuple[Comparison, bool]:
-        """The rule: surely better by the metric; or equal within a standard error, and surely better by the
-        metric that breaks ties. The level is shared, half for each test.
+        """The rule: significantly better by the metric; or equal within a standard error, and significantly
+        better by the metric that breaks ties. The level is shared, half for each test.
         """
         level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
         if comparison.p <= level and comparison.gain > 0:
@@ -221,7 +221,7 @@ class Search:
 
 
 def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
-    """Configurations that differ in settings: few rows have but one leaf."""
+    """Configurations that differ in settings: few rows have only one leaf."""
     seen: dict[Any, Candidate] = {}
     for one in entrants:
         width = one.values.get("width", 1.0)
@@ -230,7 +230,7 @@ def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _changes(mutation: Mutation, incumbent: Judged, trials: Trials) -> dict[str, Any] | None:
-    """What a mutation changes of the incumbent; None where it does not apply, or changes nothing."""
+    """The changes of a mutation to the incumbent; None if it does not apply, or changes nothing."""
     task = trials.asked.task
     if mutation.task and mutation.task != task:
         return None
