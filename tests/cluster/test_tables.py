@@ -232,7 +232,7 @@ def test_a_schema_of_other_features_is_refused_before_training(folder: Path, tmp
     import_data(FRAME[["age", "colour", "label"]], tmp_path / "a.zarr", target="label")
     group = zarr.open_group(tmp_path / "a.zarr", mode="r+")
     group.attrs["dcpred_schema"] = find_schema(folder / "known.csv", target="label").document()
-    with pytest.raises(DataError, match="has 2 features, but its schema has 9. Import the data"):
+    with pytest.raises(DataError, match=r"has 2 features, but its schema has 9. Import the data"):
         trained(tmp_path / "a.zarr", tmp_path / "model")
     group.attrs["dcpred_schema"] = {"version": 99, "columns": []}
     with pytest.raises(DataError, match=r"the schema of .*a\.zarr cannot be used: its version is 99"):

@@ -266,9 +266,9 @@ def test_gaps_in_words(rows: Any) -> None:
     assert told["indicated"] == [0]
     assert told["without_values"] == [3]
     assert gaps_in_words(told) == (
-        "3 features have missing values, feature 'd' in 100 % of rows; they become the mean of the feature, or its most"
-        " frequent code; feature 'a' has an indicator of gaps; feature 'd' has no value at all and is left"
-        " out"
+        "3 features have missing values, feature 'd' in 100 % of rows; they become the mean of the feature,"
+        " or its most frequent category; feature 'a' has a missing indicator; feature 'd' has no value at all"
+        " and is omitted"
     )
     whole = np.nan_to_num(X)
     known = describe_gaps(

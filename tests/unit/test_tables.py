@@ -629,7 +629,7 @@ def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ):
         given.write_text(content)
         refused(path, tmp_path, why, schema=given)
-    refused(path, tmp_path, "is no file; check the path", schema=tmp_path)
+    refused(path, tmp_path, "is not a file. Check the path", schema=tmp_path)
     monkeypatch.setattr(importing, "LARGEST_SCHEMA", 5)
     given.write_text("[3, 3, 3]")
     refused(path, tmp_path, "has more than 0 MiB", schema=given)
