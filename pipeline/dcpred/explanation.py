@@ -163,14 +163,14 @@ class Explanation:
         if self.status != "ok":
             return f"row {self.row:,}: no score ({self.status.replace('_', ' ')})"
         named, others = self.largest()
-        said = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
-        said += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
-        said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
-        said += [f"average {self.average:.3g}"] if self.average is not None else []
+        facts = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
+        facts += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
+        facts += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
+        facts += [f"average {self.average:.3g}"] if self.average is not None else []
         found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
         why = (
-            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(said)})"
-            if said
+            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(facts)})"
+            if facts
             else ""
         )
         return f"row {self.row:,}: {found}{why}"
@@ -304,11 +304,11 @@ def _in_the_table(one: Explanation, schema: Schema | None) -> Explanation:
     if schema is None:
         return one
 
-    def told(part: FeaturePart) -> FeaturePart:
-        says = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
-        return replace(part, said=says[0], said_of_landmark=says[1])
+    def worded(part: FeaturePart) -> FeaturePart:
+        texts = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
+        return replace(part, said=texts[0], said_of_landmark=texts[1])
 
-    return replace(one, features=[told(part) for part in one.features])
+    return replace(one, features=[worded(part) for part in one.features])
 
 
 def _row(X: Any, x: str, row: int) -> NDArray[Any]:
@@ -360,13 +360,13 @@ def explain_rows(
             out.append(Explanation(number, status.name.lower(), None if bad < 0 else bad))
             continue
         row, x = rows.take(slice(i, i + 1)), X[i : i + 1]
-        told = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)
+        worded = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)
         if added is not None:
             values = table_values(X[i], parts, schema)
-            told = _divided(told, model, dict(zip(parts.names, values, strict=True)), added[i])
+            worded = _divided(worded, model, dict(zip(parts.names, values, strict=True)), added[i])
         classes = _classes(model, rows.decision[i], None if chances is None else chances[i])
-        told = replace(told, classes=classes, novelty=None if new is None else float(new[i]))
-        out.append(_in_the_table(told, schema))
+        worded = replace(worded, classes=classes, novelty=None if new is None else float(new[i]))
+        out.append(_in_the_table(worded, schema))
     return out
 
 

@@ -142,7 +142,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
     if model.reference is not None and model.reference.gaps is not None:
         shares = model.reference.gaps
     indicated = set(coding.indicated.tolist())
-    told = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
+    summary = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
     return {
         "features": [
             {
@@ -152,7 +152,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
                 "value": float(coding.gap[f]),
                 "indicator": f in indicated,
             }
-            for f in told
+            for f in summary
         ]
     }
 
@@ -216,8 +216,8 @@ def _data(place: Place, path: str | Path) -> dict[str, Any]:
             f"Cannot inspect {place.address}: it holds no data set, model or output. {what}"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
-    told = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
-    schema = None if told is None else read_schema(told, place.address)
+    summary = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
+    schema = None if summary is None else read_schema(summary, place.address)
     return {
         "kind": "data",
         "path": place.address,

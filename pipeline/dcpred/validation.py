@@ -132,8 +132,8 @@ def validate(
 def _report(metric: str, found: list[FoldReport], words: str) -> ValidationReport:
     each = np.array([one.quality for one in found])
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else found[0].standard_error
-    told = [one.foretold for one in found if one.foretold is not None]
-    foretold = float(np.mean(told)) if len(told) == len(found) else None
+    summary = [one.foretold for one in found if one.foretold is not None]
+    foretold = float(np.mean(summary)) if len(summary) == len(found) else None
     return ValidationReport(metric, float(each.mean()), error, foretold, words, found)
 
 

@@ -476,9 +476,9 @@ def test_files_that_are_none(tmp_path: Path, text: str, sentence: str) -> None:
 
 
 def test_places_that_are_none(made: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="it does not exist. Name a model"):
+    with pytest.raises(DataError, match=r"it does not exist\. Name a model"):
         report(tmp_path / "none")
-    with pytest.raises(DataError, match="it is no source of a report. Name a model"):
+    with pytest.raises(DataError, match=r"it is no source of a report\. Name a model"):
         report(made("numbers") / "data.zarr")
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(DataError, match="Omit the data"):

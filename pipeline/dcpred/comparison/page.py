@@ -155,9 +155,9 @@ def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tup
     sign = 1.0 if more_is_better else -1.0
     values = sorted((sign * value for value in values), reverse=True)
     best, middle = values[0], values[len(values) // 2]
-    room = max(best - middle, 1e-9)
-    worst = min([middle - 2 * room, *([max(sign * value for value in ours) - 0.2 * room] if ours else [])])
-    low, high = sorted((sign * worst, sign * (best + 0.2 * room)))
+    span = max(best - middle, 1e-9)
+    worst = min([middle - 2 * span, *([max(sign * value for value in ours) - 0.2 * span] if ours else [])])
+    low, high = sorted((sign * worst, sign * (best + 0.2 * span)))
     return low, high
 
 

@@ -47,19 +47,19 @@ Fit = Callable[[], tuple[Predict, dict[str, Any]]]
 def main(folder: Path, name: str, limit_seconds: float) -> None:
     """Write the result of a point."""
     rows = read_rows(folder)
-    told: dict[str, Any]
+    summary: dict[str, Any]
     if name == SHARED:
         with counted(limit_seconds) as time:
-            told = choose_shared(rows)
-        told["seconds"] = time.seconds
+            summary = choose_shared(rows)
+        summary["seconds"] = time.seconds
     elif name == KERNELS:
         with counted(limit_seconds) as time:
-            told = {"errors": kernel_errors(rows)}
-        told["seconds"] = time.seconds
+            summary = {"errors": kernel_errors(rows)}
+        summary["seconds"] = time.seconds
     else:
         point = Point(**json.loads((folder / "compare.json").read_text(encoding="utf-8"))["points"][name])
-        told = _tried(folder, point, rows, limit_seconds)
-    replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | told).encode())
+        summary = _tried(folder, point, rows, limit_seconds)
+    replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | summary).encode())
 
 
 @dataclass
@@ -106,11 +106,11 @@ def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict
     """A fit, its predictions, and their cost."""
     fit = _fit_of(point, rows, _shared(folder))  # imports happen here, outside the timing
     with counted(limit_seconds) as time:
-        predict, told = fit()
+        predict, summary = fit()
     predicted = predict(rows.X_test)
     write_arrays(folder / POINTS / f"{point.name}.npz", {"predicted": predicted})
     us, linear = measure_call(predict, rows.X_test, COST_SECONDS, repeats=COST_REPEATS)
-    return told | {
+    return summary | {
         "quality": quality(predicted, rows),
         "us_per_row": us,
         "linear_us": linear,
@@ -137,7 +137,7 @@ def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
         values = shared["settings"] | shared["of"].get(point.system, {}) | point.settings
         scaling = Scaling.of(shared["scalings"][values.pop("scaling")])
         model = fitted_with(rows, scaling, values)
-        return _predictor(model), _told(model) | {"why": note_of(point, rows, model)}
+        return _predictor(model), _figures(model) | {"why": note_of(point, rows, model)}
 
     return fit
 
@@ -157,12 +157,12 @@ def _ours(point: Point, rows: Rows) -> Fit:
 
     def fit() -> tuple[Predict, dict[str, Any]]:
         model: Model = made.fit(rows.X, rows.target).model_
-        return _predictor(model), _told(model)
+        return _predictor(model), _figures(model)
 
     return fit
 
 
-def _told(model: Model) -> dict[str, Any]:
+def _figures(model: Model) -> dict[str, Any]:
     return {"bytes": model.nbytes, "multiplications": _multiplications(model), "leaves": model.n_leaves}
 
 

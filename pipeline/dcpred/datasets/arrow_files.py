@@ -49,7 +49,7 @@ class _Part:
     """A Parquet file, and the values in its folder names."""
 
     path: Path
-    told: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class ParquetRows:
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         _refuse_foreign(self.name, self.foreign, names)
         for part in self.parts:
-            stored = [name for name in names if name not in part.told]
+            stored = [name for name in names if name not in part.constants]
             with pq.ParquetFile(part.path) as file:
                 for batch in self._read(part, file, stored, batch_rows(len(names))):
                     held = {name: self._as(part, batch.column(name), name) for name in stored}
-                    for name in part.told.keys() & set(names):
-                        held[name] = pa.repeat(part.told[name], len(batch)).cast(self.types[name])
+                    for name in part.constants.keys() & set(names):
+                        held[name] = pa.repeat(part.constants[name], len(batch)).cast(self.types[name])
                     yield {name: held[name] for name in names}
 
     def _read(self, part: _Part, file: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
@@ -153,17 +153,17 @@ def _folder(path: Path, named: Collection[str]) -> ParquetRows:
                     )
     if not sum(n for n, _ in read):
         raise no_rows(path.name)
-    told = _told(path, files)
+    summary = _folder_values(path, files)
     types = _common_types(path, files, [schema for _, schema in read]) | {
-        name: _type_of([each[name] for each in told]) for name in told[0]
+        name: _type_of([each[name] for each in summary]) for name in summary[0]
     }
-    clash = set(told[0]) & set(first.names)
+    clash = set(summary[0]) & set(first.names)
     if clash:
         raise DataError(
             f"Cannot import {path.name}: column {sorted(clash)[0]!r} is in its files and in the names of its"
             " folders. Rename one of them."
         )
-    parts = tuple(_Part(file, values) for file, values in zip(files, told, strict=True))
+    parts = tuple(_Part(file, values) for file, values in zip(files, summary, strict=True))
     foreign = {name: kind for _, schema in read for name, kind in _foreign(schema).items()}
     return ParquetRows(path.name, types, parts, foreign)
 
@@ -192,7 +192,7 @@ def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> 
     return found
 
 
-def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
+def _folder_values(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
     """The values in folder names for each file: integers if all of a column are, else text."""
     found = [
         {
@@ -202,22 +202,22 @@ def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
         }
         for file in files
     ]
-    for file, told in zip(files, found, strict=True):
-        if told.keys() != found[0].keys():
+    for file, summary in zip(files, found, strict=True):
+        if summary.keys() != found[0].keys():
             raise DataError(
                 f"Cannot import {path.name}: its files lie below folders of different columns:"
                 f" {files[0].relative_to(path)} and {file.relative_to(path)}. Move one of them."
             )
     whole = {
-        name: all(WHOLE.fullmatch(told[name]) or told[name] == HIVE_NULL for told in found)
+        name: all(WHOLE.fullmatch(summary[name]) or summary[name] == HIVE_NULL for summary in found)
         for name in found[0]
     }
     return [
         {
             name: None if value == HIVE_NULL else int(value) if whole[name] else value
-            for name, value in told.items()
+            for name, value in summary.items()
         }
-        for told in found
+        for summary in found
     ]
 
 

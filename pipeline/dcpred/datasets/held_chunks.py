@@ -24,8 +24,8 @@ HELD_BYTES = 2**30
 class HeldChunks:
     """An array of which whole chunks are read, and the last one is held."""
 
-    def __init__(self, array: NamedArray, chunk_rows: int, room: NDArray[Any] | None) -> None:
-        self.array, self.size, self.room = array, chunk_rows, room
+    def __init__(self, array: NamedArray, chunk_rows: int, buffer: NDArray[Any] | None) -> None:
+        self.array, self.size, self.buffer = array, chunk_rows, buffer
         self.shape, self.dtype, self.attributes = array.shape, array.dtype, array.attributes
         self.is_index, self.chunk_rows = array.is_index, None
         self.first = self.last = 0
@@ -40,7 +40,7 @@ class HeldChunks:
             assert self.rows is not None
             end = min(stop, self.last)
             part = self.rows[start - self.first : end - self.first]
-            parts.append(part if self.room is None else part.copy())  # the next chunk takes the room
+            parts.append(part if self.buffer is None else part.copy())  # the next chunk takes the buffer
             start = end
         if not parts:
             return self.array[slice(start, start)]
@@ -50,14 +50,14 @@ class HeldChunks:
         """All chunks with rows from start to stop, except a last one that they do not fill."""
         self.rows = None
         self.first = start // self.size * self.size
-        whole = self.first + self.size if self.room is not None else stop // self.size * self.size
+        whole = self.first + self.size if self.buffer is not None else stop // self.size * self.size
         self.last = min(max(self.first + self.size, whole), self.shape[0])
         rows = self.array[slice(self.first, self.last)]
-        if self.room is None:
+        if self.buffer is None:
             self.rows = rows
         else:
-            self.room[: len(rows)] = rows
-            self.rows = self.room
+            self.buffer[: len(rows)] = rows
+            self.rows = self.buffer
 
 
 @contextmanager
@@ -70,8 +70,8 @@ def held(arrays: Mapping[str, NamedArray], scratch: Path) -> Iterator[dict[str, 
         for name, size in sizes.items():
             array, rows = arrays[name], min(arrays[name].chunk_rows or 1, max(arrays[name].shape[0], 1))
             fits = in_memory or size <= HELD_BYTES // len(sizes) or array.dtype.kind not in "biufcSUmM"
-            room = None if fits else stack.enter_context(_room(array, rows, scratch))
-            found[name] = HeldChunks(array, rows, room)
+            buffer = None if fits else stack.enter_context(_buffer(array, rows, scratch))
+            found[name] = HeldChunks(array, rows, buffer)
         yield found
 
 
@@ -81,7 +81,7 @@ def _chunk_bytes(array: NamedArray) -> int:
 
 
 @contextmanager
-def _room(array: NamedArray, rows: int, scratch: Path) -> Iterator[NDArray[Any]]:
+def _buffer(array: NamedArray, rows: int, scratch: Path) -> Iterator[NDArray[Any]]:
     """Memory for the rows of a chunk, in an unnamed file."""
     dtype = np.dtype(array.dtype).newbyteorder("=")
     shape = rows, *array.shape[1:]

@@ -186,8 +186,8 @@ def import_data(
     )
     with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
-        told = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
-        with new_data_set(place, told) as group:
+        summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
+        with new_data_set(place, summary) as group:
             not_finite, repeated = write_table(table, group, name, rows, progress)
             check_place(place)
     done = _imported(table, dest, rows, not_finite)

@@ -121,7 +121,7 @@ class Reading:
     @property
     def named(self) -> dict[str, object]:
         """The given options, by their names on the command line."""
-        told = {
+        summary = {
             "x": self.x,
             "y": self.y,
             "target": self.target,
@@ -140,7 +140,7 @@ class Reading:
             "index_base": self.index_base,
             **self.marks,
         }
-        return {name: value for name, value in told.items() if value not in (None, "")}
+        return {name: value for name, value in summary.items() if value not in (None, "")}
 
     @property
     def wishes(self) -> Wishes:

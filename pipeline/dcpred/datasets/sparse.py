@@ -94,10 +94,11 @@ class SparseFile:
         held = {name.removesuffix(".npy") for name in archive.namelist()}
         self.path, self.archive = path, archive
         kind = self._small("format").item()
-        told = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
-        if told != "csr" or not {"indices", "indptr"} <= held:
+        summary = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+        if summary != "csr" or not {"indices", "indptr"} <= held:
             raise DataError(
-                f"Cannot import {path.name}: it holds a sparse matrix of the format {told}, which cannot be"
+                f"Cannot import {path.name}: it holds a sparse matrix of the format {summary}, which cannot"
+                " be"
                 " read row by"
                 " row. Write it again by scipy.sparse.save_npz(file, X.tocsr())."
             )

@@ -121,12 +121,12 @@ def split_data(
         )
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
     contents = {one: stored_chunks.fingerprint(array) for one, array in arrays.items()}
-    told = asked | {"run": digest_json({**asked, **contents})}
-    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, told)]
+    summary = asked | {"run": digest_json({**asked, **contents})}
+    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, summary)]
     shared = 0
     if missing:
         shared = _write(
-            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, told, n_test, progress
+            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, summary, n_test, progress
         )
     return Split(
         data=data,
@@ -195,7 +195,7 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
     return open_place(names[0]), open_place(names[1])
 
 
-def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
+def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
     """Whether a place holds this part. Raises PlanConflictError if it holds anything else."""
     if is_free(place.path) if isinstance(place, Folder) else place.lists and not place.is_there():
         return False
@@ -205,7 +205,7 @@ def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
         if not place.lists:
             return False
         found = None
-    if found != {**told, "part": part}:
+    if found != {**summary, "part": part}:
         raise PlanConflictError(
             f"Cannot write rows to {place.address}: it holds something else. Remove it or choose"
             " another path with --into."
@@ -219,7 +219,7 @@ def _write(
     rule: Rule,
     places: Mapping[str, Place],
     missing: list[str],
-    told: Mapping[str, Any],
+    summary: Mapping[str, Any],
     n_test: int,
     progress: Callable[[int, int], None],
 ) -> int:
@@ -232,7 +232,7 @@ def _write(
     with ExitStack() as stack:
         writers = {}
         for part in missing:
-            attributes = {**dict(group.attrs), SPLIT: {**told, "part": part}}
+            attributes = {**dict(group.attrs), SPLIT: {**summary, "part": part}}
             new = stack.enter_context(new_data_set(places[part], attributes))
             writers[part] = [
                 (array, _Writer(new, name, array, sizes[part])) for name, array in source.arrays.items()

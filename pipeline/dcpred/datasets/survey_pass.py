@@ -145,9 +145,9 @@ class _Pass:
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
-        told, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
-        dtype = self.values.dtype(self._encoded(told))
-        found = Found(self.n_rows, told, dtype, ids=self.ids)
+        summary, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
+        dtype = self.values.dtype(self._encoded(summary))
+        found = Found(self.n_rows, summary, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
             if self.goal.wide(LARGE).size:
@@ -243,10 +243,10 @@ class _Pass:
         """The kinds of all columns. Raises the DataError of the first ambiguous one, with the names of
         others.
         """
-        told, refusals = list[Column](), dict[str, DataError]()
+        summary, refusals = list[Column](), dict[str, DataError]()
         for name in self.source.types:
             try:
-                told.append(self._column(name))
+                summary.append(self._column(name))
             except DataError as error:
                 refusals[name] = error
         if refusals:
@@ -254,7 +254,7 @@ class _Pass:
             names = ", ".join(repr(name) for name, _ in others[:NAMED])
             more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
             raise DataError(f"{first} (and {names}{more} likewise)" if others else str(first))
-        return told
+        return summary
 
     def _column(self, name: str) -> Column:
         wish = self.wishes.of(name)

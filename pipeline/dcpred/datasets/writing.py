@@ -93,32 +93,32 @@ def _fill_value(dtype: Any) -> Any:
 
 def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:
     """Rows in chunks of `chunk_rows`, the last one shorter; each is overwritten by the next."""
-    room = _room(table, chunk_rows)
+    buffer = _buffer(table, chunk_rows)
     held = 0
     for batch in table.batches(chunk_rows):
         given, first = _columns(batch), 0
         while first < len(batch.X):
             n = min(chunk_rows - held, len(batch.X) - first)
             for name, values in given.items():
-                room[name][held : held + n] = values[first : first + n]
+                buffer[name][held : held + n] = values[first : first + n]
             held, first = held + n, first + n
             if held == chunk_rows:
-                yield _batch(room, held)
+                yield _batch(buffer, held)
                 held = 0
     if held:
-        yield _batch(room, held)
+        yield _batch(buffer, held)
 
 
 Named = dict[tuple[str, str], NDArray[Any]]  # arrays by kind, X, y or id, and by name
 
 
-def _room(table: Table, chunk_rows: int) -> Named:
-    room: Named = {("X", ""): np.empty((chunk_rows, table.n_features), table.dtype)}
+def _buffer(table: Table, chunk_rows: int) -> Named:
+    buffer: Named = {("X", ""): np.empty((chunk_rows, table.n_features), table.dtype)}
     if table.target_dtype is not None:
-        room["y", ""] = np.empty(chunk_rows, table.target_dtype)
+        buffer["y", ""] = np.empty(chunk_rows, table.target_dtype)
     for name, dtype in table.ids.items():
-        room["id", name] = np.empty(chunk_rows, np.dtypes.StringDType() if dtype is str else dtype)
-    return room
+        buffer["id", name] = np.empty(chunk_rows, np.dtypes.StringDType() if dtype is str else dtype)
+    return buffer
 
 
 def _columns(batch: Batch) -> Named:
@@ -126,7 +126,7 @@ def _columns(batch: Batch) -> Named:
     return {("X", ""): batch.X, **y, **{("id", name): values for name, values in batch.ids.items()}}
 
 
-def _batch(room: Named, n: int) -> Batch:
-    y = room.get(("y", ""))
-    ids = {name: values[:n] for (kind, name), values in room.items() if kind == "id"}
-    return Batch(room["X", ""][:n], None if y is None else y[:n], ids)
+def _batch(buffer: Named, n: int) -> Batch:
+    y = buffer.get(("y", ""))
+    ids = {name: values[:n] for (kind, name), values in buffer.items() if kind == "id"}
+    return Batch(buffer["X", ""][:n], None if y is None else y[:n], ids)

@@ -91,8 +91,8 @@ class JsonLines:
 
     def __call__(self, event: Event) -> None:
         when = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
-        told = {"time": when, "level": event.level, "event": event.name, "run": self.run, **event.facts}
-        line = json.dumps(told, default=str) + "\n"
+        summary = {"time": when, "level": event.level, "event": event.name, "run": self.run, **event.facts}
+        line = json.dumps(summary, default=str) + "\n"
         with self._one:
             if self._lost:
                 return

@@ -181,8 +181,8 @@ class Metrics:
 
     def _line(self, name: str, labels: dict[str, str], value: float) -> str:
         pairs = {"dcpred_job": self.job} | labels  # Prometheus sets a label `job` of its own
-        told = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
-        return f"{name}{{{told}}} {float(value)!r}"
+        summary = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
+        return f"{name}{{{summary}}} {float(value)!r}"
 
 
 def escaped(text: str) -> str:

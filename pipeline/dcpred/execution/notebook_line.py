@@ -45,8 +45,8 @@ class NotebookLine(Lines):
 
     def changed(self, line: Line, seconds: float) -> None:
         now = time.monotonic()
-        if now - self.told >= min(seconds, SHOWN_SECONDS):
-            self.told = now
+        if now - self.printed >= min(seconds, SHOWN_SECONDS):
+            self.printed = now
             self.place.update(_Text(cut(line.text(), MOST_COLUMNS)))
 
     def closed(self, text: str) -> None:

@@ -211,10 +211,11 @@ def _check_accepted(address: str, security: Security, files: Files) -> None:
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "_ALERT_" in reason:
-            told = reason.partition("_ALERT_")[2].lower().replace("_", " ")
+            summary = reason.partition("_ALERT_")[2].lower().replace("_", " ")
             raise SchedulerError(
                 f"Cannot reach the Dask scheduler at {address} over TLS: it refuses the certificate"
-                f" in {_named(files['cert'])} ({told}). Pass one that its CA signed, by {OPTIONS['cert']} and"
+                f" in {_named(files['cert'])} ({summary}). Pass one that its CA signed, by {OPTIONS['cert']}"
+                " and"
                 f" {OPTIONS['key']} or {VARIABLES['cert']} and {VARIABLES['key']}."
             ) from None
         if reason in NO_TLS:

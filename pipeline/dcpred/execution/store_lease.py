@@ -59,8 +59,8 @@ class StoreLease:
 
     def body(self, holder: str) -> bytes:
         """Bytes that no other sign has."""
-        told = {"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}
-        return json.dumps(told | {"machine": _machine(), "process": os.getpid()}).encode()
+        summary = {"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}
+        return json.dumps(summary | {"machine": _machine(), "process": os.getpid()}).encode()
 
     def sign_once(self) -> None:
         """Replace the last sign. Another driver's sign in its place means that the lease is lost; one of our
@@ -102,13 +102,13 @@ def place_holder(place: Place, now: float | None = None) -> str:
     now  time of the store's clock; None to ask it
     """
     standing = place.read(LOCK)
-    told = _content(standing)
-    if standing is None or not told.get("holder") or _is_dead(told):
+    summary = _content(standing)
+    if standing is None or not summary.get("holder") or _is_dead(summary):
         return ""
     silent = _silent(place, standing) if now is None else now - standing.time
     if silent >= expiry_seconds():
         return ""
-    return str(told["holder"])
+    return str(summary["holder"])
 
 
 @contextmanager
@@ -150,9 +150,9 @@ def _take(lease: StoreLease) -> None:
     standing = retrying(lambda: place.read(LOCK))
     if standing is None:
         raise RunHeldError(f"{place.address}/{LOCK} disappeared. Run again later.")
-    told = _content(standing)
-    name = str(told.get("holder") or "")
-    if name and not _is_dead(told):
+    summary = _content(standing)
+    name = str(summary.get("holder") or "")
+    if name and not _is_dead(summary):
         silent = _silent(place, standing)
         if silent < expiry_seconds():
             raise RunHeldError(
@@ -196,10 +196,10 @@ def _machine() -> str:
     return ""
 
 
-def _is_dead(told: dict[str, object]) -> bool:
+def _is_dead(summary: dict[str, object]) -> bool:
     """Whether the holder of the lease was a process of this computer that has ended."""
-    process = told.get("process")
-    if not _machine() or told.get("machine") != _machine() or not isinstance(process, int) or process < 1:
+    process = summary.get("process")
+    if not _machine() or summary.get("machine") != _machine() or not isinstance(process, int) or process < 1:
         return False
     try:
         os.kill(process, 0)

@@ -133,10 +133,10 @@ class Window(Generic[T]):
 
     def _fill(self) -> None:
         threads = max(self._threads(), 1)
-        room = IN_FLIGHT_PER_THREAD * threads - len(self.in_flight)
-        while self.waiting and room > 0 and self.lone_suspect is None:
+        free = IN_FLIGHT_PER_THREAD * threads - len(self.in_flight)
+        while self.waiting and free > 0 and self.lone_suspect is None:
             self._submit(self._bundle(threads))
-            room -= 1
+            free -= 1
         if not self.in_flight and self.suspects:
             self.lone_suspect = self.suspects.popleft()
             self.lone_worker = next(iter(self.client.nthreads()), "")

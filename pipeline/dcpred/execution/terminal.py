@@ -59,12 +59,12 @@ def wrapped(text: str, columns: int, *, begin: int = 0, indent: int = 0, shorten
     indent   spaces at the begin of the other lines
     shorten  whether a word that is longer than a line loses its middle
     """
-    lines, room = [""], columns - begin
+    lines, space = [""], columns - begin
     for word in text.split(" "):
         word = shortened(word, columns - indent) if shorten else word
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > space:
             lines.append(word)
-            room = columns - indent
+            space = columns - indent
         else:
             lines[-1] += f" {word}" if lines[-1] else word
     return f"\n{' ' * indent}".join(line.rstrip() for line in lines)

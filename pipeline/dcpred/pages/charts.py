@@ -118,7 +118,7 @@ PLACES = [
 def _free_place(
     name: str,
     at: Any,
-    room: tuple[float, float],
+    bounds: tuple[float, float],
     taken: Sequence[tuple[float, float, float, float]],
 ) -> tuple[float, float, float, float] | None:
     """The corners of a name near a point that overlaps no other, in pixels of the axes."""
@@ -127,7 +127,7 @@ def _free_place(
         x = at[0] + across * width + (6 if across > 0 else -6 if across < 0 else 0)
         y = at[1] + up * (height - 2)
         corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= room[0] and corners[3] <= room[1]
+        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= bounds[0] and corners[3] <= bounds[1]
         if inside and not any(
             corners[0] < o[2] and o[0] < corners[2] and corners[1] < o[3] and o[1] < corners[3] for o in taken
         ):

@@ -83,8 +83,12 @@ def svg_of(figure: Any, name: str, title: str, text: str, kind: str = "") -> str
     figure.savefig(file, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
     _clean(root, name)
-    told = {"role": "img", "aria-labelledby": f"{name}-title {name}-text", "class": f"picture {kind}".strip()}
-    root.attrib = {"viewBox": root.attrib["viewBox"], **told}
+    summary = {
+        "role": "img",
+        "aria-labelledby": f"{name}-title {name}-text",
+        "class": f"picture {kind}".strip(),
+    }
+    root.attrib = {"viewBox": root.attrib["viewBox"], **summary}
     for number, (tag, content) in enumerate((("title", title), ("desc", text))):
         element = ElementTree.Element(tag, {"id": f"{name}-{'title' if tag == 'title' else 'text'}"})
         element.text = plain(content)

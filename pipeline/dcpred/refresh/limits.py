@@ -129,6 +129,6 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
 
 
 def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
-    told = describe_run(ledger.run, ledger.records(blocks))
-    drift: dict[str, Any] = told["drift"]
+    summary = describe_run(ledger.run, ledger.records(blocks))
+    drift: dict[str, Any] = summary["drift"]
     return drift

@@ -83,10 +83,10 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         return RunLine(
             name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
         )
-    told = _finished_fields(read_sealed_document(root.place, file), run)
-    if told is None:
+    summary = _finished_fields(read_sealed_document(root.place, file), run)
+    if summary is None:
         return RunLine(name, "damaged", standing.time)
-    return RunLine(name, "latest" if name == latest else "finished", standing.time, **told)
+    return RunLine(name, "latest" if name == latest else "finished", standing.time, **summary)
 
 
 def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:

@@ -188,9 +188,9 @@ class Parts:
     def _manifest(self, parts: dict[str, str], standing: dict[str, str]) -> dict[str, Any]:
         """The manifest of all parts together. Its drift is that of the part that is farthest off."""
         manifests = {name: self.part_root(name).manifest(run) for name, run in parts.items()}
-        told = list(manifests.values())
+        summary = list(manifests.values())
         status: dict[str, int] = {}
-        for one in told:
+        for one in summary:
             for code, n in one["status"].items():
                 status[code] = status.get(code, 0) + n
         taken = {
@@ -204,11 +204,11 @@ class Parts:
             "version": VERSION,
             "parts": parts,
             "model_hash": self.job.model_hash,
-            "n_rows": sum(one["n_rows"] for one in told),
-            "n_blocks": sum(one["n_blocks"] for one in told),
+            "n_rows": sum(one["n_rows"] for one in summary),
+            "n_blocks": sum(one["n_blocks"] for one in summary),
             "status": status,
             "drift": {
-                **_farthest([one["drift"] for one in told]),
+                **_farthest([one["drift"] for one in summary]),
                 "parts": [name for name, one in manifests.items() if one["drift"]["large"]],
             },
             "taken_over": {name: n for name, n in taken.items() if n},

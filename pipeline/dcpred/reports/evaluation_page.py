@@ -102,16 +102,16 @@ def evaluation_sections(r: dict[str, Any]) -> list[Section]:
 
 
 def _residuals(r: dict[str, Any]) -> Section:
-    told = r["residual_quantiles"]
-    low, high = (told[share] for share in ENDS)
-    lines = [[percent(float(share), 0), number(value)] for share, value in told.items()]
+    summary = r["residual_quantiles"]
+    low, high = (summary[share] for share in ENDS)
+    lines = [[percent(float(share), 0), number(value)] for share, value in summary.items()]
     table = Table(["fraction of rows", "have a residual up to"], lines)
     pictures = [_histogram(r, low, high, table)]
     if len(r["residuals_by_prediction"]) > 1:
         pictures.append(_by_prediction(r["residuals_by_prediction"]))
     text = (
         f"A residual is the target minus the prediction. Nine of ten lie between {number(low)} and"
-        f" {number(high)}; the median is {number(told['0.5'])}."
+        f" {number(high)}; the median is {number(summary['0.5'])}."
     )
     return Section("Residuals", text, parts=pictures)
 

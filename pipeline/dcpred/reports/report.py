@@ -120,17 +120,17 @@ def _of_file(path: Path) -> Page:
             f"Cannot make a report of {path}: it has {path.stat().st_size:,} bytes. Check the path."
         )
     try:
-        told = decoded(read_plain(path)[0], path)
+        summary = decoded(read_plain(path)[0], path)
     except ValueError as error:
         raise DataError(
             f"Cannot make a report of {path}: it is not readable ({error}). Check the path."
         ) from None
-    if "n_samples" in told:
-        if not is_evaluation(told):
+    if "n_samples" in summary:
+        if not is_evaluation(summary):
             raise _other(path, "dcpred evaluate --json")
-        return evaluation_page(told)
-    if "found" in told:
-        found = checked_search(told["found"])
+        return evaluation_page(summary)
+    if "found" in summary:
+        found = checked_search(summary["found"])
         if found is None:
             raise _other(path, "a search")
         name = path.name.removesuffix(TUNED)

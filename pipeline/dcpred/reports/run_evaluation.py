@@ -65,8 +65,14 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
         raise DataError(
             f"Cannot evaluate the scores of {run.run.output} on {y}: no row has one. Clean the data."
         )
-    told = {"task": run.model.task, "n_samples": n, "n_bad": n - found.n, "data": y, "model": run.run.model}
-    return without_infinite(told | found.as_dict())
+    summary = {
+        "task": run.model.task,
+        "n_samples": n,
+        "n_bad": n - found.n,
+        "data": y,
+        "model": run.run.model,
+    }
+    return without_infinite(summary | found.as_dict())
 
 
 def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:

@@ -89,21 +89,21 @@ def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Pag
 def _classes(run: Run) -> list[str]:
     if run.model is not None:
         return [str(name) for name in run.model.classes]
-    told = (run.manifest.get("statistics") or {}).get("labels") or []
-    return [str(one[LABEL]) for one in told]
+    summary = (run.manifest.get("statistics") or {}).get("labels") or []
+    return [str(one[LABEL]) for one in summary]
 
 
 def _warnings(run: Run) -> list[str]:
-    said = []
+    words = []
     if run.status.state != "finished":
         left = run.status.n_blocks - run.status.done_blocks
         what = "goes on" if run.status.state == "scoring" else "is not finished; run the same command again"
-        said.append(f"The run {what}: {counted(left, 'block is', 'blocks are')} left.")
+        words.append(f"The run {what}: {counted(left, 'block is', 'blocks are')} left.")
     if (run.manifest.get("drift") or {}).get("large"):
-        said.append("The rows differ much from those that the model was trained on; see Drift.")
+        words.append("The rows differ much from those that the model was trained on; see Drift.")
     if run.model is None:
-        said.append("The model is missing: parts that need it are omitted.")
-    return said
+        words.append("The model is missing: parts that need it are omitted.")
+    return words
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:

@@ -130,29 +130,29 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
-    told = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
+    summary = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        charts.band(axes, x, told[:, 0], told[:, 1], told[:, 2])
+        charts.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
         charts.thousands_x(axes)
         axes.set_xlabel("row")
         axes.set_ylabel(what[:-1])
 
     text = (
         f"The median (dots) in {len(groups)} successive parts of the rows, and the band with nine of ten"
-        f" rows. The median goes from {number(float(told[:, 1].min()), 3)} to"
-        f" {number(float(told[:, 1].max()), 3)}."
+        f" rows. The median goes from {number(float(summary[:, 1].min()), 3)} to"
+        f" {number(float(summary[:, 1].max()), 3)}."
     )
     table = Table(
         ["rows from", "5 %", "median", "95 %"],
-        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, told, strict=True)],
+        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, summary, strict=True)],
     )
     return charts.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
 def drift(
-    found: Gathered, told: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
+    found: Gathered, summary: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
 ) -> Section:
     """How far rows are from those of training: over the rows by leaves, in total by features."""
     parts: list[Picture | Table] = []
@@ -160,33 +160,33 @@ def drift(
         groups = _judged(found, model.n_leaves)
         if len(groups) > 1:
             parts.append(_stability(groups, model))
-    features = (told or {}).get("features")
+    features = (summary or {}).get("features")
     if features and features["top"]:
         by_bins = "psi" in features["top"][0]
-        parts += compared(told or {}) if by_bins else [_moved(features, names)]
+        parts += compared(summary or {}) if by_bins else [_moved(features, names)]
     if not parts:
         return Section("Drift")
-    large = bool((told or {}).get("large"))
+    large = bool((summary or {}).get("large"))
     text = f"How far the rows are from those of training: {'far' if large else 'not far'}, as a whole."
-    leaves = (told or {}).get("leaves")
+    leaves = (summary or {}).get("leaves")
     if leaves:
         text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
     return Section("Drift", text, parts=parts)
 
 
-def compared(told: dict[str, Any]) -> list[Picture | Table]:
+def compared(summary: dict[str, Any]) -> list[Picture | Table]:
     """Features and outputs compared with training rows, by their bins; then rows beyond all training rows."""
-    lines = [_compared(one) for one in (*told["features"]["top"], *told.get("scores", ()))]
+    lines = [_compared(one) for one in (*summary["features"]["top"], *summary.get("scores", ()))]
     text = (
         "The stability index compares fractions of rows by bins of each feature. A feature differs if a"
         f" two-sample test finds it, and it has drifted if also the index is above {LARGE_PSI}. The last"
         " columns are of the bin whose fraction of rows differs most."
     )
     heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
-    drawn = [one for one in (*told["features"]["top"], *told.get("scores", ())) if one["differs"]]
+    drawn = [one for one in (*summary["features"]["top"], *summary.get("scores", ())) if one["differs"]]
     parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
     parts += [Table(heads, lines, "Drift by feature", text, texts=3, wide=True)]
-    if beyond := told.get("beyond"):
+    if beyond := summary.get("beyond"):
         rows = [
             [
                 plain(one.get("name", one["feature"])),
@@ -404,5 +404,5 @@ def workers(found: Gathered) -> Section:
         if spent
         else "–"
     )
-    said = f"All workers together worked {number(spent, 3)} seconds: {parts}."
-    return Section("Workers", said, parts=[drawn])
+    facts = f"All workers together worked {number(spent, 3)} seconds: {parts}."
+    return Section("Workers", facts, parts=[drawn])

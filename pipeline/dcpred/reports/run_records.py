@@ -121,8 +121,8 @@ def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
     """Readable counts of the same length as those of other blocks."""
     for name in ("labels", "leaf_rows", HISTOGRAM):
         try:
-            told = statistics[name]
-            counts = np.array(told, np.int64) if isinstance(told, list) else unpack(told)
+            summary = statistics[name]
+            counts = np.array(summary, np.int64) if isinstance(summary, list) else unpack(summary)
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
             continue
         if counts.ndim != 1 or not len(counts):

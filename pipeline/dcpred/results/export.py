@@ -85,9 +85,9 @@ class _Asked:
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
-        told = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
+        summary = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
         kinds = _types(self.fields, self.beside.values())
-        metadata = {"dcpred": json.dumps(told)}
+        metadata = {"dcpred": json.dumps(summary)}
         return pa.schema([(name, kinds[name]) for name in self.columns], metadata=metadata)
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:

@@ -96,6 +96,6 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
     for column in scores.columns:
         array = scores.arrays[column.name]
-        if array.ndim > 1 and (told := column.numbers(array.attrs, array.shape[1])) is not None:
-            data = data.assign_coords({column.dimensions[1]: told})
+        if array.ndim > 1 and (summary := column.numbers(array.attrs, array.shape[1])) is not None:
+            data = data.assign_coords({column.dimensions[1]: summary})
     return data.assign_attrs(run=scores.run.run, finished=scores.finished)

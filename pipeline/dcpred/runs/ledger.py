@@ -156,9 +156,9 @@ class Ledger:
         return replace(self, run=replace(self.run, run=standing.run)) if same else self
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        told = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+        summary = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
         named = {"costs": "the threshold or costs"}
-        return [named.get(k, k) for k in told if plan.get(k) != _plain(getattr(self.run, k))]
+        return [named.get(k, k) for k in summary if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError if the directory belongs to something

@@ -198,5 +198,5 @@ def _say(findings: list[Finding], n_blocks: int, say: Reporter) -> None:
     if not damage and not n_blocks:
         say.say("nothing is wrong; nothing is repaired")
         return
-    told = counted(len(damage), "finding", "findings")
-    say.say(f"{told}; {counted(n_blocks, 'block is', 'blocks are')} scored again")
+    summary = counted(len(damage), "finding", "findings")
+    say.say(f"{summary}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

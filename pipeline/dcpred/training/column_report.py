@@ -28,14 +28,14 @@ def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None)
         return {"known": False}
     most = int(gaps.argmax())
     indicated, empty = coding.indicated.tolist(), np.flatnonzero(gaps == survey.n_used).tolist()
-    told = {most, *indicated[:NAMED], *empty[:NAMED]}
+    summary = {most, *indicated[:NAMED], *empty[:NAMED]}
     return {
         "known": True,
         "features": int(np.count_nonzero(gaps)),
         "most": {"feature": most, "rows": int(gaps[most]), "share": float(gaps[most] / survey.n_used)},
         "indicated": indicated,
         "without_values": empty,
-        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(told)},
+        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(summary)},
     }
 
 
@@ -47,7 +47,7 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
         return "no training row has a missing value; in a scored one it becomes the mean of its feature"
     names = found["names"]
     most, have = found["most"], counted(found["features"], "feature has", "features have")
-    said = [
+    facts = [
         f"{have} missing values, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows;"
         " they"
         " become the mean of the feature, or its most frequent category",
@@ -57,11 +57,11 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     ]
     if found["without_values"]:
         empty = found["without_values"]
-        said.append(
+        facts.append(
             f"{_listed(empty, names)} {_have(empty)} no value at all and {'is' if len(empty) == 1 else 'are'}"
             " omitted"
         )
-    return "; ".join(said)
+    return "; ".join(facts)
 
 
 def describe_map(scaling: Scaling) -> dict[str, Any] | None:
@@ -95,6 +95,6 @@ def _have(features: Sequence[int]) -> str:
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:
-    told = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
+    summary = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
     more = f" and {len(features) - NAMED:,} more" if len(features) > NAMED else ""
-    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(told)}{more}"
+    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(summary)}{more}"

@@ -90,8 +90,8 @@ def publish(model: Path, target: Place) -> None:
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name, data = f"{group}/{file.relative_to(source)}", file.read_bytes()
         retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
-    told = decoded((model / MODEL_FILE).read_bytes(), model)
-    if not target.create(MODEL_FILE, encoded({**told, "arrays": group})):
+    summary = decoded((model / MODEL_FILE).read_bytes(), model)
+    if not target.create(MODEL_FILE, encoded({**summary, "arrays": group})):
         for name in target.listing(group):
             target.remove(name)
         publish(model, target)  # One exists now: the same, or an error.

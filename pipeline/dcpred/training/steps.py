@@ -353,8 +353,8 @@ class Training:
 
     def report_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Print the changes of features."""
-        for told in columns_in_words(scaling, survey, self.names()):
-            self.say.say(told)
+        for summary in columns_in_words(scaling, survey, self.names()):
+            self.say.say(summary)
 
     def names(self) -> list[str] | None:
         """The names of features, encoded ones among them, if they have names."""

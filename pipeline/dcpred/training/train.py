@@ -233,16 +233,16 @@ def named_features(x: str) -> list[str] | None:
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
         return None
-    told = [str(name) for name in names]
-    if len(told) != X.shape[1] or len(set(told)) < len(told):
-        twice = [name for name in told if told.count(name) > 1]
-        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(told):,} names"
+    summary = [str(name) for name in names]
+    if len(summary) != X.shape[1] or len(set(summary)) < len(summary):
+        twice = [name for name in summary if summary.count(name) > 1]
+        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(summary):,} names"
         raise DataError(
             f"Cannot train on X at {x}: it has {X.shape[1]:,} features, but its attribute {ATTRIBUTE}"
             f" {wrong}."
             " Name each feature once, or remove the attribute."
         )
-    return told
+    return summary
 
 
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dcpred.tuning.metrics import SQUARED, Metric, compare
 from dcpred.tuning.policy import THOROUGH
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
@@ -31,7 +31,7 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
     if trials.n_judged:
         judge = trials.unseen()
-        [default] = judge.judge([Candidate(DEFAULT, {})], judge.folds)
+        [default] = final.evaluate([Candidate(DEFAULT, {})], judge.folds)
         chosen = judge.again(chosen)
         losses = judge.reference((BOOSTING, KERNEL))
         if default is not None and found.chosen.candidate.name != DEFAULT:
@@ -64,16 +64,16 @@ def chosen_in_words(s: Settings) -> str:
     return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
 
 
-def _frontier(judged: Sequence[Judged]) -> list[Judged]:
+def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
     """Candidates that no cheaper one equals, by cost: the Pareto front."""
-    best: list[Judged] = []
+    best: list[TrialResult] = []
     for one in sorted(judged, key=lambda one: (one.cost.cost_ratio, one.loss)):
         if not best or one.loss < best[-1].loss:
             best.append(one)
     return best
 
 
-def _apart(first: Judged, trials: Trials, last: Judged, judge: Trials) -> float:
+def _apart(first: TrialResult, trials: Trials, last: TrialResult, judge: Trials) -> float:
     """The standard deviation of the mean losses of folds by time: future rows are another fold."""
     if not trials.rule.ordered:
         return 0.0
@@ -84,7 +84,7 @@ def _apart(first: Judged, trials: Trials, last: Judged, judge: Trials) -> float:
     return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
 
 
-def _row(one: Judged, shown: Judged, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
+def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
     """A line of the Pareto front, with the quality of `shown`; it is None without an evaluation.
 
     apart  addition to the standard error of the mean loss, in squares
@@ -138,7 +138,7 @@ def standard_error(
     return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
 
 
-def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
+def _reference(name: str, losses: FloatArray, chosen: TrialResult, judge: Trials) -> dict[str, Any]:
     comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
     seen = ~np.isnan(losses)
     share = chosen.weight[seen] / chosen.weight[seen].sum()

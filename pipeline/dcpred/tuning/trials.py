@@ -78,7 +78,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Judged:
+class TrialResult:
     """A candidate with its results on held-out rows."""
 
     candidate: Candidate
@@ -340,18 +340,18 @@ class Trials:
         given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
         rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
         n_columns = len(self.survey.minimum)
-        room = min(policy.most_leaf_bytes // (32 * n_columns), 10**6)
+        limit = min(policy.most_leaf_bytes // (32 * n_columns), 10**6)
         if self.asked.max_leaf_rows != Settings().max_leaf_rows:
-            room = min(room, self.asked.max_leaf_rows)
-        rows = min(rows or n, room, n)
+            limit = min(limit, self.asked.max_leaf_rows)
+        rows = min(rows or n, limit, n)
         n_leaves = leaves_of_share(n, 1.0 / rows)
         rows = n / n_leaves
         own = {n: v for n, v in in_effect(given, self.asked.task).items() if n not in RELATIVE}
         own["n_leaves"] = n_leaves
-        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, room), min(30, room)))
-        own["overlap"] = max(min(own["overlap"], int(room // rows)), 1) if n_leaves > 1 else 1
+        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, limit), min(30, limit)))
+        own["overlap"] = max(min(own["overlap"], int(limit // rows)), 1) if n_leaves > 1 else 1
         own["max_leaf_rows"] = max(
-            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, room)) if n_leaves > 1 else n
+            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, limit)) if n_leaves > 1 else n
         )
         own["local_rows"] = (
             policy.local_rows if not self.asked.keep_support_vectors else self.asked.local_rows
@@ -389,7 +389,7 @@ class Trials:
             named = sorted({*named, *self.codes[most]})
         return as_text(named) if named else NONE
 
-    def values_of(self, judged: Judged) -> dict[str, Any]:
+    def values_of(self, judged: TrialResult) -> dict[str, Any]:
         """All values of a candidate, with its actual numbers of leaves and landmarks."""
         own = {
             **COMMON,
@@ -402,14 +402,14 @@ class Trials:
 
     # evaluation
 
-    def judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
+    def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
         """Each candidate on the held-out rows of some folds, within the budget; None if none of its sizes is
         within.
         """
         asked = [self.realised(one.values) for one in candidates]
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
-        found: dict[int, Judged | None] = {}
+        found: dict[int, TrialResult | None] = {}
         waiting = {i: settings for i, (settings, _) in enumerate(asked)}
         while waiting:
             ready: dict[int, tuple[Trial, str]] = {}
@@ -434,7 +434,7 @@ class Trials:
                     found[i] = None
         return [found[i] for i in range(len(candidates))]
 
-    def again(self, chosen: Judged) -> Judged:
+    def again(self, chosen: TrialResult) -> TrialResult:
         """The choice on all held-out rows, with the scaling that a training learns, and as many of its
         landmarks as the budget allows there: with several repetitions a scaling has more columns than with
         one.
@@ -445,7 +445,7 @@ class Trials:
             free.repetitions = REPETITIONS
         for share in LANDMARK_SHARES:
             shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
-            [found] = free.judge([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+            [found] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
             if found is None or self.budget.allows(found.cost):
                 break
         return found or chosen
@@ -508,7 +508,7 @@ class Trials:
 
     def _read(
         self, candidate: Candidate, trial: Trial, key: str, digest: str, folds: Sequence[int]
-    ) -> Judged:
+    ) -> TrialResult:
         shapes = [read_tried(self.job, fold, digest)[1] for fold in folds]
         scaling = read_scaling(self.job, self.folds[0], key).scaling
         shape, most = np.mean(shapes, axis=0), trial.settings.landmarks
@@ -519,7 +519,7 @@ class Trials:
             self._losses(digest, folds, self.metric),
             partial(self._losses, digest, folds, self.ties),
         )
-        return Judged(candidate, trial.settings, cost, losses, self.weight, ties)
+        return TrialResult(candidate, trial.settings, cost, losses, self.weight, ties)
 
     def _rows_for_each(self, folds: Sequence[int]) -> float:
         """Rows that train a model for each one that trains a trial."""
@@ -556,7 +556,7 @@ class Trials:
         values = {"leaf_rows": 0, "landmarks": FEWEST_LANDMARKS, "products": 0}
         free = copy(self)
         free.budget = Budget()
-        [one] = free.judge([Candidate("cheapest", values)], self.folds)
+        [one] = free.evaluate([Candidate("cheapest", values)], self.folds)
         assert one is not None
         return one.cost
 

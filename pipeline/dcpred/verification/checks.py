@@ -235,9 +235,9 @@ class FastCheck:
         """
         if self.unreadable - {""}:
             return
-        told = {finding.file for finding in self.findings}
+        summary = {finding.file for finding in self.findings}
         for block in sorted(self.suspects):
-            self.findings += [f for f in verify_block(self.run, block) if f.file not in told]
+            self.findings += [f for f in verify_block(self.run, block) if f.file not in summary]
 
     def _manifest(self) -> None:
         """Compare the manifest with plan and records; with records only if all of them are complete."""
@@ -272,12 +272,12 @@ def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding
     found: list[Finding] = []
     blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
-    told = {finding.file for finding in fast.findings}
+    summary = {finding.file for finding in fast.findings}
     with say.step("verifying", sum(rows), "rows") as advance:
 
         def verified(number: int, findings: list[Finding]) -> None:
             advance(rows[number])
-            found.extend(f for f in findings if f.file not in told)
+            found.extend(f for f in findings if f.file not in summary)
 
         run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
     return sorted(found, key=lambda f: (f.block or 0, f.file))

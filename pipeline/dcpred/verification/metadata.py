@@ -92,7 +92,9 @@ def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any
         for array in (found, planned)
     )
     if a.get("dimension_names") is None:
-        a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
+        a, b = (
+            {key: value for key, value in summary.items() if key != "dimension_names"} for summary in (a, b)
+        )
     return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
 
 
