@@ -30,17 +30,17 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
     chosen, references, settings = found.chosen, [], found.chosen.settings
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
     if trials.n_judged:
-        judge = trials.unseen()
-        [default] = final.evaluate([Candidate(DEFAULT, {})], judge.folds)
-        chosen = judge.again(chosen)
-        losses = judge.reference((BOOSTING, KERNEL))
+        final = trials.unseen()
+        [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
+        chosen = final.again(chosen)
+        losses = final.reference((BOOSTING, KERNEL))
         if default is not None and found.chosen.candidate.name != DEFAULT:
             losses = {DEFAULT + " settings": default.losses, **losses}
-        references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
+        references = [_reference(name, other, chosen, final) for name, other in losses.items()]
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
-        line = _row(made, chosen, judge, _apart(found.chosen, trials, chosen, judge))
-        if judge is not trials:
+        line = _row(made, chosen, final, _apart(found.chosen, trials, chosen, final))
+        if final is not trials:
             line["unseen"] = True  # No choice used these rows.
     else:
         line = _row(chosen, chosen, trials)
@@ -73,12 +73,12 @@ def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
     return best
 
 
-def _apart(first: TrialResult, trials: Trials, last: TrialResult, judge: Trials) -> float:
+def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:
     """The standard deviation of the mean losses of folds by time: future rows are another fold."""
     if not trials.rule.ordered:
         return 0.0
     means = {}
-    for one, own in ((first, trials), (last, judge)):
+    for one, own in ((first, trials), (last, final)):
         for fold, at in own.held.items():
             means[fold] = np.average(one.losses[at], weights=one.weight[at])
     return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
@@ -138,15 +138,15 @@ def standard_error(
     return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
 
 
-def _reference(name: str, losses: FloatArray, chosen: TrialResult, judge: Trials) -> dict[str, Any]:
-    comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
+def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials) -> dict[str, Any]:
+    comparison = compare(chosen.losses, losses, chosen.weight, counted=final.metric.counted)
     seen = ~np.isnan(losses)
     share = chosen.weight[seen] / chosen.weight[seen].sum()
     return {
         "name": name,
-        **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
+        **quality_of(losses[seen], chosen.weight[seen], final, final.clusters[seen]),
         "n_judged": int(seen.sum()),
-        "chosen": judge.metric.score(float(share @ chosen.losses[seen])),
+        "chosen": final.metric.score(float(share @ chosen.losses[seen])),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,
         "better": comparison.gain > comparison.standard_error,
