@@ -7,7 +7,7 @@ manifest. Guarantees, if any shard dies at any instant, is late, or runs twice:
 1. A shard exits with 0 only when all of its blocks are committed, and then either a block of another shard is
    not, or the manifest exists.
 2. The shard that checks last finds nothing left, and does not exit with 0 without a manifest. Its exit code
-   tells its caller to run it again.
+   makes its caller run it again.
 3. Shards that end at the same moment all find nothing left. One takes the lease `shards/finish`; the others
    wait until the manifest exists, or the lease is free because its holder died. The manifest is created, and
    never overwritten.
