@@ -204,7 +204,13 @@ def test_features_are_named_as_categories_and_the_rest_is_searched_for(
     for command in ("train", "tune"):
         refused("enough", command, place / "trees.zarr", tmp_path / "new", "--set", "categorical=a,2")
         assert searched[-1].categorical == "a,2"
-    refused("landmarks was set for a search", "tune", place / "trees.zarr", tmp_path / "new", *SMALL[2:4])
+    refused(
+        "Cannot set landmarks: the search chooses it",
+        "tune",
+        place / "trees.zarr",
+        tmp_path / "new",
+        *SMALL[2:4],
+    )
     assert len(searched) == 2
 
 
@@ -333,7 +339,7 @@ def test_refusals(
     refused("Write 8x", "tune", data, new, "--budget", "cheap")
     refused("its directory does not exist", "tune", data, new, "--plot", tmp_path / "nowhere" / "f.png")
     refused("its name does not end with", "tune", data, new, "--plot", tmp_path / "f.txt")
-    refused("but that exists", "import", place / "trees.csv", data)
+    refused("it already exists", "import", place / "trees.csv", data)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.zarr", "unseen.zarr", "words.zarr"]
 
 

@@ -206,7 +206,7 @@ def test_numbers_are_no_classes(tmp_path: Path) -> None:
         result = call(rows, tmp_path / "out")
         assert result.exit_code == 3
         assert sentence in result.stderr
-        assert "use regression (--task regression), or give y fewer classes" in result.stderr
+        assert "Use regression (--task regression), or give y fewer classes" in result.stderr
         assert not (tmp_path / "out").exists()
 
 
@@ -325,7 +325,7 @@ def test_a_comparison_that_has_not_come_far(data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it has no result yet"):
         report(tmp_path / "out")
     (tmp_path / "out/compare.json").write_text('{"points": [1]}')
-    with pytest.raises(DataError, match="does not hold what dcpred compare writes"):
+    with pytest.raises(DataError, match="is not an output of dcpred compare"):
         report(tmp_path / "out")
 
 

@@ -353,7 +353,7 @@ def test_half_of_a_character_is_no_text(tmp_path: Path) -> None:
 
 def test_a_document_that_is_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
-    with pytest.raises(Exception, match="is not what dcpred writes there"):
+    with pytest.raises(Exception, match="dcpred did not write it"):
         read_own_document(open_place(tmp_path), "plan.json")
     with (tmp_path / "long").open("wb") as file:
         file.truncate(2**40)

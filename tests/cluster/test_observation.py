@@ -141,7 +141,7 @@ def test_a_run_that_fails_keeps_when_one_was_last_complete(
     assert (failed["level"], failed["block"], failed["deaths"]) == ("error", 2, 0)
     assert told[-1]["event"] == "run_ended"
     assert told[-1]["exit_code"] == 4
-    assert "1 could not be" in told[-1]["error"]
+    assert "Cannot score 1 of" in told[-1]["error"]
     value = samples(tmp_path / "nightly.prom")
     assert value["dcpred_run_exit_code"] == 4
     assert value["dcpred_run_success_timestamp_seconds"] == before
@@ -168,7 +168,7 @@ def test_the_whole_is_complete_when_the_last_shard_is(known: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("--outputs", "none"), 3, "output 'none' was asked for"),
+        (("--outputs", "none"), 3, "Cannot write output 'none'"),
         (("--level", "full"), 2, "--repair is missing"),
         (("--max-bad-rows", "1"), 4, "2 rows have no score, but at most 1"),
     ],
@@ -199,7 +199,7 @@ def test_rows_that_were_given_up_end_in_4(known: Path, tmp_path: Path) -> None:
     command = ("score", known / "model", data, tmp_path / "out", "--workers", "1", "--quarantine")
     dcpred(*command, *watched, code=4)
     told = lines(tmp_path / "q.jsonl")
-    assert "50 rows were given up" in told[-1]["error"]
+    assert "50 rows were skipped" in told[-1]["error"]
     done = next(line for line in told if line["event"] == "block_done" and line["block"] == 0)
     assert done["level"] == "warning"
     value = samples(tmp_path / "q.prom")

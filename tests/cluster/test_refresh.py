@@ -298,7 +298,7 @@ def test_rows_that_were_given_up_are_tried_again(
     assert not root.exists()
     report = call(tolerance=FailurePolicy(quarantine=True))
     assert report.state == "kept"
-    assert report.why_kept == "50 rows were given up"
+    assert report.why_kept == "50 rows were skipped"
     assert not (root / "latest").exists()
     allowed = call(tolerance=FailurePolicy(quarantine=True), limits=Limits(BadRowLimit(fraction=0.5)))
     assert (allowed.state, allowed.run, allowed.scored_blocks) == ("published", report.run, 0)

@@ -400,7 +400,7 @@ def test_what_is_there_is_no_place_for_data_and_models(known: Known, done: Place
     scratch = ("--scratch", tmp_path / "scratch", "--set", "n_leaves=1")
     for taken in (done.address, f"{known.root}/model", known.root):
         told = command("import", tmp_path / "known.csv", taken, "--target", "target", code=3).stderr
-        assert "that exists; remove it or name another place" in told
+        assert "it already exists. Remove it or choose another path" in told
     told = command("train", known.data, done.address, *scratch, code=3).stderr
     assert "that exists; remove it or name another place" in told
     told = command("train", known.data, f"{done.address}/m", "--scratch", f"{known.root}/s", code=2).stderr

@@ -95,7 +95,7 @@ def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pyt
     assert frame["age"].isna().any()
     data, model = tmp_path / "d.zarr", tmp_path / "m"
     shown = run("import", write_csv(frame, tmp_path / "d.csv"), data, "--target", "label", "--id", "id")
-    assert "NaN is a gap" in shown
+    assert "NaN is a missing value" in shown
     settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
     told = json.loads(run("train", data, model, *settings, "--set", "missing=amount", "--json"))
     names = list(open_artifact(model).feature_names or ())

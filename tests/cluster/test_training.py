@@ -637,11 +637,13 @@ def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
         assert sorted(p.name for p in tmp_path.iterdir()) == ["d.zarr"]
         shutil.rmtree(data)
 
-    refused(blobs.X, blobs.y[:-1], r"shape \(600,\), but it has shape \(599,\)")
+    refused(
+        blobs.X, blobs.y[:-1], r"its shape is \(599,\), but X needs one value for each row, shape \(600,\)"
+    )
     refused(blobs.X[:, 0], blobs.y, "1 dimension,")
     refused(blobs.X.astype(complex), blobs.y, "complex numbers")
-    refused(blobs.X[:0], blobs.y[:0], "nothing to train on")
-    refused(blobs.X, blobs.X[:, :2], r"it has shape \(600, 2\)")
+    refused(blobs.X[:0], blobs.y[:0], r"its shape is \(0, .*\. Pass rows and features")
+    refused(blobs.X, blobs.X[:, :2], r"its shape is \(600, 2\)")
 
 
 def test_missing_chunk(tmp_path: Path, blobs_zarr: Path) -> None:

@@ -290,7 +290,7 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 1"]),
         ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 1"]),
         ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 1"]),
-        ("Price,size\n1,2\n", "price", ["'price'", "did you mean 'Price'", "Price, size"]),
+        ("Price,size\n1,2\n", "price", ["'price'", "Did you mean 'Price'", "Price, size"]),
         ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
         ("a,a\n1,2\n", None, ["'a' occurs twice"]),
@@ -469,7 +469,7 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
         ({"a": [1, 2], "b": pa.array([1, 2], pa.timestamp("s"))}, "b", ["'b'", "timestamp"]),
         ({"a": [2**53 + 1, 2], "b": [0.5, 1.0]}, None, ["'a'", str(2**53 + 1), "round"]),
         ({"a": [2**53 + 1, None]}, None, ["'a'", str(2**53 + 1), "round"]),
-        ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["did you mean 'Goal'"]),
+        ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["Did you mean 'Goal'"]),
         ({"a": pa.array([], pa.int8())}, None, ["has none"]),
     ],
 )

@@ -444,7 +444,7 @@ def test_it_is_told_on_80_columns(made: Path) -> None:
     said = command(made / "model", made / "data.zarr")
     assert max(map(len, said.splitlines())) <= 80
     assert "\x1b" not in said
-    for word in ("accuracy", "balanced_accuracy", "auc", "<b>", "aaaa…", "two�lines", "taken for"):
+    for word in ("accuracy", "balanced_accuracy", "auc", "<b>", "aaaa…", "two�lines", "predicted as"):
         assert word in said
 
 

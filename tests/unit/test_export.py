@@ -418,14 +418,18 @@ def test_one_array_is_a_data_set_too(runs: Callable[[str], Path], tmp_path: Path
 
 Refused = tuple[dict[str, Any], type[RefusedError], str]
 REFUSED: dict[str, Refused] = {
-    "no such column": ({"columns": ["lable"]}, SettingsError, "'lable' was asked for, but .* has row, label"),
-    "no such array": ({"beside": ["nmber"]}, DataError, "did you mean 'number'"),
+    "no such column": (
+        {"columns": ["lable"]},
+        SettingsError,
+        "Cannot export column 'lable': .* has row, label",
+    ),
+    "no such array": ({"beside": ["nmber"]}, DataError, "Did you mean 'number'"),
     "two-dimensional": ({"beside": ["two"]}, DataError, "no one-dimensional array and no feature"),
     "data without names": ({"beside": ["some/new.zarr"]}, DataError, "write some/new.zarr:NAME"),
     "no names": ({"beside": ["x.zarr:"]}, SettingsError, "it names none. Write DATA:NAME"),
     "empty names": ({"beside": ["id,,age"]}, SettingsError, "it names none. Write DATA:NAME"),
     "no data": ({"beside": ["nowhere.zarr:id"]}, DataError, "nowhere.zarr, but it does not exist"),
-    "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns are called id"),
+    "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns called id"),
     "that of a column": ({"beside": ["status"]}, DataError, "no one-dimensional array"),
     "no comparison": ({"only": ["oak"]}, SettingsError, "not a comparison"),
     "largest of no column": ({"largest": ("lable", 5)}, SettingsError, "largest values of lable: there are"),
@@ -446,7 +450,7 @@ def test_what_is_refused(runs: Callable[[str], Path], tmp_path: Path, what: str)
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("there.csv", "there.csv, but that exists; remove it"),
+        ("there.csv", "there.csv: it already exists. Remove it"),
         ("table.xlsx", "its name has no known ending. End it with .parquet, .csv"),
         ("nowhere/table.csv", "its folder does not exist"),
         ("https://host/table.csv", "only reads from servers of files"),
@@ -594,7 +598,7 @@ def test_the_command(runs: Callable[[str], Path], tmp_path: Path) -> None:
     assert many.splitlines()[2].endswith(" more")
     assert max(map(len, many.splitlines()[1:])) <= 80
     assert '"n_written": 3' in command(out, tmp_path / "b.csv", *words, "--json").stdout
-    assert "a.csv, but that exists" in command(out, tmp_path / "a.csv", code=3).stderr
+    assert "a.csv: it already exists" in command(out, tmp_path / "a.csv", code=3).stderr
     assert "no plan.json" in command(tmp_path, tmp_path / "c.csv", code=3).stderr
 
 

@@ -359,7 +359,7 @@ def test_different_numbers_are_not_made_equal(tmp_path: Path, of: str, values: l
             r"column 'd' of .*1152921504606846979|column 'd' of .*0 in row 0 and .*01 in row 1", message
         )
         assert "(counted from 0)" in message
-        assert ("--id d, leave it out with --drop d" in message) == (not options)
+        assert ("--id d, omit it with --drop d" in message) == (not options)
         assert "to text" in message
     assert bring(source, tmp_path, id="d")["d"].shape == (40,)
     words = pa.table({"a": table["a"], "d": table["d"].cast(pa.string())})

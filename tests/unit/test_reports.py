@@ -136,7 +136,7 @@ def test_a_model(made: Callable[[str], Path], kind: str) -> None:
     folder = made(kind)
     page = report(folder / "model").html
     found, told = checked(page), shown(page)
-    assert titles(found) == ["What it is made of", "Settings", "History"]
+    assert titles(found) == ["Composition", "Settings", "History"]
     assert found.texts["h3"][:3] == ["Sizes of leaves", "Composition of distances", "Cost of a row"]
     model = open_artifact(folder / "model")
     assert model.hash in told
@@ -203,7 +203,7 @@ def test_a_model_of_one_leaf_without_names(tmp_path: Path) -> None:
     ):
         write_model(tmp_path / f"m{number}", model, _settings("classification"), provenance)
         page = report(tmp_path / f"m{number}").html
-        assert titles(checked(page)) == ["What it is made of", "Settings", "History"]
+        assert titles(checked(page)) == ["Composition", "Settings", "History"]
         assert "All rows are in one leaf" in shown(page)
 
 
@@ -423,7 +423,7 @@ def test_answers_of_as_many_rows_in_another_order_are_refused(
     copy = make_group(tmp_path / "copy.zarr", X, y, chunk_rows=CHUNK_ROWS)
     assert "RMSE" in report(folder / "out", data=copy).html
     other = make_group(tmp_path / "other.zarr", X[::-1], y[::-1], chunk_rows=CHUNK_ROWS)
-    with pytest.raises(DataError, match=r"its rows from 0 on are not those that were scored"):
+    with pytest.raises(DataError, match=r"its rows from 0 on are not the scored ones"):
         report(folder / "out", data=other)
 
 
@@ -465,7 +465,7 @@ def test_quantiles_of_a_histogram(counts: list[int]) -> None:
         ("[]", "cannot be read"),
         ('{"n_samples": NaN}', "cannot be read"),
         ("{}", "neither an output of `dcpred evaluate --json` nor of a search"),
-        ('{"n_samples": 3}', "does not hold what dcpred evaluate --json writes"),
+        ('{"n_samples": 3}', "it is not an output of dcpred evaluate --json"),
         ('{"found": 3}', "it is not an output of a search"),
     ],
 )

@@ -52,8 +52,12 @@ def test_shards_by_name(text: str, environment: dict[str, str], shard: Shard) ->
         ("auto", {}, "is set, and this is no task of an array. Write i/n"),
         ("auto/4", {}, "neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set"),
         ("auto", {"JOB_COMPLETION_INDEX": "1"}, "SLURM_ARRAY_TASK_COUNT is not set, and the number"),
-        ("auto/4", {"JOB_COMPLETION_INDEX": "x"}, "JOB_COMPLETION_INDEX is 'x', but it is to be a whole"),
-        ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "shard 4 of 4 was asked for"),
+        (
+            "auto/4",
+            {"JOB_COMPLETION_INDEX": "x"},
+            "Cannot use JOB_COMPLETION_INDEX 'x': it is not an integer",
+        ),
+        ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "Cannot score shard 4 of 4"),
         (
             "auto",
             SLURM | {"SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "4"},

@@ -145,7 +145,7 @@ def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame holds values of several kinds"]),
+        (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame: it holds values of several kinds"]),
         (pd.DataFrame({"a": [1 + 2j]}), ["column 'a' of the frame"]),
         (pd.DataFrame({"a": pd.to_timedelta([1], "s")}), ["column 'a' of the frame", "duration"]),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' occurs twice"]),
@@ -544,7 +544,7 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "a.npz", SPARSE)
     words = [
         "5 % of its values are stored",
-        "40 rows of 300 features take 0.1 MiB when they are dense",
+        "40 dense rows of 300 features take 0.1 MiB",
         "--dense-limit",
     ]
     refused(tmp_path / "a.npz", tmp_path, *words, dense_limit=95_999)
@@ -562,9 +562,9 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "do"),
     [
-        ("a.xlsx", "save it as .csv"),
+        ("a.xlsx", "Save it as .csv"),
         ("a.jsonl", ".parquet"),
-        ("a.pkl", "load it"),
+        ("a.pkl", "Load it"),
         ("a.orc", "Write it as .parquet"),
         ("a.unknown", "name it .csv, .tsv, .parquet, .pq"),
     ],

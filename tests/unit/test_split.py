@@ -142,7 +142,7 @@ def test_the_same_again_writes_what_is_not_there(data: str, monkeypatch: pytest.
     monkeypatch.setattr(splitting, "_write", lambda *a: pytest.fail("both are there"))
     assert split_data(data).already_split
     for other in ({"test": 0.3}, {"seed": 1}, {"by_time": ""}):
-        with pytest.raises(PlanConflictError, match="something else is there"):
+        with pytest.raises(PlanConflictError, match="it holds something else"):
             split_data(data, **other)
 
 

@@ -322,13 +322,13 @@ def test_columns_that_were_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ("a,b\n1,x\n", {"drop": ["c"]}, ["column 'c' was to be left out", "pass one of a, b"]),
+        ("a,b\n1,x\n", {"drop": ["c"]}, ["Cannot drop column 'c'", "Pass one of a, b"]),
         ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store as id column 'bb'", "Did you mean 'b'?"]),
-        ("a,b\n1,x\n", {"categorical": ["c"]}, ["column 'c' was to be a category"]),
+        ("a,b\n1,x\n", {"categorical": ["c"]}, ["Cannot encode as category column 'c'"]),
         ("a,b\n1,x\n", {"target": "a", "drop": ["b"]}, ["no column besides the target"]),
-        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["both as id and as target"]),
+        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["named as id and as target"]),
         ("a,y\n1,x\n", {"ids": ["y"]}, ["Cannot store column 'y' next to X", "Rename it"]),
-        ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "rename it"]),
+        ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "Rename it"]),
         ("a,a.weekday\n2020-01-01,1\n", {}, ["two features are called 'a.weekday'"]),
         ("a,b\n1,x\n2,y\n", {"schema": {"version": 1, "columns": [{"name": "c", "kind": "id"}]}}, ["'c'"]),
     ],
@@ -522,11 +522,11 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
     [
         ("n\n1\n", {}, ["lacks the column 'c'", "Add what is missing", "--absent c"]),
         ("x\n1\n", {}, ["lacks the columns 'c', 'n'"]),
-        ("c,n\nred,x\n", {}, ["column 'n'", "must hold numbers", "'x' in row 0"]),
+        ("c,n\nred,x\n", {}, ["column 'n'", "as numbers", "'x' in row 0"]),
         ("c,n\nred,1\n", {"categorical": ["n"]}, ["Cannot combine --categorical with --like"]),
         ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "store as id", "has it as a feature"]),
         ("c,n\nred,1\n", {"target": "c"}, ["'c'", "use as target", "has it as a feature"]),
-        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' was both as id and as target"]),
+        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' both as id and as target"]),
         ("c,n\nred,1\n", {"ids": ["q"]}, ["Cannot store as id column 'q'"]),
     ],
 )
@@ -645,14 +645,14 @@ def test_import_shows_what_columns_are(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, arguments)
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[-8:] == [
-        "columns     1 id, 1 number, 2 categories, 2 left out, 2 dates, 1 target",
-        "            id              kept beside X",
-        "            colour          codes blue 0, gréen 1, …, others 3, a gap 4",
-        "            old             left out",
+        "columns     1 id, 1 number, 2 categories, 2 omitted, 2 dates, 1 target",
+        "            id              stored next to X",
+        "            colour          codes blue 0, gréen 1, …, others 3, missing 4",
+        "            old             omitted",
         "            city, �[31mred  codes of 90 categories, target-encoded",
-        "            day             day, weekday, dayofyear, a gap NaN",
-        "            seen            day, weekday, dayofyear, second, a gap NaN",
-        "            amount          left out",
+        "            day             day, weekday, dayofyear, a missing value NaN",
+        "            seen            day, weekday, dayofyear, second, a missing value NaN",
+        "            amount          omitted",
     ]
     assert max(map(len, shown.stdout.splitlines()[-8:])) <= 80
     new = write_csv(

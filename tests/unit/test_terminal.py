@@ -333,4 +333,4 @@ def test_dask_runs_dcpred_and_imports_nothing_for_it(tmp_path: Path) -> None:
 
     done = dask("dcpred", "inspect", str(tmp_path / "nothing.zarr"), code=3)
     assert done.stderr.startswith("dcpred: ")
-    assert "did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr
+    assert "Did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr
