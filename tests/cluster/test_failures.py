@@ -104,8 +104,8 @@ def test_a_bug_in_one_block_does_not_stop_the_others(
     monkeypatch.setattr(block_runs, "score_block", breaking({4}))
     with pytest.raises(
         IncompleteError,
-        match=r"Cannot score 1 of .* \(the others are done\): the first is block 4 .*: RuntimeError: a bug; run"
-        " again to try once more$",
+        match=r"Cannot score 1 of .* \(the others are done\): the first is block 4 .*: RuntimeError: a bug;"
+        " run again to try once more$",
     ):
         run(model, data, tmp_path / "out")
     state = run_status(tmp_path / "out")

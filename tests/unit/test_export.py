@@ -425,14 +425,18 @@ REFUSED: dict[str, Refused] = {
     ),
     "no such array": ({"beside": ["nmber"]}, DataError, "Did you mean 'number'"),
     "two-dimensional": ({"beside": ["two"]}, DataError, "no one-dimensional array and no feature"),
-    "data without names": ({"beside": ["some/new.zarr"]}, DataError, "write some/new.zarr:NAME"),
+    "data without names": ({"beside": ["some/new.zarr"]}, DataError, "Write some/new.zarr:NAME"),
     "no names": ({"beside": ["x.zarr:"]}, SettingsError, "it names none. Write DATA:NAME"),
     "empty names": ({"beside": ["id,,age"]}, SettingsError, "it names none. Write DATA:NAME"),
     "no data": ({"beside": ["nowhere.zarr:id"]}, DataError, "nowhere.zarr, but it does not exist"),
     "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns called id"),
     "that of a column": ({"beside": ["status"]}, DataError, "no one-dimensional array"),
     "no comparison": ({"only": ["oak"]}, SettingsError, "not a comparison"),
-    "largest of no column": ({"largest": ("lable", 5)}, SettingsError, "largest values of lable: there are"),
+    "largest of no column": (
+        {"largest": ("lable", 5)},
+        SettingsError,
+        "largest values of lable: the columns are",
+    ),
     "largest names": ({"largest": ("label", 5)}, SettingsError, "Name a number or a date"),
     "largest of none": ({"largest": ("row", 0)}, SettingsError, "it is not a count. Use 1 or more"),
     "no class": ({"only": ["label==elm"]}, SettingsError, "no row can have that"),
@@ -511,7 +515,7 @@ def test_a_missing_chunk_is_no_score(runs: Callable[[str], Path], tmp_path: Path
     """Zarr reads fill values there."""
     out = copied(runs("names") / "out", tmp_path / "out")
     (out / "scores.zarr" / name).unlink()
-    with pytest.raises(DataError, match=r"of row 150: .*`dcpred verify` shows what is damaged"):
+    with pytest.raises(DataError, match=r"row 150 has .*`dcpred verify` shows what is damaged"):
         export(out, tmp_path / "a.parquet")
     (out / "scores.zarr" / name).write_bytes(b"rubbish")
     with pytest.raises(DataError, match=r"rows 150 to 200 .* their chunk is damaged"):

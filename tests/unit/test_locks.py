@@ -89,7 +89,7 @@ def test_an_error_of_a_lock_is_no_file_system_without_locks(
     with monkeypatch.context() as patch:
         fails(patch, fcntl, "flock", errno.EIO, float("inf"))
         with (
-            pytest.raises(ResourceError, match="Cannot use the lock file .*: Input/output error"),
+            pytest.raises(ResourceError, match=r"Cannot use the lock file .*: Input/output error"),
             hold(tmp_path),
         ):
             pytest.fail("a lock that failed was taken")
