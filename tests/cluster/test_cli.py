@@ -392,12 +392,12 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_worker: None) -> None:
     """All of its steps, with fewer rows."""
     monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
-    monkeypatch.setattr("dcpred.demo.RIVAL_ROWS", 1_500)
+    monkeypatch.setattr("dcpred.demo.BASELINE_ROWS", 1_500)
     result = as_json("demo", "--out", tmp_path / "demo", "--workers", 1)
     assert result["accuracy"] > 0.96 > result["linear_accuracy"]
     assert result["early_accuracy"] > 0.97
     rivals = {name: (result[f"{name}_accuracy"], 1.0) for name in ("linear", "svm")}
-    monkeypatch.setattr("dcpred.demo._rivals", lambda digits: rivals)  # which do not go on from anything
+    monkeypatch.setattr("dcpred.demo._baselines", lambda digits: rivals)  # which do not go on from anything
     monkeypatch.setattr(
         "dcpred.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
     )

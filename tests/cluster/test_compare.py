@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.rivals import rival
+from dcpred.comparison.rivals import baseline
 from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
 from dcpred.comparison.shared import scaling_of
-from dcpred.comparison.systems import RIVALS, SIZES, every_system, points_of
+from dcpred.comparison.systems import BASELINES, SIZES, every_system, points_of
 from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.machine import BASES, MACHINES
@@ -290,7 +290,7 @@ def test_support_vector_regression_of_the_extension_has_scaled_targets(tmp_path:
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = 1e5 * (np.sin(X[:, 0]) + X[:, 1])
     rows = Rows(X[:300], y[:300].astype(float), X[300:], y[300:].astype(float), 0)
-    predict, told = rival("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
+    predict, told = baseline("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
     assert trial.quality(predict(rows.X_test), rows) < 0.15 * y.std()
     assert told["bytes"] > 0
 
@@ -354,7 +354,7 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
 
 
 def test_every_machine_and_basis_is_compared() -> None:
-    assert {*BASES, *MACHINES, *RIVALS} <= set(every_system())
+    assert {*BASES, *MACHINES, *BASELINES} <= set(every_system())
     names = [
         point.name
         for system in every_system()
