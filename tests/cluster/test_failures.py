@@ -391,7 +391,7 @@ def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up
                 yield number, Failure(RuntimeError("killed"), deaths=5) if tasks[number][1] == 3 else result
 
     with pytest.raises(
-        IncompleteError, match=r"1 could not be.*block 3.*5 workers died with it.*try once more$"
+        IncompleteError, match=r"Cannot score 1 of .*block 3.*5 workers died with it.*try once more$"
     ):
         run(model, data, tmp_path / "out", lambda: _same(Dying()))
     assert [f["deaths"] for f in open_ledger(tmp_path / "out").failures()] == [5]

@@ -240,8 +240,8 @@ def test_standard_error_holds_nothing_but_events(known: Path, tmp_path: Path) ->
     [
         ("--events", "", 5, "Is a directory"),
         ("--events", "pipe", 3, "no process reads that pipe. Begin to read it first"),
-        ("--metrics", "", 3, "that is a folder, a device or a pipe; name a file"),
-        ("--metrics", "pipe", 3, "that is a folder, a device or a pipe; name a file"),
+        ("--metrics", "", 3, "it is a folder, a device or a pipe. Name a file"),
+        ("--metrics", "pipe", 3, "it is a folder, a device or a pipe. Name a file"),
         ("--metrics", "-", 3, "it does not name a file"),
         ("--metrics", "none/nightly.prom", 3, "there is no folder"),
     ],

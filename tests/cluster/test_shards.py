@@ -481,8 +481,8 @@ def test_the_command(known: Path, tmp_path: Path) -> None:
     command = ("score", known / "model", known / "data.zarr", out, "--workers", "1", "--shard")
     said = dcpred(*command, "auto/10", JOB_COMPLETION_INDEX="3")
     assert "3/10: 1 of 10 blocks, all of them done" in said.stdout
-    assert "9 are left to other shards" in said.stdout
-    assert "shard 3/10 is done: its 1 block is committed; 9 of 10 are left to other shards" in said.stderr
+    assert "9 remain for other shards" in said.stdout
+    assert "shard 3/10 is done: its 1 block is committed; 9 of 10 remain for other shards" in said.stderr
     report = json.loads(
         dcpred(*command, "auto", "--json", SLURM_ARRAY_TASK_ID="0", SLURM_ARRAY_TASK_COUNT="2").stdout
     )

@@ -172,5 +172,5 @@ def test_a_wrong_value_of_dask_is_named(monkeypatch: pytest.MonkeyPatch, variabl
         pass
     monkeypatch.setenv(variable, value)
     name = variable.removeprefix("DASK_").lower().replace("__", ".")
-    with pytest.raises(SettingsError, match=f"sets {name} to '{value}', which is no value"), connect(1):
+    with pytest.raises(SettingsError, match=f"sets {name} to '{value}', an invalid value"), connect(1):
         pass

@@ -561,7 +561,7 @@ def test_rows_without_a_target(made: Path, tmp_path: Path, task: str) -> None:
     assert plain["n_samples"] == 250
     assert "51 more without a target" in command(model, data, "--drop-unlabelled")
     empty = labelled(made, np.full(300, np.nan), labels)
-    assert "none of the 300 rows" in command(model, empty, "--drop-unlabelled", code=3)
+    assert "none of its 300 rows" in command(model, empty, "--drop-unlabelled", code=3)
 
 
 @pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200])

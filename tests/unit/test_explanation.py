@@ -255,7 +255,7 @@ def test_rows_that_there_are_not_and_rows_that_are_not_there_yet(
     assert explain(classifier, X, []) == []
     with pytest.raises(DataError, match=r"Cannot explain 1,020 rows: the maximum is 1,000"):
         explain(classifier, np.tile(X, (17, 1)))
-    with pytest.raises(DataError, match=r"X is a Array that is not in memory"):
+    with pytest.raises(DataError, match=r"Cannot explain a Array that is not in memory"):
         explain(classifier, da.from_array(X))
     for rows in (3, [1.5], [True, False], np.array([True] * len(X)), "01", np.array(3)):
         with pytest.raises(DataError, match=r"^Cannot explain row .*: rows are a list of integers"):
@@ -305,11 +305,11 @@ def test_the_command_tells_what_python_tells(stored: Path, X: np.ndarray) -> Non
     ("rows", "sentence", "code"),
     [
         ("60", "Cannot explain row 60", 3),
-        ("5-x", "'5-x' is no row", 2),
-        ("", "'' is no row", 2),
+        ("5-x", "'5-x' is not a row", 2),
+        ("", "'' is not a row", 2),
         ("7-3", "7-3 ends before it begins", 2),
         ("0-2000", "more than 1,000 rows are named", 2),
-        ("-4", "'-4' is no row", 2),
+        ("-4", "'-4' is not a row", 2),
     ],
 )
 def test_rows_that_are_none_are_refused(stored: Path, rows: str, sentence: str, code: int) -> None:

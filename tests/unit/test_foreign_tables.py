@@ -134,7 +134,7 @@ def test_a_row_with_other_fields_and_bytes_that_are_no_text(
     assert "row 40 (counted from 0) has 2 fields, but the first line 3" in refused(path, tmp_path, target="y")
     path.write_bytes(("a,b,y\n" + "".join(lines)).encode() + "1,caf\xe9,0\n".encode("latin-1"))
     message = refused(path, tmp_path, target="y")
-    assert "column 'b' in row 60 (counted from 0) is no text in UTF-8" in message
+    assert "column 'b' in row 60 (counted from 0) is not text in UTF-8" in message
 
 
 # -- Numbers with other marks --------------------------------------------------------------------------------
@@ -257,7 +257,9 @@ def test_a_word_or_a_column_that_lacks_on_a_later_night(tmp_path: Path) -> None:
         np.testing.assert_array_equal(group["X"][:], [[np.nan, 0], [np.nan, 1]])
     assert import_data(new, tmp_path / "n.zarr", like=tmp_path / "known.zarr", absent="a").absent == ("a",)
     assert import_data(lacks, tmp_path / "l.zarr", like=tmp_path / "known.zarr", absent="a").absent == ()
-    assert "'b' was to be absent" in refused(lacks, tmp_path, like=tmp_path / "known.zarr", absent=["a", "b"])
+    assert "Cannot declare absent column 'b'" in refused(
+        lacks, tmp_path, like=tmp_path / "known.zarr", absent=["a", "b"]
+    )
     assert "neither --like nor --schema" in refused(lacks, tmp_path, absent="town")
 
 
@@ -411,7 +413,7 @@ def test_files_of_one_folder_whose_types_hold_no_common_values(tmp_path: Path) -
     pq.write_table(pa.table({"a": [1.5], "b": [1]}), tmp_path / "parts" / "0.parquet")
     pq.write_table(pa.table({"a": [2**53 + 1], "b": [1]}), tmp_path / "parts" / "1.parquet")
     message = refused(tmp_path / "parts", tmp_path)
-    assert "column 'a' of 1.parquet is int64, and double in other files" in message
+    assert "column 'a' of 1.parquet: it is int64, but double in other files" in message
 
 
 def test_whole_numbers_of_a_frame_are_not_rounded_when_it_is_encoded() -> None:
@@ -531,7 +533,7 @@ def test_a_table_in_place_of_an_output(tmp_path: Path, monkeypatch: pytest.Monke
     text(tmp_path, "a,y\n1,0\n")
     done = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()])
     assert done.exit_code
-    assert "it is a table" in " ".join(done.output.split())
+    assert "It is a table" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", ["new.txt", "new.json", "new.xlsx"])

@@ -91,7 +91,7 @@ def test_files_may_have_other_orders_and_types(tmp_path: Path) -> None:
         ({"0": {"a": [1]}, "1": {"a": ["x"]}}, ["'a' is int64 in 0.parquet and string in 1.parquet"]),
         ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in its files and in the names of its folders"]),
         ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["its files lie below folders of different columns"]),
-        ({"0": {"a": pa.array([], pa.int8())}}, ["has none"]),
+        ({"0": {"a": pa.array([], pa.int8())}}, ["has no rows"]),
     ],
 )
 def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words:
 def test_a_folder_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     (tmp_path / "f/a.csv").write_text("a\n1\n")
-    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file in it")
+    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file")
 
 
 # -- Arrow's files -------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_files_of_arrow_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "d.feather").write_bytes(b"FEA1...")
     refused(tmp_path / "d.feather", tmp_path, "Feather version 1. Write it again")
     pyarrow.feather.write_feather(pa.table({"a": pa.array([], pa.int8())}), str(tmp_path / "e.feather"))
-    refused(tmp_path / "e.feather", tmp_path, "has none")
+    refused(tmp_path / "e.feather", tmp_path, "has no rows")
     pyarrow.feather.write_feather(pa.table({"a": range(9999)}), str(tmp_path / "g.feather"))
     (tmp_path / "g.feather").write_bytes((tmp_path / "g.feather").read_bytes()[:-900])
     refused(tmp_path / "g.feather", tmp_path, "damaged")
@@ -150,11 +150,11 @@ def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
         (pd.DataFrame({"a": pd.to_timedelta([1], "s")}), ["column 'a' of the frame", "duration"]),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' occurs twice"]),
         (pd.DataFrame([[1, 2]], columns=["a", 3]), ["the column 3 is not named by a string"]),
-        (pd.DataFrame({"a": []}), ["has none"]),
+        (pd.DataFrame({"a": []}), ["has no rows"]),
         (pl.DataFrame({"a": [[1]]}), ["column 'a' of the frame", "list"]),
         (pl.LazyFrame({"a": [1]}), ["LazyFrame", "collect"]),
-        ([1, 2], ["imported from builtins.list", "pandas, polars, pyarrow"]),
-        (MATRIX, ["imported from numpy.ndarray"]),
+        ([1, 2], ["import from builtins.list", "pandas, polars, pyarrow"]),
+        (MATRIX, ["import from numpy.ndarray"]),
     ],
 )
 def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) -> None:
@@ -216,12 +216,12 @@ def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
         ({"A": MATRIX}, {"x": "Z"}, ["Cannot use array 'Z' as x", "holds A"]),
         ({"A": MATRIX}, {"target": "a"}, ["Cannot use --target a, an option for columns", "the matrix 'A'"]),
         ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
-        ({"A": np.float64(1)}, {}, ["holds A, none of one dimension"]),
+        ({"A": np.float64(1)}, {}, ["holds A, but no array of one dimension"]),
         ({}, {}, ["holds no arrays"]),
         ({"X": MATRIX[None]}, {"x": "X"}, ["'X'", "3 dimensions"]),
         ({"X": MATRIX, "y": np.arange(3)}, {}, ["'y'", "20 rows"]),
         ({"a": np.array([1j])}, {}, ["array 'a' of g.zarr", "complex"]),
-        ({"a": np.array([], int)}, {}, ["has none"]),
+        ({"a": np.array([], int)}, {}, ["has no rows"]),
     ],
 )
 def test_zarr_that_is_no_table(
@@ -550,7 +550,9 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     refused(tmp_path / "a.npz", tmp_path, *words, dense_limit=95_999)
     bring(tmp_path / "a.npz", tmp_path, dense_limit=96_000)
     (tmp_path / "a.svm").write_text("1 1:1 50000:1\n" * 100_000)
-    refused(tmp_path / "a.svm", tmp_path, "100,000 rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB")
+    refused(
+        tmp_path / "a.svm", tmp_path, "100,000 dense rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB"
+    )
     full = sp.csr_array(np.ones((40, 300)))
     sp.save_npz(tmp_path / "full.npz", full)
     bring(tmp_path / "full.npz", tmp_path, dense_limit=1)
@@ -566,7 +568,7 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
         ("a.jsonl", ".parquet"),
         ("a.pkl", "Load it"),
         ("a.orc", "Write it as .parquet"),
-        ("a.unknown", "name it .csv, .tsv, .parquet, .pq"),
+        ("a.unknown", "Name it .csv, .tsv, .parquet, .pq"),
     ],
 )
 def test_other_formats_say_what_to_do(tmp_path: Path, name: str, do: str) -> None:
