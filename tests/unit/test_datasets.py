@@ -291,15 +291,15 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 1"]),
         ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 1"]),
         ("Price,size\n1,2\n", "price", ["'price'", "Did you mean 'Price'", "Price, size"]),
-        ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
+        ("a,b\n1,2\n", "zebra", ["'zebra'", "Pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
         ("a,a\n1,2\n", None, ["'a' occurs twice"]),
         (",a\n0,2\n", None, ["first column has no name", "--id index", "--drop index"]),
         ("a\n1\n", "a", ["no column besides the target"]),
         ("a,b\n1,2\n3\n", None, ["row 1 (counted from 0) has 1 field, but the first line 2", "Correct it"]),
-        ("a,b\n", None, ["has none"]),
-        ("a,b", None, ["has none"]),
-        ("\n\n", None, ["has none"]),
+        ("a,b\n", None, ["has no rows"]),
+        ("a,b", None, ["has no rows"]),
+        ("\n\n", None, ["has no rows"]),
     ],
 )
 def test_csv_refusals(tmp_path: Path, content: str, target: str | None, words: list[str]) -> None:
@@ -395,7 +395,7 @@ def test_svmlight_refusals(
 
 
 def test_svmlight_without_rows_or_features(tmp_path: Path) -> None:
-    refused(text(tmp_path, "# nothing\n\n", "a.svm"), "has none")
+    refused(text(tmp_path, "# nothing\n\n", "a.svm"), "has no rows")
     refused(text(tmp_path, "1\n2\n", "a.svm"), "index:value")
 
 
@@ -470,7 +470,7 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
         ({"a": [2**53 + 1, 2], "b": [0.5, 1.0]}, None, ["'a'", str(2**53 + 1), "round"]),
         ({"a": [2**53 + 1, None]}, None, ["'a'", str(2**53 + 1), "round"]),
         ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["Did you mean 'Goal'"]),
-        ({"a": pa.array([], pa.int8())}, None, ["has none"]),
+        ({"a": pa.array([], pa.int8())}, None, ["has no rows"]),
     ],
 )
 def test_parquet_refusals(
@@ -670,7 +670,7 @@ def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Cannot import a\.svm with 2 features: it has 3"):
         import_data(str(source), str(tmp_path / "b.zarr"), features=2)
     np.save(tmp_path / "a.npy", X)
-    with pytest.raises(DataError, match="--features 3 is for"):
+    with pytest.raises(DataError, match="Cannot use --features 3 with"):
         import_data(str(tmp_path / "a.npy"), str(tmp_path / "c.zarr"), features=3)
 
 
@@ -795,4 +795,4 @@ def test_import_says_what_is_not_finite(tmp_path: Path, X: Any, y: Any, said: li
 def test_features_are_called_by_name(tmp_path: Path) -> None:
     path = text(tmp_path, "height,age\n1,2\nnan,3\n")
     shown = CliRunner().invoke(main, ["import", str(path), str(tmp_path / "out.zarr")])
-    assert "in feature height (1 row); NaN is a gap" in shown.stdout
+    assert "in feature height (1 row); NaN is a missing value" in shown.stdout

@@ -337,5 +337,5 @@ def test_a_gap_is_told_as_one() -> None:
     fitted = DCPredClassifier(n_leaves=1, landmarks=4, products=0, random_state=0, missing="impute").fit(X, y)
     one = explain(fitted, X, [3], landmarks=True)[0]
     assert [part.value for part in one.features if part.feature == 0] == [None]
-    assert "gap" in explained([one])
+    assert "missing" in explained([one])
     json.dumps(asdict(one), allow_nan=False)

@@ -461,9 +461,9 @@ def test_quantiles_of_a_histogram(counts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "cannot be read"),
-        ("[]", "cannot be read"),
-        ('{"n_samples": NaN}', "cannot be read"),
+        ("{", "it is not readable"),
+        ("[]", "it is not readable"),
+        ('{"n_samples": NaN}', "it is not readable"),
         ("{}", "neither an output of `dcpred evaluate --json` nor of a search"),
         ('{"n_samples": 3}', "it is not an output of dcpred evaluate --json"),
         ('{"found": 3}', "it is not an output of a search"),

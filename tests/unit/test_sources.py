@@ -215,7 +215,7 @@ def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
         ({"A": MATRIX, "g": np.arange(20)}, {"y": "g"}, ["--x"]),
         ({"A": MATRIX}, {"x": "Z"}, ["Cannot use array 'Z' as x", "holds A"]),
         ({"A": MATRIX}, {"target": "a"}, ["Cannot use --target a, an option for columns", "the matrix 'A'"]),
-        ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
+        ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "as a column"]),
         ({"A": np.float64(1)}, {}, ["holds A, but no array of one dimension"]),
         ({}, {}, ["holds no arrays"]),
         ({"X": MATRIX[None]}, {"x": "X"}, ["'X'", "3 dimensions"]),
