@@ -257,7 +257,7 @@ def test_a_word_or_a_column_that_lacks_on_a_later_night(tmp_path: Path) -> None:
         np.testing.assert_array_equal(group["X"][:], [[np.nan, 0], [np.nan, 1]])
     assert import_data(new, tmp_path / "n.zarr", like=tmp_path / "known.zarr", absent="a").absent == ("a",)
     assert import_data(lacks, tmp_path / "l.zarr", like=tmp_path / "known.zarr", absent="a").absent == ()
-    assert "Cannot declare absent column 'b'" in refused(
+    assert "Cannot declare column 'b' absent" in refused(
         lacks, tmp_path, like=tmp_path / "known.zarr", absent=["a", "b"]
     )
     assert "neither --like nor --schema" in refused(lacks, tmp_path, absent="town")
@@ -460,7 +460,7 @@ def test_names_of_options_and_columns(tmp_path: Path) -> None:
     for names in ({"id": "key"}, {"ids": ["key"]}, {"id": ["key"], "ids": ["key"]}):
         group = bring(frame, tmp_path, target="y", **names)
         assert group["key"][:].tolist() == list(range(40))
-    assert "Cannot use as target column '0'" in refused(frame, tmp_path, target=0)
+    assert "Cannot use column '0' as target" in refused(frame, tmp_path, target=0)
     assert bring(frame.set_axis(range(3), axis=1), tmp_path, target=2)["y"][:].tolist() == [0, 1] * 20
 
 

@@ -323,8 +323,8 @@ def test_columns_that_were_named(tmp_path: Path) -> None:
     ("content", "options", "words"),
     [
         ("a,b\n1,x\n", {"drop": ["c"]}, ["Cannot drop column 'c'", "Pass one of a, b"]),
-        ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store as id column 'bb'", "Did you mean 'b'?"]),
-        ("a,b\n1,x\n", {"categorical": ["c"]}, ["Cannot encode as category column 'c'"]),
+        ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store column 'bb' as id", "Did you mean 'b'?"]),
+        ("a,b\n1,x\n", {"categorical": ["c"]}, ["Cannot encode column 'c' as category"]),
         ("a,b\n1,x\n", {"target": "a", "drop": ["b"]}, ["no column besides the target"]),
         ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["named as id and as target"]),
         ("a,y\n1,x\n", {"ids": ["y"]}, ["Cannot store column 'y' next to X", "Rename it"]),
@@ -524,10 +524,10 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
         ("x\n1\n", {}, ["lacks the columns 'c', 'n'"]),
         ("c,n\nred,x\n", {}, ["column 'n'", "as numbers", "'x' in row 0"]),
         ("c,n\nred,1\n", {"categorical": ["n"]}, ["Cannot combine --categorical with --like"]),
-        ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "store as id", "has it as a feature"]),
-        ("c,n\nred,1\n", {"target": "c"}, ["'c'", "use as target", "has it as a feature"]),
+        ("c,n\nred,1\n", {"ids": ["n"]}, ["store column 'n' as id", "has it as a feature"]),
+        ("c,n\nred,1\n", {"target": "c"}, ["use column 'c' as target", "has it as a feature"]),
         ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' both as id and as target"]),
-        ("c,n\nred,1\n", {"ids": ["q"]}, ["Cannot store as id column 'q'"]),
+        ("c,n\nred,1\n", {"ids": ["q"]}, ["Cannot store column 'q' as id"]),
     ],
 )
 def test_what_cannot_be_followed(

@@ -77,15 +77,17 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     target, absent = asked_for.target, asked_for.absent
     features = {column.name for column in schema.sources}
     for name in absent:
-        check_there(like, list(features), name, "declare absent")
-    asked = {name: "store as id" for name in ids} | ({target: "use as target"} if target else {})
+        check_there(like, list(features), name, "declare column {} absent")
+    asked = {name: "store column {} as id" for name in ids} | (
+        {target: "use column {} as target"} if target else {}
+    )
     if target in ids:
         raise DataError(f"Cannot use column {target!r} both as id and as target. Name it once.")
     for name, what in asked.items():
         check_there(source.name, names, name, what)
         if name in features:
             raise DataError(
-                f"Cannot {what} column {name!r} of {source.name}: {like} has it as a feature. Name another."
+                f"Cannot {what.format(repr(name))} of {source.name}: {like} has it as a feature. Name another."
             )
     there = {*names, *absent}
     missing = [column.name for column in schema.sources if column.name not in there]
@@ -116,10 +118,10 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
 
 def _purpose(wish: Column | Asked) -> str:
     if isinstance(wish, Target):
-        return "use as target"
+        return "use column {} as target"
     if isinstance(wish, Id):
-        return "store as id"
-    return "drop" if isinstance(wish, Dropped) else f"encode as {wish.kind}"
+        return "store column {} as id"
+    return "drop column {}" if isinstance(wish, Dropped) else f"encode column {{}} as {wish.kind}"
 
 
 def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema:

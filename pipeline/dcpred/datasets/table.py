@@ -198,13 +198,13 @@ def check_names(source: str, names: Sequence[str]) -> None:
 def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> None:
     """Raise DataError if the column `wanted` is not among those of a source.
 
-    what  its purpose, for example "use as target"
+    what  its purpose, for example "use column {} as target"
     """
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, 1)
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
         do = f"Did you mean {near[0]!r}? It has {shown}." if near else f"Pass one of {shown}."
-        raise DataError(f"Cannot {what} column {wanted!r}: {source} has no such column. {do}")
+        raise DataError(f"Cannot {what.format(repr(wanted))}: {source} has no such column. {do}")
 
 
 def no_rows(source: str) -> DataError:
