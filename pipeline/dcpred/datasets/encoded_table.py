@@ -87,7 +87,8 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
         check_there(source.name, names, name, what)
         if name in features:
             raise DataError(
-                f"Cannot {what.format(repr(name))} of {source.name}: {like} has it as a feature. Name another."
+                f"Cannot {what.format(repr(name))} of {source.name}: {like} has it as a feature. Name"
+                " another."
             )
     there = {*names, *absent}
     missing = [column.name for column in schema.sources if column.name not in there]
