@@ -1,7 +1,7 @@
 """dcpred: kernel machines that predict almost as fast as a linear model, on Dask and Zarr.
 
-Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, `import_data` pyarrow
-and scikit-learn too, the estimators scikit-learn and Dask.
+Everything is imported lazily: `load_model` needs NumPy and Zarr alone, `import_data` also pyarrow and
+scikit-learn, the estimators scikit-learn and Dask.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`dcpred demo`: the whole job on real digits, beside a linear model and an exact SVM."""
+"""`dcpred demo`: the whole job on real digits, with a linear model and an exact SVM as baselines."""
 
 import time
 from functools import partial
@@ -23,7 +23,7 @@ from dcpred_tasks.storage.atomic_files import new_directory
 from dcpred_tasks.training.settings import Settings
 
 N_ROWS = 100_000
-RIVAL_ROWS = 20_000  # training an exact SVM on all rows would take most of the demonstration
+BASELINE_ROWS = 20_000  # training an exact SVM on all rows would take most of the demonstration
 CHUNK_ROWS = 8_192
 GAMMA, C = 0.001, 10.0
 SETTINGS = Settings(
@@ -40,7 +40,7 @@ SETTINGS = Settings(
 
 
 def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
-    """Write everything into the new directory `out`, or go on from what is there. Returns the figures."""
+    """Write everything into the new directory `out`, or resume in it. Returns the figures."""
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
     _claim(out)
@@ -56,23 +56,23 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
         trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
         scored = score(model, f"{data}/X", scores, pool, say=say)
     quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True, say=say)
-    say.say(f"training a linear model and an exact SVM on {RIVAL_ROWS:,} of the rows, for comparison")
-    rivals = _rivals(digits)
+    say.say(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
+    baselines = _baselines(digits)
     return {
         "out": str(out),
         "accuracy": quality["accuracy"],
         "early_accuracy": quality["early_accuracy"],
-        "linear_accuracy": rivals["linear"][0],
-        "svm_accuracy": rivals["svm"][0],
+        "linear_accuracy": baselines["linear"][0],
+        "svm_accuracy": baselines["svm"][0],
         "cost_ratio": quality["predicted_cost_ratio"],
         "us_per_row": quality["us_per_row"],
         "linear_us_per_row": quality["linear_us_per_row"],
-        "svm_us_per_row": rivals["svm"][1],
+        "svm_us_per_row": baselines["svm"][1],
         "rows_per_second": scored.rows_per_second,
         "n_rows": scored.n_rows,
         "n_leaves": trained.n_leaves,
         "train_seconds": sum(trained.seconds.values()),
-        "rival_rows": RIVAL_ROWS,
+        "rival_rows": BASELINE_ROWS,
         "seconds": time.perf_counter() - begin,
     }
 
@@ -81,7 +81,7 @@ def _claim(out: Path) -> None:
     known = {"digits.zarr", "held-out.zarr", "model", "model.scratch", "scores"}
     if out.exists() and any(entry.name.split(".partial-")[0] not in known for entry in out.iterdir()):
         raise PlanConflictError(
-            f"the demonstration was to be written to {out}, but it holds other files; use --out DIR"
+            f"Cannot write the demonstration to {out}: it holds other files. Use --out DIR."
         )
     out.mkdir(parents=True, exist_ok=True)
 
@@ -98,15 +98,15 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
             ] = value
 
 
-def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:
+def _baselines(digits: Digits) -> dict[str, tuple[float, float]]:
     """(accuracy on the held-out originals, µs per predicted row) of a linear model and an exact SVM."""
-    X, y = digits.X_train[:RIVAL_ROWS].astype(np.float64), digits.y_train[:RIVAL_ROWS]
+    X, y = digits.X_train[:BASELINE_ROWS].astype(np.float64), digits.y_train[:BASELINE_ROWS]
     X_test = digits.X_test.astype(np.float64)
     found = {}
-    for name, rival in (("linear", LinearSVC(C=0.01, dual=False)), ("svm", SVC(C=C, gamma=GAMMA))):
+    for name, model in (("linear", LinearSVC(C=0.01, dual=False)), ("svm", SVC(C=C, gamma=GAMMA))):
         with one_thread():
-            rival.fit(X, y)
+            model.fit(X, y)
             start = time.perf_counter()
-            accuracy = float((rival.predict(X_test) == digits.y_test).mean())
+            accuracy = float((model.predict(X_test) == digits.y_test).mean())
             found[name] = accuracy, 1e6 * (time.perf_counter() - start) / len(X_test)
     return found

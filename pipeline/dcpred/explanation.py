@@ -1,6 +1,6 @@
-"""Why a row gets its prediction: what each column of the table adds to the decision value, the leaf, and how
-new the row is; on request the landmarks that the decision value is summed of, and the distance to the nearest
-of them. By the definition, in double precision.
+"""Explain the prediction of a row: how much each column of the table and the leaf add to the decision value,
+and how unusual the row is; on request its landmarks, which sum to the decision value, and the distance to the
+nearest one. By the definition, in double precision.
 """
 
 import html
@@ -38,14 +38,14 @@ from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
-LANDMARKS, FEATURES, CLASSES, CONTRIBUTIONS = 5, 5, 3, 8  # how many are named
+LANDMARKS, FEATURES, CLASSES, CONTRIBUTIONS = 5, 5, 3, 8  # maximum numbers to name
 MOST_ROWS = 1_000
 ROUNDING = 1e-9  # A leaf that adds less, relative to decision values, adds nothing.
-HALF = 0.5  # A landmark has a code if the column of that is more.
-WITHOUT = "the model was trained without calibrate=true, and does not know how sure it is"
-TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # what contributions compare a row with
+HALF = 0.5  # A landmark has a category if its column exceeds this.
+WITHOUT = "the model was trained without calibrate=true, and has no uncertainty"
+TRAINING_ROWS, LANDMARK_ROWS = "training rows", "landmarks"  # the background of contributions
 LANDMARK_BACKGROUND = (
-    "the model keeps no training rows, so the parts compare the row with the landmarks of its leaf; train it"
+    "the model stores no training rows: the parts compare the row with the landmarks of its leaf; train it"
     " again with calibrate=true to compare with training rows"
 )
 INTEGRATED = "the parts are integrated gradients, because the {} has no exact Shapley values"
@@ -54,11 +54,11 @@ CONSTANT = "its leaf is constant: all of its training rows have this value"
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a column of the table adds to the decision value of a row."""
+    """The contribution of a column of the table to the decision value of a row."""
 
     name: str
     value: float | str | None
-    """Its value in the row as the table has it: a number, a category, a date; None for a missing value."""
+    """Its value in the row as in the table: a number, a category, a date; None for a missing value."""
     part: float
 
 
@@ -81,13 +81,13 @@ class FeaturePart:
     feature: int
     name: str | None
     share: float
-    """Its share of the squared distance to the nearest landmark (laplacian: of the distance)."""
+    """Its fraction of the squared distance to the nearest landmark (laplacian: of the distance)."""
     value: float | None
-    """Its raw value in the row; None for a gap."""
+    """Its raw value in the row; None for a missing value."""
     of_landmark: float | None
-    """Its raw value in the landmark; None of a coded feature whose code there has no column."""
+    """Its raw value in the landmark; None of a one-hot encoded feature whose category there has no column."""
     said: str | None = None
-    """What the value in the row is in the table, a category or a date; None for numbers."""
+    """The value in the row as in the table, a category or a date; None for numbers."""
     said_of_landmark: str | None = None
     """The same of the landmark."""
 
@@ -104,7 +104,7 @@ class ClassPart:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a row gets what it gets. Without a score there is nothing but the status."""
+    """The explanation of a prediction. Without a score it holds only the status."""
 
     row: int
     status: str
@@ -114,7 +114,7 @@ class Explanation:
     predicted: Label | float | None = None
     """The label, or the number."""
     decision: float | None = None
-    """The decision value that is explained: of two classes, where above 0 it is the second; of several, that
+    """The explained decision value: with two classes positive for the second, with several that
     of the label. It is the sum of all parts.
     """
     classes: list[ClassPart] = field(default_factory=list)
@@ -123,13 +123,17 @@ class Explanation:
     leaf_rows: int | None = None
     """Training rows of the leaf."""
     contributions: list[Contribution] = field(default_factory=list)
-    """What each column adds, largest first; with `leaf_part` and `average` they sum to the decision value."""
+    """The contribution of each column, largest first; with `leaf_part` and `average` they sum to the
+    decision value.
+    """
     direction: Label | None = None
-    """The class that the decision value speaks for where it is above 0; None for numbers."""
+    """The class of positive decision values; None for numbers."""
     scale: str | None = None
     """The scale of the decision value and of all parts, log1p or sqrt; None for that of the target."""
     leaf_part: float | None = None
-    """What the leaf adds: the mean of its background rows less the average, and the effect of its bounds."""
+    """The contribution of the leaf: the mean of its background rows minus the average, and the effect of its
+    bounds.
+    """
     average: float | None = None
     """The mean decision value of the model."""
     method: str | None = None
@@ -141,50 +145,50 @@ class Explanation:
     other_landmarks: float = 0.0
     """The parts of all others."""
     pseudo_landmarks: float = 0.0
-    """The parts of products and triangle points."""
+    """The parts of pairwise products and triangle points."""
     intercept: float = 0.0
     clipped: float = 0.0
-    """What the bounds of the leaf took away or added, of a number."""
+    """The effect of the bounds of the leaf on a predicted number."""
     nearest: int | None = None
     """The landmark that is nearest."""
     features: list[FeaturePart] = field(default_factory=list)
     """Those that make most of the distance to it."""
     novelty: float | None = None
-    """The share of the leaf's training rows that lie nearer; None where the model does not know."""
+    """The fraction of the leaf's training rows that lie nearer; None if the model does not know."""
     remarks: list[str] = field(default_factory=list)
-    """What is not told, and why."""
+    """What is omitted, and why."""
 
     def __str__(self) -> str:
         """One sentence."""
         if self.status != "ok":
             return f"row {self.row:,}: no score ({self.status.replace('_', ' ')})"
         named, others = self.largest()
-        said = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
-        said += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
-        said += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
-        said += [f"average {self.average:.3g}"] if self.average is not None else []
+        facts = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
+        facts += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
+        facts += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
+        facts += [f"average {self.average:.3g}"] if self.average is not None else []
         found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
         why = (
-            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(said)})"
-            if said
+            f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(facts)})"
+            if facts
             else ""
         )
         return f"row {self.row:,}: {found}{why}"
 
     @property
     def toward(self) -> str:
-        """The class that the decision value speaks for, or its scale, as "decision value" goes on."""
+        """The class of positive decision values, or the scale, as the end of "decision value"."""
         if self.scale is not None:
             return f" on the {self.scale} scale"
         return "" if self.direction is None else f" for {self.direction}"
 
     @property
     def compared(self) -> str:
-        """What the row is compared with, where that is no training row."""
+        """The background of the row, if that is no training row."""
         return f", compared with {LANDMARK_ROWS}" if LANDMARK_BACKGROUND in self.remarks else ""
 
     def largest(self) -> tuple[list[Contribution], float]:
-        """The contributions that are named, and the sum of all others."""
+        """The named contributions, and the sum of all others."""
         named = [one for one in self.contributions[:CONTRIBUTIONS] if one.part]
         return named, math.fsum(one.part for one in self.contributions[len(named) :])
 
@@ -243,11 +247,11 @@ def explain(
     """Explain rows in memory.
 
     model      a served model, its path, or a fitted estimator
-    X          (n_samples, n_features) raw rows, as `predict` takes them
-    rows       which of them; None: all, of which there may be 1,000
-    landmarks  also give the landmarks of the leaf, and the distance to the nearest of them
+    X          (n_samples, n_features) raw rows, as for `predict`
+    rows       their numbers; None: all, at most 1,000
+    landmarks  also return the landmarks of the leaf, and the distance to the nearest of them
 
-    Raises DataError for rows that there are not, and as `predict` does.
+    Raises DataError for missing rows, and as `predict` does.
     """
     own, found, names, schema = _rows_to_explain(model, X)
     numbers = list(range(len(found))) if rows is None else _numbers(rows)
@@ -261,14 +265,12 @@ def _numbers(rows: Sequence[int]) -> list[int]:
     wrong = [row for row in found if not isinstance(row, Integral) or isinstance(row, bool)]
     if wrong:
         given = rows if wrong == [None] else wrong[0]
-        raise DataError(
-            f"Cannot explain row {given!r}: rows are given as a list of whole numbers, such as [0, 7]."
-        )
+        raise DataError(f"Cannot explain row {given!r}: rows are a list of integers, for example [0, 7].")
     return [int(row) for row in found]
 
 
 def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
-    """Rows in memory, and what explains them."""
+    """Rows in memory, and the model that explains them."""
     if not hasattr(model, "rows_to_explain"):
         model = load_model(model)
     if is_sparse(X):
@@ -277,8 +279,7 @@ def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
     own, found, names, schema = model.rows_to_explain(X)
     if not isinstance(found, np.ndarray):
         raise DataError(
-            f"X is a {type(X).__name__} that is not in memory, but rows in memory are explained; pass some"
-            " rows of it, computed"
+            f"Cannot explain a {type(X).__name__} that is not in memory. Pass some rows of it, computed."
         )
     return RowsToExplain(own, found, None if names is None else [str(n) for n in names], schema)
 
@@ -299,23 +300,23 @@ def explain_stored(
 
 
 def _in_the_table(one: Explanation, schema: Schema | None) -> Explanation:
-    """An explanation with what features are in the table that they come from."""
+    """An explanation with features in the form of their table."""
     if schema is None:
         return one
 
-    def told(part: FeaturePart) -> FeaturePart:
-        says = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
-        return replace(part, said=says[0], said_of_landmark=says[1])
+    def worded(part: FeaturePart) -> FeaturePart:
+        texts = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
+        return replace(part, said=texts[0], said_of_landmark=texts[1])
 
-    return replace(one, features=[told(part) for part in one.features])
+    return replace(one, features=[worded(part) for part in one.features])
 
 
 def _row(X: Any, x: str, row: int) -> NDArray[Any]:
     missing = next(stored_chunks.missing_chunks(X, row, row + 1), None)
     if missing is not None:
         raise MissingChunkError(
-            f"row {row:,} was to be explained, but chunk {missing} of {x} is missing, which would read as"
-            f" fill values; {stored_chunks.REMEDY}"
+            f"Cannot explain row {row:,}: chunk {missing} of {x} is missing, which would read as"
+            f" fill values. {stored_chunks.REMEDY}"
         )
     found = zarr_arrays.read_rows(X, row, row + 1)
     check_exact_rows(found, feature_names(X))
@@ -323,16 +324,14 @@ def _row(X: Any, x: str, row: int) -> NDArray[Any]:
 
 
 def check_numbers(rows: Sequence[int], n_rows: int, source: str) -> None:
-    """Raise DataError for rows that there are not, and for too many."""
+    """Raise DataError for missing rows, and for too many."""
     wrong = next((row for row in rows if not 0 <= row < n_rows), None)
     if wrong is not None:
         raise DataError(
-            f"row {wrong:,} was to be explained, but {source} has rows 0 to {n_rows - 1:,}; name one of those"
+            f"Cannot explain row {wrong:,}: {source} has rows 0 to {n_rows - 1:,}. Name one of those."
         )
     if len(rows) > MOST_ROWS:
-        raise DataError(
-            f"{len(rows):,} rows were to be explained, but at most {MOST_ROWS:,} can be at once; name fewer"
-        )
+        raise DataError(f"Cannot explain {len(rows):,} rows: the maximum is {MOST_ROWS:,}. Name fewer.")
 
 
 def explain_rows(
@@ -344,7 +343,7 @@ def explain_rows(
     *,
     landmarks: bool = False,
 ) -> Explanations:
-    """Explain raw rows, whose numbers are those that are told."""
+    """Explain raw rows with these numbers."""
     sure = model.sureness is not None
     rows = decide(model, X, nearness=sure, score=score_rows)
     parts = parts_of_table(schema, names, model.n_features)
@@ -361,13 +360,13 @@ def explain_rows(
             out.append(Explanation(number, status.name.lower(), None if bad < 0 else bad))
             continue
         row, x = rows.take(slice(i, i + 1)), X[i : i + 1]
-        told = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)
+        worded = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)
         if added is not None:
             values = table_values(X[i], parts, schema)
-            told = _divided(told, model, dict(zip(parts.names, values, strict=True)), added[i])
+            worded = _divided(worded, model, dict(zip(parts.names, values, strict=True)), added[i])
         classes = _classes(model, rows.decision[i], None if chances is None else chances[i])
-        told = replace(told, classes=classes, novelty=None if new is None else float(new[i]))
-        out.append(_in_the_table(told, schema))
+        worded = replace(worded, classes=classes, novelty=None if new is None else float(new[i]))
+        out.append(_in_the_table(worded, schema))
     return out
 
 
@@ -388,7 +387,7 @@ def _classes(model: Model, decision: FloatArray, chance: FloatArray | None) -> l
 def _divided(
     one: Explanation, model: Model, values: dict[str, float | str | None], added: FloatArray
 ) -> Explanation:
-    """An explanation with what each column adds."""
+    """An explanation with the contribution of each column."""
     assert one.decision is not None
     found = [Contribution(name, values[name], float(part)) for name, part in zip(values, added, strict=False)]
     found.sort(key=lambda each: -abs(each.part))
@@ -413,7 +412,7 @@ def _basis_in_words(model: Model) -> str:
 
 
 def table_values(x: NDArray[Any], parts: Parts, schema: Schema | None) -> list[float | str | None]:
-    """What a raw row (n_features,) holds in each part, in the words of the table."""
+    """The value of a raw row (n_features,) in each part, in the form of the table."""
     by_part: list[float | str | None] = []
     columns = [] if schema is None or len(schema.sources) != len(parts.names) else schema.sources
     for part in range(len(parts.names)):
@@ -481,7 +480,7 @@ def _summed(
         nearest = int(kernel[:m].argmax())
         features = _features(model, basis, nearest, scaled, X, names)
     else:
-        remarks.append(f"the {model.kernel.name} kernel is no function of a distance")
+        remarks.append(f"the {model.kernel.name} kernel is not a function of a distance")
     return replace(
         one,
         decision=summed + clipped,
@@ -505,7 +504,7 @@ def _features(
     X: NDArray[Any],
     names: Sequence[str] | None,
 ) -> list[FeaturePart]:
-    """The features that make most of the distance to a landmark."""
+    """The features that contribute most to the distance to a landmark."""
     point = basis.landmarks[nearest : nearest + 1].astype(np.float64)
     gap = np.abs(basis.inside(scaled) - point)[0]
     of_columns = gap if model.kernel.family.sum == Sum.ABSOLUTE else gap**2
@@ -526,8 +525,8 @@ def _features(
 
 
 def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
-    """The raw values of a scaled point (1, n_columns); None of a coded feature where no column says its
-    code.
+    """The raw values of a scaled point (1, n_columns); None of a one-hot encoded feature without a column for
+    its category.
     """
     raw: list[float | None] = [float(value) for value in scaling.raw(point)[0]]
     if scaling.coding is not None:
@@ -542,9 +541,9 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
 
 
 class Contributions:
-    """What each column adds to the decision values of rows, as plots of the package shap take it.
+    """The contributions of columns to the decision values of rows, in the form of the package shap.
     Row by row, `base_values` and the sum of `values` are the decision value, which is on the scale of the
-    model where that has a `target_transform`.
+    model if that has a `target_transform`.
 
     values         float64 (n, n_columns + 1), of the columns, and of the leaf
     base_values    float64 (n,), the mean decision value of the model
@@ -628,10 +627,10 @@ def contributions(
     """What each column of the table adds to the decision values of rows in memory.
 
     model  a served model, its path, or a fitted estimator
-    X      (n_samples, n_features) raw rows, as `predict` takes them
-    label  of several classes, the one whose decision value is explained; None: that of each row's label
+    X      (n_samples, n_features) raw rows, as for `predict`
+    label  with several classes, the one whose decision value is explained; None: that of each row's label
 
-    Rows without a score have NaN. Raises DataError as `predict` does, for models of other systems, and for a
+    Rows without a score have NaN. Raises DataError as `predict` does, for baselines, and for a
     label that the model does not have.
     """
     own, found, names, schema = _rows_to_explain(model, X)

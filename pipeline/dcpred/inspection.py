@@ -1,4 +1,4 @@
-"""What lies at a path: a data set, a model, or the output of a scoring run."""
+"""Describe what lies at a path: a data set, a model, or the output of a scoring run."""
 
 import json
 from collections.abc import Sequence
@@ -41,17 +41,13 @@ def inspect_path(path: str | Path) -> dict[str, Any]:
         run = (read_own_document(place, "job.json") or {}).get("run")
         return {"kind": "training", "path": place.address, "run": run, "fitted_leaves": leaves}
     if place.lists and not place.is_there():
-        raise DataError(
-            f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path"
-        )
+        raise DataError(f"Cannot inspect {path}: it does not exist. Check the path.")
     return _data(place, path)
 
 
 def _model(place: Place) -> dict[str, Any]:
     artifact = open_artifact(place.address)
-    model = artifact.model(
-        support=artifact.has_support
-    )  # support vectors are read so that every byte is checked
+    model = artifact.model(support=artifact.has_support)  # support vectors are read to check every byte
     rows, encoded = model.leaf_rows, _target_encoded(model, artifact.feature_names)
     landmarks, names = np.diff(model.landmark_at), model.scaling.names(artifact.feature_names)
     arrays = artifact.body["arrays"]
@@ -103,7 +99,7 @@ def _model(place: Place) -> dict[str, Any]:
 
 
 def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """The features that are coded, and the values of each that have a column."""
+    """The one-hot encoded features, and the categories of each that have a column."""
     coding = model.scaling.coding
     if coding is None:
         return []
@@ -113,7 +109,7 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
 
 
 def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """The features whose codes become means of the target, and how many categories and means each has."""
+    """The target-encoded features, and how many categories and means each has."""
     targets = model.scaling.targets
     if targets is None:
         return []
@@ -136,8 +132,8 @@ def _constant(model: Model, landmarks: Any) -> int:
 
 
 def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """Of a model that knows gaps: the features that have some in sampled training rows, what stands for
-    theirs, and whether they have an indicator; None for one to which NaN is a bad value.
+    """For a model that accepts missing values: the features with some in sampled training rows, their
+    replacement, and whether they have an indicator; None if NaN is a bad value for the model.
     """
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
@@ -146,7 +142,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
     if model.reference is not None and model.reference.gaps is not None:
         shares = model.reference.gaps
     indicated = set(coding.indicated.tolist())
-    told = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
+    summary = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
     return {
         "features": [
             {
@@ -156,14 +152,14 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
                 "value": float(coding.gap[f]),
                 "indicator": f in indicated,
             }
-            for f in told
+            for f in summary
         ]
     }
 
 
 def cost_of(model: Model) -> dict[str, float] | None:
-    """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate`
-    measures it. None for machines of other systems, which the engine does not score.
+    """The predicted cost of a row, in linear predictions and by parts; `dcpred evaluate`
+    measures it. None for baselines, which the engine does not score.
     """
     if model.machines is not None:
         return None
@@ -176,10 +172,10 @@ def cost_of(model: Model) -> dict[str, float] | None:
 
 
 def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str]:
-    """Where the data were too small for what was asked."""
+    """Limits of the data on the requested settings."""
     remarks = []
     if settings["n_leaves"] and n_leaves < 1 << (settings["n_leaves"].bit_length() - 1):
-        remarks.append(f"{n_leaves} leaves of {settings['n_leaves']} asked for: more would hold too few rows")
+        remarks.append(f"{n_leaves} leaves instead of {settings['n_leaves']}: more would hold too few rows")
     fewer = int(((landmarks > 0) & (landmarks < settings["landmarks"])).sum())
     if fewer:
         remarks.append(
@@ -213,16 +209,15 @@ def _data(place: Place, path: str | Path) -> dict[str, Any]:
     except DataError:
         if zarr_arrays.table_ending(place.address):
             zarr_arrays.refuse_table(str(path))
-        what = "check the path"
+        what = "Check the path."
         if place.read(SETTINGS) is not None:
-            what = f"a refresh keeps its runs there, of which {below(place.address, LINK)} is the latest"
+            what = f"A refresh keeps its runs there, of which {below(place.address, LINK)} is the latest."
         raise DataError(
-            f"a data set, a model or an output was asked for at {place.address}, but it holds none of them;"
-            f" {what}"
+            f"Cannot inspect {place.address}: it holds no data set, model or output. {what}"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
-    told = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
-    schema = None if told is None else read_schema(told, place.address)
+    summary = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
+    schema = None if summary is None else read_schema(summary, place.address)
     return {
         "kind": "data",
         "path": place.address,
@@ -246,13 +241,13 @@ def _array(array: Any) -> dict[str, Any]:
         "shards": list(array.shards) if array.shards else None,
         "missing_chunks": missing,
     }
-    # None for what is infinite or no number, which JSON cannot say.
+    # None for infinity and NaN, which JSON does not have.
     attributes = json.loads(json.dumps(dict(array.attrs)), parse_constant=lambda _: None)
     return described | ({"attributes": attributes} if attributes else {})
 
 
 def _size(place: Place) -> int | None:
-    """None where nothing can be listed."""
+    """None if nothing can be listed."""
     if not place.lists:
         return None
     return sum(entry.size for entry in place.listing().values())

@@ -1,7 +1,7 @@
-"""How work is cut: frozen arithmetic, without I/O, that prints itself.
+"""Partition of work into blocks and chunks: frozen arithmetic, without I/O, that prints itself.
 
-The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be
-resumed by any.
+The blocks depend on the data and on fixed constants, never on the number of workers: any number can resume a
+run.
 """
 
 from collections.abc import Iterator
@@ -12,23 +12,23 @@ from dcpred_tasks.model.compact_model import tile_rows
 MIB = 2**20
 HELD_BYTES = 64 * MIB  # bytes of raw rows that a task holds at once
 MAX_BLOCKS = 100_000  # the work of driver and scheduler grows with the number of blocks
-MAX_CHUNK_ROWS = 2**18  # most rows of an output chunk: 1 MiB of float32
-BLOCKS = 64  # enough for an even load; there are more only where they would be larger than BLOCK_ROWS
+MAX_CHUNK_ROWS = 2**18  # maximum rows of an output chunk: 1 MiB of float32
+BLOCKS = 64  # enough for an even load; there are more only if they would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
-GROWING_SAMPLE_ROWS = 2**9  # rows sampled of a block where the input grows, so that a few blocks say enough
-MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
+GROWING_SAMPLE_ROWS = 2**9  # rows sampled per block if the input grows: a few blocks suffice
+MIN_BLOCK_ROWS = 2**14  # smaller tasks have too much overhead
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a run is cut that keeps the cut of another: that of an earlier run of a refresh, or its own."""
+    """The blocks of a run that keeps those of another: of an earlier run of a refresh, or its own."""
 
     chunk_rows: int
     """Rows of an output chunk."""
     block_rows: int
-    """Rows of a block, a whole number of chunks."""
+    """Rows of a block, a multiple of chunks."""
     stride: int = 0
-    """Every so many rows one is sampled for statistics; 0 where the numbers of rows say."""
+    """Sampling interval of rows for statistics; 0: by the number of rows."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class BlockPlan:
     chunk_rows: int
     """Rows that are read at once and written as one output chunk."""
     block_rows: int
-    """Rows of a block, a whole number of chunks; the last block may have fewer."""
+    """Rows of a block, a multiple of chunks; the last block may have fewer."""
     task_bytes: int
-    """Most memory that a task takes beside that of its process."""
+    """Maximum memory of a task besides that of its process."""
 
     @property
     def n_blocks(self) -> int:
@@ -69,17 +69,16 @@ def plan_scoring(
 ) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
 
-    n_numbers      numbers that are written of a row, at most
-    ahead, behind  chunks that a task holds beside the one at hand: read before they are needed, and still
-                   being written
-    cut            the cut to keep
+    n_numbers      maximum of numbers written per row
+    ahead, behind  chunks that a task holds besides the current one: prefetched, and still being written
+    cut            the blocks to keep
     """
     row_bytes = n_features * itemsize
     if cut is None:
         cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), n_rows, input_rows))
     chunk_rows, block_rows = cut.chunk_rows, cut.block_rows
     tile = min(tile_rows(n_features), chunk_rows)
-    # The plain definition holds float64 rows of one tile, their copies while they are sorted by leaf, and
+    # The plain definition holds float64 rows of one row block, their copies during the sort by leaf, and
     # float32 rows. The engine takes a few MiB.
     work = tile * n_features * (8 + 8 + 8 + 4)
     outputs = 12 * n_numbers + 16
@@ -93,19 +92,19 @@ def _cut(n_rows: int, chunk_rows: int) -> Cut:
 
 
 def _fitting_rows(row_bytes: int) -> int:
-    """Most rows of an output chunk, where input chunks have no more."""
+    """Maximum rows of an output chunk, if input chunks have no more."""
     return min(max(HELD_BYTES // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
 
 
 def is_possible(cut: Cut, row_bytes: int, input_rows: int) -> bool:
-    """Whether blocks are whole chunks, which a task can hold, in a cut that somebody else made."""
+    """Whether blocks are whole chunks, which a task can hold, for given blocks."""
     whole = cut.block_rows % cut.chunk_rows == 0
     return whole and cut.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
 
 
 def growing_cut(n_rows: int, row_bytes: int, input_rows: int) -> Cut:
-    """The cut of an input that grows: of whole input chunks, though there may not be one yet, and into as few
-    blocks as if it had MIN_BLOCK_ROWS for each of them already.
+    """The blocks of an input that grows: of whole input chunks, also before the first one is complete, and as
+    few blocks as if it had MIN_BLOCK_ROWS for each of them already.
     """
     planned = max(n_rows, BLOCKS * MIN_BLOCK_ROWS, input_rows)
     cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), planned, input_rows))
@@ -121,6 +120,6 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:
-    """At most `most` rows, fewer where that would leave workers idle: whole input chunks, one or more."""
+    """At most `most` rows, fewer if that would leave workers idle: whole input chunks, one or more."""
     even = max(-(-n_rows // BLOCKS), MIN_BLOCK_ROWS)
     return min(max(min(most, even) // input_rows, 1) * input_rows, max(n_rows, 1))

@@ -37,7 +37,7 @@ from dcpred_tasks.task_bodies.predict_block import (
 
 
 class RowsToExplain(NamedTuple):
-    """Rows of features (n_samples, n_features), lazy where X was, and what explains them."""
+    """Rows of features (n_samples, n_features), lazy if X was, and the model that explains them."""
 
     model: Model
     rows: Any
@@ -45,13 +45,13 @@ class RowsToExplain(NamedTuple):
     schema: Schema | None
 
 
-LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
+LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does not.
 
 
 @contextmanager
 def storage_options(**options: str | bool | float) -> Iterator[None]:
     """Options within a `with` statement, as --storage-option of the command line: for estimators, whose
-    arrays carry no options of their own.
+    arrays carry no options.
     """
     with given_options(check_options(options)):
         yield
@@ -60,21 +60,21 @@ def storage_options(**options: str | bool | float) -> Iterator[None]:
 class ServedModel:
     """A model that predicts. X is (n_samples, n_features) of any real dtype, raw (the model scales it).
 
-    `feature_names_in_`, object (n_features,), is there where the model was trained on named features. A
-    frame, or an xarray.DataArray whose second dimension is labelled, is then put into the order of training
-    by name, and refused (DataError) where names are missing or further ones are there. pandas.NA in a frame
-    is taken as NaN. Dask collections are refused: nothing is computed in silence.
+    `feature_names_in_`, object (n_features,), exists if the model was trained on named features. A
+    frame, or an xarray.DataArray whose second dimension is labelled, is then reordered
+    by name, and refused (DataError) if names are missing or additional. pandas.NA in a frame
+    counts as NaN. Dask collections are refused: nothing is computed implicitly.
 
-    Where the model was trained on a table of text, categories or dates, `feature_names_in_` are its columns:
-    a frame of pandas, polars or pyarrow is encoded as the rows of training were. An array holds rows that are
-    encoded already, as `dcpred import --like` writes them.
+    If the model was trained on a table of text, categories or dates, `feature_names_in_` are its columns:
+    a frame of pandas, polars or pyarrow is encoded as the training rows. An array holds encoded rows, as
+    `dcpred import --like` writes them.
     """
 
     feature_names_in_: NDArray[np.object_]
     schema_: Schema
 
     def __init__(self, artifact: Artifact) -> None:
-        """Read the model; its support vectors when they are first asked for."""
+        """Read the model; its support vectors are read lazily."""
         self.artifact = artifact
         self.model: Model = artifact.model()
         if artifact.feature_names is not None:
@@ -94,7 +94,7 @@ class ServedModel:
 
     @property
     def threshold_(self) -> float:
-        """The probability from which on rows get the label of the second of two classes."""
+        """The minimum probability for the label of the second of two classes."""
         return threshold_of_two(self.model)
 
     @property
@@ -114,8 +114,8 @@ class ServedModel:
     ) -> NDArray[Any]:
         """Labels (n_samples,), or float64 values for regression.
 
-        threshold  in place of that of the model: rows get the second of two classes where its probability is
-                   larger; or "cost=50", where a missed row costs 50 times a false alarm
+        threshold  in place of that of the model: rows get the second of two classes if its probability is
+                   larger; or "cost=50", if a missed row costs 50 times a false alarm
         costs      (n_classes, n_classes), the cost of each label (column) for rows of each class: rows get
                    the label with the least expected cost
 
@@ -127,7 +127,7 @@ class ServedModel:
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, float64 (n_samples, n_classes). That of the label is the largest.
 
-        Raises DataError for a row without a score, which it names, and for a model of numbers or one that was
+        Raises DataError for a row without a score, which it names, and for a regression or a model that was
         trained without calibration.
         """
         calibration = calibration_of(self.model)
@@ -136,11 +136,11 @@ class ServedModel:
         return probability_block(decision, calibration)
 
     def predict_interval(self, X: ArrayLike, alpha: float = DEFAULT_ALPHA) -> FloatArray:
-        """Lower and upper bounds, float64 (n_samples, 2), outside of which a share `alpha` of rows lies.
+        """Lower and upper bounds, float64 (n_samples, 2), with a fraction `alpha` of rows outside.
 
         alpha  from 0.01 to 0.5
 
-        Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a model of classes.
+        Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a classification.
         """
         intervals_of(self.model).at(alpha)
         bounds = self._each_row(X, interval_block, alpha)
@@ -148,20 +148,20 @@ class ServedModel:
         return bounds
 
     def predict_quantile(self, X: ArrayLike, q: float | Sequence[float] = 0.5) -> FloatArray:
-        """The number below which a share `q` of rows like these lies, float64 (n_samples,), or (n_samples,
-        len(q)) for several.
+        """The `q` quantile of targets of similar rows, float64 (n_samples,), or (n_samples, len(q)) for
+        several.
 
         q  0.01, 0.02 and so on to 0.99
 
-        Raises SettingsError for another share, DataError as `predict_interval` does.
+        Raises SettingsError for another quantile, DataError as `predict_interval` does.
         """
         found = self._each_row(X, quantile_block, quantile_shares(self.model, q))
         check_scored(found)
         return found if np.ndim(q) else found[:, 0]
 
     def novelty(self, X: ArrayLike) -> FloatArray:
-        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
-        nearer to their mean than it does, as the model scales features; 1 beyond all of them.
+        """The novelty score of rows, float64 (n_samples,): the fraction of the training rows of a row's leaf
+        that lie nearer to their mean than it does, in the model's scaling; 1 beyond all of them.
 
         Raises DataError for a row without a score, and for a model that was trained without calibration.
         """
@@ -170,24 +170,24 @@ class ServedModel:
         return found
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
-        """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what
-        the compact model approximates.
+        """The same by the local SVM of each leaf (early prediction of DC-SVM): slower, and the target of the
+        compact model's approximation.
 
         Raises DataError for a row without a score, and if the model was saved without its support vectors.
         """
         return self._predict(X, True, class_numbers)
 
     def rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
-        """What `dcpred.explain` explains rows by."""
+        """Rows in the form that `dcpred.explain` needs."""
         return RowsToExplain(self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
         """Raw rows with their features in the order of training."""
         if is_lazy(X):
             raise DataError(
-                f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in"
-                " memory; use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
-                " score`, or pass X.compute()"
+                f"Cannot predict a {type(X).__name__} that is not in memory: a served model predicts rows in"
+                " memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
+                " score`, or pass X.compute()."
             )
         check_one_table(X, "X")
         check_given(X, "X")
@@ -197,7 +197,7 @@ class ServedModel:
         return as_matrix(in_training_order(X, self.artifact.feature_names))
 
     def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:
-        """What `block` gives for raw rows and the model; sparse rows are made dense a strip at a time."""
+        """The results of `block` for raw rows and the model; sparse rows are made dense in strips."""
         if is_sparse(X):
             return np.concatenate([self._each_row(strip, block, *more) for strip in dense_strips(X)])
         return np.asarray(block(self._rows(X), self.model, *more))
@@ -240,8 +240,8 @@ def load_model(
 ) -> Any:
     """Open a model that `dcpred train` or an estimator's `save` wrote, on a disk or an object store.
 
-    estimator        give a fitted DCPredClassifier or DCPredRegressor, which needs scikit-learn and Dask, in
-                     place of a ServedModel. Its parameters are the settings that the model was trained with
+    estimator        return a fitted DCPredClassifier or DCPredRegressor, which needs scikit-learn and Dask,
+                     in place of a ServedModel. Its parameters are the settings of the training
     storage_options  as --storage-option of the command line: endpoint, region, …; credentials come from the
                      environment
 

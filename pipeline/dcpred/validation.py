@@ -1,5 +1,5 @@
-"""Cross-validation of a whole training: of each fold, settings are chosen and a model is trained without its
-rows, as `dcpred train` does it, and predicts them. Folds are weights of rows: those of a fold weigh nothing.
+"""Cross-validation of a whole training: for each fold, settings are chosen and a model is trained without its
+rows, like `dcpred train`, and predicts them. Folds are weights of rows: those of a fold are 0.
 """
 
 import tempfile
@@ -30,34 +30,34 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
-OUTER_SEED = 2**20  # is added to the seed of folds that the search draws by the same rule
+OUTER_SEED = 2**20  # added to the seed of folds, which the search draws by the same rule
 InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
 
 
 @dataclass
 class FoldReport:
-    """What one fold showed."""
+    """The result of one fold."""
 
     n_train: int
     n_held_out: int
     quality: float
     standard_error: float
     foretold: float | None = None
-    """What the search foretold; None where settings were given."""
+    """The prediction of the search; None if settings were given."""
     foretold_error: float | None = None
     n_unknown: int = 0
-    """Rows left out: their class has no training row, or they have no score."""
+    """Skipped rows: their class has no training row, or they have no score."""
 
 
 @dataclass
 class ValidationReport:
-    """What a cross-validation showed."""
+    """The result of a cross-validation."""
 
     metric: str
     mean: float
     """The mean quality over folds."""
     standard_error: float
-    """Of the mean, by how much folds differ."""
+    """Standard error of the mean, by the differences of folds."""
     foretold: float | None
     held_out: str
     """How rows are held out."""
@@ -82,13 +82,13 @@ def validate(
     scratch: Path | None,
     say: Reporter,
 ) -> ValidationReport:
-    """Train without each fold in turn, and judge by its rows.
+    """Train without each fold in turn, and evaluate on its rows.
 
-    folds    that are held out in turn
-    inner    how a training holds rows out of those that it has, from a mask (n_rows,) of these
-    policy   of a search for settings; None: `settings` hold
+    folds    held-out folds
+    inner    how a training holds out some of its own rows, from a mask (n_rows,) of these
+    policy   of a search for settings; None: `settings` are used
     metric   a scorer of scikit-learn or its name; None: as a search compares candidates
-    scratch  a directory that driver and workers share, for models and work in progress
+    scratch  a directory that driver and workers share, for models and temporary files
 
     Raises what `train` and `tune` raise.
     """
@@ -132,8 +132,8 @@ def validate(
 def _report(metric: str, found: list[FoldReport], words: str) -> ValidationReport:
     each = np.array([one.quality for one in found])
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else found[0].standard_error
-    told = [one.foretold for one in found if one.foretold is not None]
-    foretold = float(np.mean(told)) if len(told) == len(found) else None
+    summary = [one.foretold for one in found if one.foretold is not None]
+    foretold = float(np.mean(summary)) if len(summary) == len(found) else None
     return ValidationReport(metric, float(each.mean()), error, foretold, words, found)
 
 
@@ -174,7 +174,7 @@ def _targets(y: str, n_rows: int) -> NDArray[Any]:
 
 
 def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Folds) -> FoldReport:
-    """A model by rows that were held out, read block by block."""
+    """A model evaluated on held-out rows, read block by block."""
     X = zarr_arrays.open_array(rows.x)
     plan = plan_routing(len(rows.target), X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     decisions = []

@@ -26,7 +26,7 @@ from injuries import INJURIES, Injury
 
 from dcpred import plan
 from dcpred.execution.workers import InlineWorkers
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import VerifyReport, verify
@@ -111,7 +111,7 @@ def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: Store
         if name == "given up":
             (folder / "data.zarr" / "X" / "c" / "7" / "0").unlink()
         wanted = ("label",) if name == "labels" else None
-        tolerance = Tolerance(quarantine=name == "given up")
+        tolerance = FailurePolicy(quarantine=name == "given up")
         score(
             folder / "model",
             f"{folder}/data.zarr/X",

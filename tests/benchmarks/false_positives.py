@@ -23,7 +23,7 @@ from dcpred.tuning.metrics import compare
 from dcpred.tuning.policy import STANDARD, SearchPolicy
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Search
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import memory_training
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.process import one_thread
@@ -72,7 +72,7 @@ class Truth:
         self.trials, self.X, self.y, self.n = trials, X, y, n
         self.known: dict[Settings, NDArray[np.float64]] = {}
 
-    def losses(self, one: Judged) -> NDArray[np.float64]:
+    def losses(self, one: TrialResult) -> NDArray[np.float64]:
         if one.settings not in self.known:
             X, y, weight = self.X[: self.n], self.y[: self.n], np.ones(self.n)
             survey, n_classes = self.trials.survey, self.trials.n_classes
@@ -88,7 +88,7 @@ class Truth:
             )
         return self.known[one.settings]
 
-    def gain(self, incumbent: Judged, one: Judged) -> tuple[float, bool]:
+    def gain(self, incumbent: TrialResult, one: TrialResult) -> tuple[float, bool]:
         """How much better a candidate is, and whether it is worse by more than a standard error."""
         both = self.losses(incumbent), self.losses(one)
         found = compare(*both, np.ones(FRESH_ROWS), counted=self.trials.metric.counted)
@@ -112,7 +112,7 @@ def study(seed: int, task: str, rows: int, features: int, policy: SearchPolicy, 
         if line["verdict"] in ACCEPTED:
             count.accepted += 1
             count.worse += truth.gain(by_name[line["incumbent"]], by_name[line["candidate"]])[1]
-    [default] = trials.judge([Candidate(DEFAULT, {})], trials.folds)
+    [default] = trials.evaluate([Candidate(DEFAULT, {})], trials.folds)
     if default is not None:
         gain, worse = truth.gain(default, result.chosen)
         unit = 100.0 / (float(np.var(y)) if task == "regression" else 1.0)

@@ -73,7 +73,7 @@ def judged(name: str, candidates: list[Candidate], rows: int, known: Losses) -> 
         trials.prepare()
         unit = 100.0 / (float(np.var(trials.target)) if dataset.regression else 1.0)
         for one in todo:
-            [found] = trials.judge([one], trials.first_folds)
+            [found] = trials.evaluate([one], trials.first_folds)
             known[key(one)] = float("inf") if found is None else unit * found.loss
     return known
 

@@ -204,7 +204,13 @@ def test_features_are_named_as_categories_and_the_rest_is_searched_for(
     for command in ("train", "tune"):
         refused("enough", command, place / "trees.zarr", tmp_path / "new", "--set", "categorical=a,2")
         assert searched[-1].categorical == "a,2"
-    refused("landmarks was set for a search", "tune", place / "trees.zarr", tmp_path / "new", *SMALL[2:4])
+    refused(
+        "Cannot set landmarks: the search chooses it",
+        "tune",
+        place / "trees.zarr",
+        tmp_path / "new",
+        *SMALL[2:4],
+    )
     assert len(searched) == 2
 
 
@@ -326,14 +332,14 @@ def test_refusals(
     away = ("train", data, new, "--scheduler")
     refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
     refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")
-    refused("it takes no user and no password; write it as tls://host", *away, "tls://me:secret@host:1")
+    refused("it takes no user and no password. Write it as tls://host", *away, "tls://me:secret@host:1")
     refused("Cannot open a model at", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)
-    refused("written as 8x", "tune", data, new, "--budget", "cheap")
+    refused("Write 8x", "tune", data, new, "--budget", "cheap")
     refused("its directory does not exist", "tune", data, new, "--plot", tmp_path / "nowhere" / "f.png")
-    refused("name such a file", "tune", data, new, "--plot", tmp_path / "f.txt")
-    refused("but that exists", "import", place / "trees.csv", data)
+    refused("its name does not end with", "tune", data, new, "--plot", tmp_path / "f.txt")
+    refused("it already exists", "import", place / "trees.csv", data)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.zarr", "unseen.zarr", "words.zarr"]
 
 
@@ -386,12 +392,12 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_worker: None) -> None:
     """All of its steps, with fewer rows."""
     monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
-    monkeypatch.setattr("dcpred.demo.RIVAL_ROWS", 1_500)
+    monkeypatch.setattr("dcpred.demo.BASELINE_ROWS", 1_500)
     result = as_json("demo", "--out", tmp_path / "demo", "--workers", 1)
     assert result["accuracy"] > 0.96 > result["linear_accuracy"]
     assert result["early_accuracy"] > 0.97
     rivals = {name: (result[f"{name}_accuracy"], 1.0) for name in ("linear", "svm")}
-    monkeypatch.setattr("dcpred.demo._rivals", lambda digits: rivals)  # which do not go on from anything
+    monkeypatch.setattr("dcpred.demo._baselines", lambda digits: rivals)  # which do not go on from anything
     monkeypatch.setattr(
         "dcpred.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
     )

@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.rivals import rival
+from dcpred.comparison.rivals import baseline
 from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
 from dcpred.comparison.shared import scaling_of
-from dcpred.comparison.systems import RIVALS, SIZES, every_system, points_of
+from dcpred.comparison.systems import BASELINES, SIZES, every_system, points_of
 from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.machine import BASES, MACHINES
@@ -97,7 +97,7 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     lines = (tmp_path / "out/table.md").read_text().splitlines()
     assert len([line for line in lines if line.startswith("|")]) == 2 + len(table)
-    assert "beaten by no cheaper one" in result.stdout
+    assert "no cheaper system is better" in result.stdout
 
 
 def test_each_machine_has_a_unit_of_its_own_and_older_points_keep_their_costs() -> None:
@@ -175,14 +175,14 @@ def test_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--systems", "fourier,nothing"], 3, "system 'nothing' was asked for, but no system has this name"),
-        (["--systems", "ldkl", "--task", "regression"], 3, "but it learns classification; leave it out"),
-        (["--systems", ","], 3, "no system was named"),
-        (["--time-limit", 0], 3, "the time limit was set to 0 s, but it is a number of seconds"),
-        (["--time-limit", -3], 3, "the time limit was set to -3 s"),
-        (["--time-limit", "nan"], 3, "the time limit was set to nan s"),
-        (["--time-limit", "inf"], 3, "the time limit was set to inf s"),
-        (["--time-limit", 0.5], 3, "use 1 or more"),
+        (["--systems", "fourier,nothing"], 3, "Cannot compare system 'nothing': no system has this name"),
+        (["--systems", "ldkl", "--task", "regression"], 3, "it learns classification. Omit it"),
+        (["--systems", ","], 3, "no system is named"),
+        (["--time-limit", 0], 3, "Cannot compare within 0 s"),
+        (["--time-limit", -3], 3, "Cannot compare within -3 s"),
+        (["--time-limit", "nan"], 3, "Cannot compare within nan s"),
+        (["--time-limit", "inf"], 3, "Cannot compare within inf s"),
+        (["--time-limit", 0.5], 3, "Use another"),
         (["--budget", "cheap"], 3, "cheap"),
         (["--budget", "8x"], 3, "the systems are exact, fourier, kmeans_nystrom, random_forest; add dcpred,"),
     ],
@@ -206,7 +206,7 @@ def test_numbers_are_no_classes(tmp_path: Path) -> None:
         result = call(rows, tmp_path / "out")
         assert result.exit_code == 3
         assert sentence in result.stderr
-        assert "use regression (--task regression), or give y fewer classes" in result.stderr
+        assert "Use regression (--task regression), or give y fewer classes" in result.stderr
         assert not (tmp_path / "out").exists()
 
 
@@ -218,8 +218,8 @@ def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
     bad, n = int((found.y == 4).sum()), int((found.y == 3).sum())
     assert json.loads(result.stdout)["n_test_rows"] == 100 - n - bad
     sentences = [
-        f"{bad} rows are left out, for not all of their values are finite.",
-        f"{n} test rows are left out, of classes that no training row has.",
+        f"{bad} rows are skipped: some of their values are not finite.",
+        f"{n} test rows are skipped: no training row has their class.",
     ]
     unit, *told = json.loads(result.stdout)["notes"]
     assert unit.startswith("A linear prediction takes ")
@@ -260,14 +260,12 @@ def test_grids_that_the_time_limit_cut_are_told(
     result = call(data, tmp_path / "out", "--time-limit", 7, systems="fourier,exact")
     assert result.exit_code == 0, result.output
     table = (tmp_path / "out/table.md").read_text()
-    assert "The time limit cut short fourier (1 of 2 points), exact (0 of 1 points)." in table
+    assert "The time limit ended fourier (1 of 2 points), exact (0 of 1 points) early." in table
     assert "Errors of kernel functions are missing: time limit, 7 s for this system." in table
     assert "| exact |  | time limit: 7 s for this system |" in table
     none = call(data, tmp_path / "none", "--time-limit", 7, systems="exact,lmkl")
     assert none.exit_code == 4
-    assert (
-        "2 points were tried, but none has a result (the first one: time limit: 7 s for this" in none.stderr
-    )
+    assert "None of 2 points has a result (the first one: time limit: 7 s for this" in none.stderr
     assert (tmp_path / "none/table.md").exists()
 
 
@@ -278,7 +276,7 @@ def test_kernel_machines_share_one_scaling(data: Path, tmp_path: Path) -> None:
     assert shared["settings"]["scaling"] in shared["scalings"]
     assert "standard" in shared["scalings"]
     said = (tmp_path / "out/table.md").read_text()
-    assert f"that took {shared['seconds']:.3g} s of a processor once, beside the fits" in said
+    assert f"that took {shared['seconds']:.3g} s of a processor once, in addition to the fits" in said
     rows = read_rows(tmp_path / "out")
     for name in shared["scalings"]:
         again = Scaling.of(shared["scalings"][name])
@@ -292,7 +290,7 @@ def test_support_vector_regression_of_the_extension_has_scaled_targets(tmp_path:
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = 1e5 * (np.sin(X[:, 0]) + X[:, 1])
     rows = Rows(X[:300], y[:300].astype(float), X[300:], y[300:].astype(float), 0)
-    predict, told = rival("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
+    predict, told = baseline("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
     assert trial.quality(predict(rows.X_test), rows) < 0.15 * y.std()
     assert told["bytes"] > 0
 
@@ -309,7 +307,7 @@ def test_pages_want_packages(data: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "dcpred.pages.page.find_spec", lambda name: None if name == "matplotlib" else object()
     )
-    assert 'install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
+    assert 'Install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -324,10 +322,10 @@ def test_a_comparison_that_has_not_come_far(data: Path, tmp_path: Path) -> None:
     assert "8 features" not in found.texts["td"]
     for file in (tmp_path / "out/points").glob("*-*.json"):
         file.unlink()
-    with pytest.raises(DataError, match="nothing of it is done"):
+    with pytest.raises(DataError, match="it has no result yet"):
         report(tmp_path / "out")
     (tmp_path / "out/compare.json").write_text('{"points": [1]}')
-    with pytest.raises(DataError, match="does not hold what dcpred compare writes"):
+    with pytest.raises(DataError, match="is not an output of dcpred compare"):
         report(tmp_path / "out")
 
 
@@ -348,15 +346,15 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     rows = draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 200, 50, 0)
     assert np.isfinite(rows.X).all()
     assert rows.n_bad == 250 - len(rows.X) - len(rows.X_test) > 0
-    with pytest.raises(DataError, match="finite rows are left to train on"):
+    with pytest.raises(DataError, match="finite training rows"):
         draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 20, 50, 0)
     other = make_group(tmp_path / "one.zarr", found.X, np.zeros(300, int))
-    with pytest.raises(DataError, match=r"but all rows of .* are"):
+    with pytest.raises(DataError, match=r"all rows of .* are"):
         draw_rows((f"{other}/X", f"{other}/y"), None, "classification", 200, 50, 0)
 
 
 def test_every_machine_and_basis_is_compared() -> None:
-    assert {*BASES, *MACHINES, *RIVALS} <= set(every_system())
+    assert {*BASES, *MACHINES, *BASELINES} <= set(every_system())
     names = [
         point.name
         for system in every_system()
@@ -393,7 +391,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told_of(folder: Path, name: str) -> dict[str, Any]:
+def _result_of(folder: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "points" / f"{name}.json").read_text())
     return found
 
@@ -401,15 +399,15 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 def test_a_point_that_gives_no_result_is_told(program: Path) -> None:
     names = ["good", "missing", "wrong", "refused", "busy", "late"]
     assert try_system(str(program), "a_program", names, 15.0) == names
-    assert told_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
-    assert told_of(program, "missing")["why"] == "pip install no_such_package"
-    assert told_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
-    assert told_of(program, "refused")["why"] == "it was asked for: leave it out"
-    assert [told_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
+    assert _result_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
+    assert _result_of(program, "missing")["why"] == "pip install no_such_package"
+    assert _result_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
+    assert _result_of(program, "refused")["why"] == "it was asked for: leave it out"
+    assert [_result_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
     try_system(str(program), "a_program", ["late"], 15.0)
-    assert told_of(program, "late")["status"] == "time limit"
+    assert _result_of(program, "late")["status"] == "time limit"
     try_system(str(program), "a_program", ["late"], 60.0)  # more time than before
-    assert told_of(program, "late")["status"] == "done"
+    assert _result_of(program, "late")["status"] == "done"
 
 
 def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program: Path) -> None:
@@ -417,11 +415,11 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
     difference.
     """
     try_system(str(program), "a_program", ["long", "next"], 10.0)
-    assert told_of(program, "next")["left"] == 6.0
+    assert _result_of(program, "next")["left"] == 6.0
     (program / "points/next.json").unlink()
     try_system(str(program), "a_program", ["long", "next", "last"], 10.0)
-    assert told_of(program, "next")["left"] == 6.0
-    assert told_of(program, "last")["left"] == 5.5
+    assert _result_of(program, "next")["left"] == 6.0
+    assert _result_of(program, "last")["left"] == 5.5
 
 
 def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
@@ -430,7 +428,7 @@ def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
     monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_FACTOR", 0.1)
     monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_SECONDS", 0.5)
     try_system(str(program), "a_program", ["asleep"], 5.0)
-    assert told_of(program, "asleep") == {
+    assert _result_of(program, "asleep") == {
         "status": "time limit",
         "why": "1 s by the clock",
         "limit_seconds": 5.0,

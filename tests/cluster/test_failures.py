@@ -32,7 +32,7 @@ from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring import blocks as block_runs
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import ScoreReport, check_rows_scored, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import (
@@ -104,8 +104,8 @@ def test_a_bug_in_one_block_does_not_stop_the_others(
     monkeypatch.setattr(block_runs, "score_block", breaking({4}))
     with pytest.raises(
         IncompleteError,
-        match=r"but 1 could not be \(the others are done\); the first is block 4 .*: RuntimeError: a bug; run"
-        " again to try once more$",
+        match=r"Cannot score 1 of .* \(the others are done\): the first is block 4 .*: RuntimeError: a bug;"
+        " run again to try once more$",
     ):
         run(model, data, tmp_path / "out")
     state = run_status(tmp_path / "out")
@@ -129,18 +129,18 @@ def test_more_failures_than_allowed_stop_the_run(
 ) -> None:
     monkeypatch.setattr(block_runs, "score_block", breaking({1, 3, 5}))
     with pytest.raises(IncompleteError, match="max_failures is 1"):
-        run(model, data, tmp_path / "out", tolerance=Tolerance(max_failures=1))
+        run(model, data, tmp_path / "out", tolerance=FailurePolicy(max_failures=1))
     assert run_status(tmp_path / "out").done_blocks == 2
 
 
 def test_tolerance_is_checked() -> None:
-    with pytest.raises(SettingsError, match="use 0 or more"):
-        Tolerance(max_failures=-1)
+    with pytest.raises(SettingsError, match="Use 0 or more"):
+        FailurePolicy(max_failures=-1)
     for rows in (-1, 0.5):  # a fraction is another option
         with pytest.raises(SettingsError, match=r"max_bad_rows.*max_bad_fraction"):
             BadRowLimit(rows)  # type: ignore[arg-type]
     for fraction in (-0.1, 1.5, float("nan")):
-        with pytest.raises(SettingsError, match="use 0 to 1"):
+        with pytest.raises(SettingsError, match="Use 0 to 1"):
             BadRowLimit(fraction=fraction)
 
 
@@ -176,7 +176,7 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(
     whole = run(model, data, tmp_path / "whole")
     assert whole.status == {"1": N_ROWS}
     damage(data)
-    tolerance = Tolerance(quarantine=True)
+    tolerance = FailurePolicy(quarantine=True)
     report = run(model, data, tmp_path / "out", tolerance=tolerance)
     assert report.status == {"1": N_ROWS - 100, "5": 50, "6": 50}
     status = status_of(tmp_path / "out")
@@ -187,32 +187,32 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(
         for name in ("whole", "out")
     )
     assert (one[status == 1] == two[status == 1]).all()
-    with pytest.raises(IncompleteError, match="100 rows were given up"):
+    with pytest.raises(IncompleteError, match="100 rows were skipped"):
         check_rows_scored(report, tolerance)
     check_rows_scored(whole, tolerance)
 
 
 def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: Path, data: Path) -> None:
     damage(data)
-    run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True))
+    run(model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True))
     result = CliRunner().invoke(
         main, ["score", str(model), str(data), str(tmp_path / "out"), "--quarantine", "--json"]
     )
     assert result.exit_code == 4
     told = json.loads(result.stdout)
     assert (told["exit_code"], told["status"]["5"], told["status"]["6"]) == (4, 50, 50)
-    assert "100 rows were given up" in result.stderr
+    assert "100 rows were skipped" in result.stderr
 
 
 @pytest.mark.parametrize("limit", [BadRowLimit(rows=40), BadRowLimit(fraction=0.02)])
 def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path, limit: BadRowLimit) -> None:
     damage(data)
     with pytest.raises(IncompleteError, match=r"50 rows have no score.*dcpred errors"):
-        run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=limit))
+        run(model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True, bad_rows=limit))
     done = run_status(tmp_path / "out").done_blocks
     assert 0 < done < 10
     report = run(
-        model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=BadRowLimit(100))
+        model, data, tmp_path / "out", tolerance=FailurePolicy(quarantine=True, bad_rows=BadRowLimit(100))
     )
     assert report.scored_blocks == 10 - done
 
@@ -266,7 +266,7 @@ def test_too_little_space_is_refused_before_anything_is_written(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dcpred.scoring.preflight.RECORD_BYTES", 2**60)
-    with pytest.raises(ResourceError, match="MiB free; make room"):
+    with pytest.raises(ResourceError, match=r"MiB free\. Free some space"):
         run(model, data, tmp_path / "out", pool=None)
     assert not (tmp_path / "out").exists()
 
@@ -325,7 +325,11 @@ def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
     with connect(2) as workers:
         deadly_workers = Deadly(workers, tmp_path / "marks", 99)
         report = run(
-            model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True)
+            model,
+            data,
+            tmp_path / "out",
+            lambda: _same(deadly_workers),
+            tolerance=FailurePolicy(quarantine=True),
         )
     assert report.status == {"1": N_ROWS - 200, "7": 200}
     assert (status_of(tmp_path / "out")[600:800] == 7).all()
@@ -387,7 +391,7 @@ def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up
                 yield number, Failure(RuntimeError("killed"), deaths=5) if tasks[number][1] == 3 else result
 
     with pytest.raises(
-        IncompleteError, match=r"1 could not be.*block 3.*5 workers died with it.*try once more$"
+        IncompleteError, match=r"Cannot score 1 of .*block 3.*5 workers died with it.*try once more$"
     ):
         run(model, data, tmp_path / "out", lambda: _same(Dying()))
     assert [f["deaths"] for f in open_ledger(tmp_path / "out").failures()] == [5]
@@ -686,7 +690,7 @@ def interrupt(driver: HeldDriver, number: int, send: Send = to_driver) -> None:
     send(driver.process, number)
     assert driver.process.stderr is not None
     for line in driver.process.stderr:
-        if "finishing what is in flight; interrupt again to end at once" in line:
+        if "finishing tasks in flight; interrupt again to end at once" in line:
             return
     pytest.fail("the driver ended without a word")
 
@@ -702,7 +706,7 @@ def test_a_signal_ends_in_order_and_says_how_to_go_on(
         driver.release()
         done = processes.finish(driver.process)
     assert done.returncode == 75, done.stderr
-    assert "run the same command again to go on" in done.stderr
+    assert "run the same command again to resume" in done.stderr
     state = run_status(tmp_path / "out")
     assert state.state == "stopped"
     # What was in flight was finished: block 2, and what was waiting behind it, at most two bundles of a
@@ -786,9 +790,9 @@ def other_server(says: bytes) -> Iterator[int]:
     ("says", "so"),
     [
         (b"", r"it does not answer within 1 s \(TimeoutError\)"),
-        (b"\xff\x00garbage" * 500, "what answers there is none"),
-        ((2**60).to_bytes(8, "little") * 3, "what answers there is none"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there is none"),
+        (b"\xff\x00garbage" * 500, "what answers is not one"),
+        ((2**60).to_bytes(8, "little") * 3, "what answers is not one"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is not one"),
     ],
 )
 def test_a_server_that_is_no_scheduler_is_told(

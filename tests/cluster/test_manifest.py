@@ -14,7 +14,7 @@ from dcpred.cli import inspect_rendering, rendering
 from dcpred.execution.workers import connect
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
@@ -206,7 +206,7 @@ def dirty(model: Path, blobs: Classes, tmp_path: Path) -> Path:
     X[5, 2], X[7, 4], X[250:400, 1] = np.nan, np.inf, -np.inf
     data = make_group(tmp_path / "data.zarr", X, chunk_rows=50)
     (data / "X" / "c" / "17" / "0").unlink()
-    report = score(model, f"{data}/X", tmp_path / "out", inline, tolerance=Tolerance(quarantine=True))
+    report = score(model, f"{data}/X", tmp_path / "out", inline, tolerance=FailurePolicy(quarantine=True))
     assert report.status == {"1": 1_000 - 152 - 50, "2": 152, "5": 50}
     return tmp_path / "out"
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred.cli.observation import observed
 from dcpred.execution import events, metrics
-from dcpred.execution.events import by_name, heard_by, tell
+from dcpred.execution.events import by_name, heard_by, record_event
 from dcpred.execution.interrupts import listening
 from dcpred.execution.metrics import METRICS, Metrics, last_success
 from dcpred.execution.workers import InlineWorkers, connect
@@ -141,7 +141,7 @@ def test_a_run_that_fails_keeps_when_one_was_last_complete(
     assert (failed["level"], failed["block"], failed["deaths"]) == ("error", 2, 0)
     assert told[-1]["event"] == "run_ended"
     assert told[-1]["exit_code"] == 4
-    assert "1 could not be" in told[-1]["error"]
+    assert "Cannot score 1 of" in told[-1]["error"]
     value = samples(tmp_path / "nightly.prom")
     assert value["dcpred_run_exit_code"] == 4
     assert value["dcpred_run_success_timestamp_seconds"] == before
@@ -168,8 +168,8 @@ def test_the_whole_is_complete_when_the_last_shard_is(known: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("--outputs", "none"), 3, "output 'none' was asked for"),
-        (("--level", "full"), 2, "--level was given without --repair"),
+        (("--outputs", "none"), 3, "Cannot write output 'none'"),
+        (("--level", "full"), 2, "--repair is missing"),
         (("--max-bad-rows", "1"), 4, "2 rows have no score, but at most 1"),
     ],
 )
@@ -199,7 +199,7 @@ def test_rows_that_were_given_up_end_in_4(known: Path, tmp_path: Path) -> None:
     command = ("score", known / "model", data, tmp_path / "out", "--workers", "1", "--quarantine")
     dcpred(*command, *watched, code=4)
     told = lines(tmp_path / "q.jsonl")
-    assert "50 rows were given up" in told[-1]["error"]
+    assert "50 rows were skipped" in told[-1]["error"]
     done = next(line for line in told if line["event"] == "block_done" and line["block"] == 0)
     assert done["level"] == "warning"
     value = samples(tmp_path / "q.prom")
@@ -239,10 +239,10 @@ def test_standard_error_holds_nothing_but_events(known: Path, tmp_path: Path) ->
     ("option", "name", "code", "sentence"),
     [
         ("--events", "", 5, "Is a directory"),
-        ("--events", "pipe", 3, "nobody reads that pipe; begin to read it first"),
-        ("--metrics", "", 3, "that is a folder, a device or a pipe; name a file"),
-        ("--metrics", "pipe", 3, "that is a folder, a device or a pipe; name a file"),
-        ("--metrics", "-", 3, "that names no file"),
+        ("--events", "pipe", 3, "no process reads that pipe. Begin to read it first"),
+        ("--metrics", "", 3, "it is a folder, a device or a pipe. Name a file"),
+        ("--metrics", "pipe", 3, "it is a folder, a device or a pipe. Name a file"),
+        ("--metrics", "-", 3, "it does not name a file"),
         ("--metrics", "none/nightly.prom", 3, "there is no folder"),
     ],
 )
@@ -305,11 +305,11 @@ def test_what_cannot_be_written_later_is_said_once(
         monkeypatch.setattr(events.os, "write", full)
         monkeypatch.setattr(metrics, "replace_bytes", full)
         for block in range(3):
-            tell("block_failed", "error", block=block, error="", deaths=0)
+            record_event("block_failed", "error", block=block, error="", deaths=0)
     said = capfd.readouterr().err.splitlines()
-    assert [line.partition(" cannot be written to")[0] for line in said] == [
-        f"dcpred: {tmp_path}/a.jsonl",
-        f"dcpred: {tmp_path}/a.prom",
+    assert [line.partition(" (")[0] for line in said] == [
+        f"dcpred: cannot write {tmp_path}/a.jsonl",
+        f"dcpred: cannot write {tmp_path}/a.prom",
     ]
     assert samples(tmp_path / "a.prom")["dcpred_run_running"] == 1
 

@@ -202,7 +202,7 @@ class RefreshMachine(RuleBasedStateMachine):
         """The latest run is that of the input as it is, and a second call writes nothing."""
         before = files_of(self.root) if self.root.exists() else {}
         if self.shrank():
-            with pytest.raises(DataError, match=r"fewer than the .* restore it, or score everything with"):
+            with pytest.raises(DataError, match=r"fewer than the .* Restore it, or score everything with"):
                 self.call()
             assert files_of(self.root) == before
             return

@@ -202,7 +202,7 @@ class RunMachine(RuleBasedStateMachine):
         if self.sealed is not None:
             before = files_of(self.output)
             if self.wrong("fast"):
-                with pytest.raises(IncompleteError, match="not as it was written"):
+                with pytest.raises(IncompleteError, match="is modified or damaged"):
                     self.score()
             elif self.sealed == self.records:
                 self.score()

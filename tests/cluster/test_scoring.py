@@ -18,7 +18,7 @@ import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.blocks import FIRST_FAILURES, Tolerance
+from dcpred.scoring.blocks import FIRST_FAILURES, FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
@@ -176,7 +176,7 @@ def test_a_single_block_takes_no_workers(
         return inline()
 
     monkeypatch.setattr(score_module, "connect", connect)
-    run(model, few, tmp_path / "quarantine", None, tolerance=Tolerance(quarantine=True))
+    run(model, few, tmp_path / "quarantine", None, tolerance=FailurePolicy(quarantine=True))
     run(model, data, tmp_path / "many", None)
     assert asked == ["workers"] * 2
 
@@ -387,7 +387,7 @@ def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None
     refused(DataError, "1 dimension,", np.zeros(9))
     refused(DataError, "complex numbers", np.zeros((9, 5), complex))
     refused(DataError, "no rows", np.zeros((0, 5)))
-    refused(SettingsError, "output 'labels' was asked for", outputs=("labels",))
+    refused(SettingsError, "Cannot write output 'labels'", outputs=("labels",))
     (data / "X" / "c" / "3" / "0").unlink()
     refused(DataError, "chunk c/3/0 of .* is missing")
 
@@ -399,9 +399,7 @@ def test_a_chunk_that_goes_missing_later_stops_its_block_only(
         def check_sees(self, address: str) -> None:
             (data / "X" / "c" / "3" / "0").unlink()
 
-    with pytest.raises(
-        IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*c/3/0"
-    ) as caught:
+    with pytest.raises(IncompleteError, match=r"Cannot score 1 of 10 blocks.*c/3/0") as caught:
         run(model, data, tmp_path / "out", pool=lambda: nullcontext(Losing()))
     assert caught.value.exit_code == 4
     assert str(caught.value).count("run again") == 1, "it says once what to do"
@@ -515,7 +513,7 @@ def test_a_large_input_that_was_only_touched_is_accepted_by_repair(
     assert open_ledger(tmp_path / "out").has_same_input()
     array = zarr.open_array(data / "X", mode="r+")
     array[...] = array[...][::-1].copy()
-    with pytest.raises(PlanConflictError, match="holds other rows than those that were scored"):
+    with pytest.raises(PlanConflictError, match="holds other rows than the scored ones"):
         repair(model, f"{data}/X", tmp_path / "out", inline)
 
 
@@ -545,7 +543,7 @@ def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path,
     _flip(data / "X" / "c" / "3" / "0")
     with pytest.raises(
         IncompleteError,
-        match=r"1 could not be \(the others are done\).*Cannot read rows 150 to 200 of .*X",
+        match=r"Cannot score 1 of 10 blocks \(the others are done\).*Cannot read rows 150 to 200 of .*X",
     ):
         run(model, data, tmp_path / "out")
 
@@ -563,7 +561,7 @@ def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, model: Path, dat
 def test_a_plan_that_is_not_ours(tmp_path: Path, model: Path, data: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "plan.json").write_text("[1, 2]")
-    with pytest.raises(PlanConflictError, match="is not what dcpred writes there"):
+    with pytest.raises(PlanConflictError, match="dcpred did not write it"):
         run(model, data, tmp_path / "out", pool=None)
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from dcpred.cli import main
 from dcpred.execution import interrupts
-from dcpred.execution.held_places import hold_place
+from dcpred.execution.held_places import acquire_lock
 from dcpred.runs import shards
 from dcpred.runs.ledger import MANIFEST, PLAN, WITHDRAWN, Ledger, open_ledger
 from dcpred.runs.shards import Shard, hold_shard
@@ -155,14 +155,12 @@ def test_who_keeps_whom_out(known: Path, output: Place) -> None:
             lambda: whole(known, output),
             lambda: repair(known / "model", f"{known}/data.zarr/X", output.address, inline),
         ):
-            with pytest.raises(RunHeldError, match=r"shard 1/4 of .* is in use by process .*; wait for all"):
+            with pytest.raises(RunHeldError, match=r"shard 1/4 is in use by process .*\. Wait for all"):
                 refused()
         assert isinstance(shard(known, output, "1/3"), ShardReport), "another cut does no harm"
         assert run_status(output.address).state == "scoring"
-    with hold_place(output):
-        with pytest.raises(
-            RunHeldError, match=r"shard 2/4 of .* to be scored, but process .* scores the whole"
-        ):
+    with acquire_lock(output):
+        with pytest.raises(RunHeldError, match=r"Cannot score shard 2/4 of .*: process .* scores the whole"):
             shard(known, output, "2/4")
         assert run_status(output.address).driver.startswith("process ")
     report = whole(known, output)
@@ -174,7 +172,7 @@ def test_a_driver_of_the_whole_that_leaves_at_once_is_waited_for(
     known: Path, folder: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["process 1 on host", "process 1 on host"])
-    monkeypatch.setattr(shards, "place_held_by", lambda *_: next(answers, ""))
+    monkeypatch.setattr(shards, "lock_holder", lambda *_: next(answers, ""))
     assert isinstance(shard(known, folder, "2/4"), ShardReport)
 
 
@@ -217,7 +215,7 @@ def test_another_shard_verifies(
     """The one that ends second waits, and never writes over the manifest."""
     shard(known, output, "0/2")
     real, waiting, second = module.make_manifest, threading.Event(), list[Any]()
-    hold = module.hold_place
+    hold = module.acquire_lock
     other = threading.Thread(target=lambda: second.append(shard(known, output, "0/2")))
 
     def entered(place: Place) -> Any:
@@ -233,7 +231,7 @@ def test_another_shard_verifies(
                 raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(module, "hold_place", entered)
+    monkeypatch.setattr(module, "acquire_lock", entered)
     monkeypatch.setattr(module, "make_manifest", made)
     if fate == "dies":
         with pytest.raises(KeyboardInterrupt):
@@ -253,11 +251,11 @@ def test_a_shard_that_waits_for_another_heeds_signals(known: Path, folder: Place
     shard(known, folder, "0/2")
     place = open_place(f"{folder.address}/shards/finish")
     place.make_folder("")
-    with hold_place(place), interrupts.listening() as asked:
+    with acquire_lock(place), interrupts.listening() as asked:
         threading.Timer(0.2, asked.set).start()
         try:
             # Its blocks are scored before, unless the signal comes earlier: both are interruptions.
-            with pytest.raises(InterruptedRunError, match="run the same command again to go on"):
+            with pytest.raises(InterruptedRunError, match="run the same command again to resume"):
                 shard(known, folder, "1/2")
         finally:
             asked.clear()
@@ -271,7 +269,7 @@ def test_a_verification_is_not_waited_for_without_end(
     monkeypatch.setattr(module, "BLOCK_SECONDS", 0.0)
     place = open_place(f"{folder.address}/shards/finish")
     place.make_folder("")
-    with hold_place(place), pytest.raises(RunHeldError, match="shards/finish is in use by process"):
+    with acquire_lock(place), pytest.raises(RunHeldError, match="shards/finish: it is in use by process"):
         shard(known, folder, "0/1")
 
 
@@ -405,7 +403,7 @@ def test_failures_stay_with_their_shard(known: Path, folder: Place, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.scoring.blocks.score_block", failing)
-        with pytest.raises(IncompleteError, match="5 blocks were to be scored, but 1 could not be"):
+        with pytest.raises(IncompleteError, match="Cannot score 1 of 5 blocks"):
             shard(known, folder, "0/2")
     report = shard(known, folder, "1/2")
     assert isinstance(report, ShardReport)
@@ -453,12 +451,12 @@ def test_a_manifest_is_created_once(known: Path, output: Place) -> None:
 def test_a_look_at_a_lock_is_not_in_the_way_of_another(tmp_path: Path) -> None:
     """Shards that begin at once all look at the lock of the whole."""
     place = open_place(tmp_path)
-    with hold_place(place):
+    with acquire_lock(place):
         pass
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(shards.place_held_by(place) for _ in range(200))
+        seen.extend(shards.lock_holder(place) for _ in range(200))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -483,8 +481,8 @@ def test_the_command(known: Path, tmp_path: Path) -> None:
     command = ("score", known / "model", known / "data.zarr", out, "--workers", "1", "--shard")
     said = dcpred(*command, "auto/10", JOB_COMPLETION_INDEX="3")
     assert "3/10: 1 of 10 blocks, all of them done" in said.stdout
-    assert "9 are left to other shards" in said.stdout
-    assert "shard 3/10 is done: its 1 block is committed; 9 of 10 are left to other shards" in said.stderr
+    assert "9 remain for other shards" in said.stdout
+    assert "shard 3/10 is done: its 1 block is committed; 9 of 10 remain for other shards" in said.stderr
     report = json.loads(
         dcpred(*command, "auto", "--json", SLURM_ARRAY_TASK_ID="0", SLURM_ARRAY_TASK_COUNT="2").stdout
     )
@@ -504,12 +502,12 @@ def test_the_command(known: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--shard", "4/4"), "shard 4 of 4 was asked for, but they are numbered 0 to 3"),
-        (("--shard", "half"), "a shard is written as i/n"),
-        (("--shard", "0/2", "--repair"), "--shard and --repair were both given, but one excludes the other"),
+        (("--shard", "4/4"), "Cannot score shard 4 of 4: they are numbered 0 to 3"),
+        (("--shard", "half"), "a shard is i/n"),
+        (("--shard", "0/2", "--repair"), "Cannot combine --shard with --repair: one excludes the other"),
         (
             ("--shard", "0/2", "--scheduler", "tcp://a:1"),
-            "--shard and a scheduler (--scheduler or DASK_SCHEDULER_ADDRESS) were both given",
+            "Cannot combine --shard with a scheduler (--scheduler or DASK_SCHEDULER_ADDRESS)",
         ),
     ],
 )

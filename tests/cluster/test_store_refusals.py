@@ -94,7 +94,7 @@ REFUSALS = (
     Refusal("no flag", "true or false", options=["allow_http=yes"]),
     Refusal("no time", "seconds above 0", options=["timeout=0"]),
     Refusal("no time that ends", "at most a day", options=["timeout=1e300"]),
-    Refusal("an option without a value", "written as NAME=VALUE", 2, options=["region"]),
+    Refusal("an option without a value", "Write NAME=VALUE", 2, options=["region"]),
     Refusal("an endpoint with a password", "without user", options=[f"endpoint=http://me:{TOKEN}@h:1"]),
     Refusal("an endpoint without a scheme", "https://host:port", options=["endpoint=127.0.0.1:{port}"]),
     Refusal("no file of certificates", "the file does not exist", options=["root_certificate={folder}/none"]),
@@ -187,7 +187,7 @@ def test_a_model_on_a_store_needs_a_folder_for_work_in_progress(root: str, s3: S
     with used(s3):
         command = ["train", f"{root}/data.zarr", f"{root}/made"]
         result = CliRunner().invoke(main, command, prog_name="dcpred")
-    check_refused(result, 3, "name one with --scratch DIR")
+    check_refused(result, 3, "Name one with --scratch DIR")
     assert written(s3) == before
 
 

@@ -26,7 +26,7 @@ from dcpred.execution import store_lease
 from dcpred.execution.workers import Pool, Workers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.publishing import publish, trained_beside
@@ -63,7 +63,7 @@ KIND = os.environ.get("DCPRED_STORE", "s3")
 told_apart = pytest.mark.skipif(KIND != "s3", reason="processes are told apart by the keys of S3")
 N_ROWS, N_BLOCKS = 1_950, 10
 BAD_ROWS = {3: np.nan, 777: np.inf, 1_949: -np.inf}
-QUARANTINE = Tolerance(quarantine=True)
+QUARANTINE = FailurePolicy(quarantine=True)
 
 
 @dataclass(frozen=True)
@@ -404,7 +404,7 @@ def test_what_is_there_is_no_place_for_data_and_models(known: Known, done: Place
     told = command("train", known.data, done.address, *scratch, code=3).stderr
     assert "it already exists. Remove it or choose another path" in told
     told = command("train", known.data, f"{done.address}/m", "--scratch", f"{known.root}/s", code=2).stderr
-    assert "a folder on a disk is needed here" in told
+    assert "is not a folder on a disk" in told
     assert stored(done) == before
 
 
@@ -466,7 +466,7 @@ def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) ->
     for level in ("fast", "full"):
         report = verify(done.address, level, workers)
         assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
-    with pytest.raises(IncompleteError, match="is not as it was written") as refused:
+    with pytest.raises(IncompleteError, match="is modified or damaged") as refused:
         score(known.model, known.x, done.address, inline)
     assert f"`dcpred verify {as_arguments(done.address)}`" in str(refused.value)
     report = repair(known.model, known.x, done.address, workers)
@@ -625,7 +625,7 @@ def test_a_store_without_conditions_is_no_place_for_outputs(
 ) -> None:
     proxy.set_faults({"match": "^PUT ", "fault": "strip"})
     told = command("score", known.model, known.data, output.address, code=3).stderr
-    assert "does not heed the conditions of writing" in told
+    assert "this store ignores the conditions of writing" in told
     assert output.names("") == set()
     score(known.model, known.x, tmp_path / "out", inline)
     assert score_bytes(files(tmp_path / "out")) == known.chunks()
@@ -772,7 +772,7 @@ def check_answered(
         os.kill(driver.pid, getattr(signal, number))
         end = processes.finish(driver)
     assert end.returncode == 75, end.stderr
-    assert ("interrupted" if then is None else "does not answer, so that nothing is waited for") in end.stderr
+    assert ("interrupted" if then is None else "does not answer; ended without waiting") in end.stderr
     assert "Traceback" not in end.stderr
     return end
 

@@ -19,7 +19,7 @@ from dcpred.cli import main
 from dcpred.cli.options import failure, library_warnings, reports_errors
 from dcpred.cli.refresh_command import _notify
 from dcpred.execution import dask_workers, workers
-from dcpred.execution.verbosity import Verbosity, told_as
+from dcpred.execution.verbosity import Verbosity, at_verbosity
 from dcpred.execution.workers import check_process_limits, connect
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from support import processes
@@ -107,7 +107,7 @@ def test_warnings_of_libraries(capsys: pytest.CaptureFixture[str], monkeypatch: 
         with library_warnings():
             for _ in range(3):
                 warnings.warn("of a library,\n on two lines", stacklevel=1)
-        with told_as(Verbosity.QUIET), library_warnings():
+        with at_verbosity(Verbosity.QUIET), library_warnings():
             warnings.warn("another", stacklevel=1)
     assert capsys.readouterr().err.splitlines() == ["warning: of a library, on two lines"]
 
@@ -172,5 +172,5 @@ def test_a_wrong_value_of_dask_is_named(monkeypatch: pytest.MonkeyPatch, variabl
         pass
     monkeypatch.setenv(variable, value)
     name = variable.removeprefix("DASK_").lower().replace("__", ".")
-    with pytest.raises(SettingsError, match=f"sets {name} to '{value}', which is no value"), connect(1):
+    with pytest.raises(SettingsError, match=f"sets {name} to '{value}', an invalid value"), connect(1):
         pass

@@ -66,7 +66,7 @@ def test_from_a_csv_to_scores_by_the_commands(
     settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
     run("train", data, tmp_path / "model", *settings)
     shown = run("import", path, tmp_path / "new.zarr", "--like", tmp_path / "model")
-    assert "never seen  categories of colour in 1 row, taken as others" in shown
+    assert "never seen  categories of colour in 1 row, encoded as others" in shown
     run("score", tmp_path / "model", tmp_path / "new.zarr", tmp_path / "scores")
     labels = zarr.open_group(tmp_path / "scores/scores.zarr", mode="r")["label"]
     names = np.array(labels.attrs["labels"])[labels[:]]
@@ -95,7 +95,7 @@ def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pyt
     assert frame["age"].isna().any()
     data, model = tmp_path / "d.zarr", tmp_path / "m"
     shown = run("import", write_csv(frame, tmp_path / "d.csv"), data, "--target", "label", "--id", "id")
-    assert "NaN is a gap" in shown
+    assert "NaN is a missing value" in shown
     settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
     told = json.loads(run("train", data, model, *settings, "--set", "missing=amount", "--json"))
     names = list(open_artifact(model).feature_names or ())
@@ -232,9 +232,7 @@ def test_a_schema_of_other_features_is_refused_before_training(folder: Path, tmp
     import_data(FRAME[["age", "colour", "label"]], tmp_path / "a.zarr", target="label")
     group = zarr.open_group(tmp_path / "a.zarr", mode="r+")
     group.attrs["dcpred_schema"] = find_schema(folder / "known.csv", target="label").document()
-    with pytest.raises(
-        DataError, match="has 2 features, but the schema beside it tells of 9; import the data"
-    ):
+    with pytest.raises(DataError, match=r"has 2 features, but its schema has 9. Import the data"):
         trained(tmp_path / "a.zarr", tmp_path / "model")
     group.attrs["dcpred_schema"] = {"version": 99, "columns": []}
     with pytest.raises(DataError, match=r"the schema of .*a\.zarr: its version is 99"):

@@ -161,17 +161,17 @@ MISTAKES: dict[str, Case] = {
     "tls, a CA only": (
         lambda h: h.secure,
         lambda h: h.own.environment(),
-        ("over TLS, but no client certificate is known", "--tls-cert"),
+        ("over TLS: no client certificate is known", "--tls-cert"),
     ),
     "tls, a CA only, by option": (
         lambda h: h.secure,
         lambda h: {"--tls-ca-file": h.own / "ca.pem"},
-        ("over TLS, but no client certificate is known",),
+        ("over TLS: no client certificate is known",),
     ),
     "certificates of another CA": (
         lambda h: h.secure,
         lambda h: h.other.environment("client"),
-        ("its certificate", "/other/ca.pem", "give the CA that signed it"),
+        ("its certificate", "/other/ca.pem", "Pass the CA that signed it"),
     ),
     "a certificate that another CA signed": (
         lambda h: h.secure,
@@ -191,27 +191,27 @@ MISTAKES: dict[str, Case] = {
     "a file that is missing": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "nobody.pem", h.own / "client.key"),
-        ("client certificate was to be read from", "nobody.pem", "No such file", "--tls-cert"),
+        ("Cannot read the client certificate from", "nobody.pem", "No such file", "--tls-cert"),
     ),
     "a folder in place of a file": (
         lambda h: h.secure,
         lambda h: files(str(h.own.folder), h.own / "client.pem", h.own / "client.key"),
-        ("CA certificate was to be read from", "it is no file"),
+        ("Cannot read the CA certificate from", "it is not a file"),
     ),
     "a file that holds no certificate": (
         lambda h: h.secure,
         lambda h: files(h.own / "notes.txt", h.own / "client.pem", h.own / "client.key"),
-        ("certificate was to be read from", "notes.txt, but there is none in it", "--tls-ca-file"),
+        ("Cannot read the certificate from", "notes.txt: it holds none that is usable", "--tls-ca-file"),
     ),
     "no key": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "client.pem", None),
-        ("the private key was to be read from", "client.pem, but there is none in it"),
+        ("Cannot read the private key from", "client.pem: it holds none that is usable"),
     ),
     "an encrypted key": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "client.pem", h.own / "encrypted.key"),
-        ("encrypted.key was to be used, but it is encrypted", "give a key without"),
+        ("encrypted.key: it is encrypted", "Pass a key without"),
     ),
     "tcp to a TLS port": (
         lambda h: f"tcp://{h.host}",
@@ -222,12 +222,12 @@ MISTAKES: dict[str, Case] = {
     "tcp and certificates": (
         lambda h: h.plain,
         lambda h: files(h.own / "ca.pem", h.own / "client.pem", h.own / "client.key"),
-        ("--tls-ca-file and --tls-cert and --tls-key came with", "not encrypted", "write tls://"),
+        ("Cannot use --tls-ca-file and --tls-cert and --tls-key with", "not encrypted", "Write tls://"),
     ),
     "tcp where encryption is required": (
         lambda h: h.plain,
         lambda h: REQUIRE,
-        ("the configuration of Dask requires encryption", "write tls://host:port"),
+        ("the configuration of Dask requires encryption", "Write tls://host:port"),
     ),
     "no scheme where encryption is required": (
         lambda h: h.host,
@@ -237,7 +237,7 @@ MISTAKES: dict[str, Case] = {
     "tls to a port without": (
         lambda h: h.plain.replace("tcp://", "tls://"),
         lambda h: h.own.environment("client"),
-        ("over TLS, but it speaks none", "write tcp://127.0.0.1:"),
+        ("over TLS: it does not speak TLS", "Write tcp://127.0.0.1:"),
     ),
 }
 

@@ -420,7 +420,7 @@ def test_a_row_in_place_of_another_is_noticed(
         return rows.take(index)
 
     monkeypatch.setattr(train_model, "block_rows", exchanged)
-    with pytest.raises(DcpredError, match="not those that were surveyed"):
+    with pytest.raises(DcpredError, match="are not the surveyed ones"):
         run(blobs_zarr, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -535,7 +535,7 @@ def test_work_in_progress_of_other_code_is_not_gone_on_with(
     say = Silent()
     monkeypatch.setattr(say, "say", said.append)
     assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
-    assert any("another version of dcpred; it begins anew" in line for line in said)
+    assert any("another version of dcpred; starting anew" in line for line in said)
     assert not scratch.exists()
 
 
@@ -544,7 +544,7 @@ def test_a_driver_with_too_little_memory_writes_nothing(
 ) -> None:
     monkeypatch.setattr("dcpred.execution.workers.memory_bytes", lambda: 2**20)
     with pytest.raises(
-        SchedulerError, match=r"the driver needs about .* MiB of memory, but it may use 1 MiB"
+        SchedulerError, match=r"Cannot start the driver: it needs about .* MiB of memory, but may use 1 MiB"
     ):
         run(blobs_zarr, tmp_path / "model", pool=None)
     assert not list(tmp_path.glob("model*"))
@@ -637,11 +637,13 @@ def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
         assert sorted(p.name for p in tmp_path.iterdir()) == ["d.zarr"]
         shutil.rmtree(data)
 
-    refused(blobs.X, blobs.y[:-1], r"shape \(600,\), but it has shape \(599,\)")
+    refused(
+        blobs.X, blobs.y[:-1], r"its shape is \(599,\), but X needs one value for each row, shape \(600,\)"
+    )
     refused(blobs.X[:, 0], blobs.y, "1 dimension,")
     refused(blobs.X.astype(complex), blobs.y, "complex numbers")
-    refused(blobs.X[:0], blobs.y[:0], "nothing to train on")
-    refused(blobs.X, blobs.X[:, :2], r"it has shape \(600, 2\)")
+    refused(blobs.X[:0], blobs.y[:0], r"its shape is \(0, .*\. Pass rows and features")
+    refused(blobs.X, blobs.X[:, :2], r"its shape is \(600, 2\)")
 
 
 def test_missing_chunk(tmp_path: Path, blobs_zarr: Path) -> None:
@@ -663,7 +665,7 @@ def test_workers_that_do_not_see_the_scratch(tmp_path: Path, two_workers: Pool) 
 def test_a_task_larger_than_a_worker_is_refused(two_workers: Pool) -> None:
     with two_workers() as workers:
         with pytest.raises(
-            SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"
+            SchedulerError, match=r"Cannot run a task of about 99,999,999 MiB .* a worker may use .* do this"
         ):
             workers.check_memory(99_999_999 * 2**20, "do this")
         workers.check_memory(2**20, "nothing")
@@ -735,7 +737,7 @@ def _refuse_and_count(folder: str) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "tcp://somewhere"])
 def test_a_scheduler_without_a_port(address: str) -> None:
-    with pytest.raises(SchedulerError, match="write it as tcp://host:8786"), connect(None, address):
+    with pytest.raises(SchedulerError, match="Write it as tcp://host:8786"), connect(None, address):
         pytest.fail("connected")
 
 
@@ -798,7 +800,7 @@ def test_names_of_features_are_those_of_its_columns(tmp_path: Path, names: list[
     group = zarr.create_group(tmp_path / "d.zarr")
     group.create_array("X", data=np.ones((40, 5))).attrs["feature_names"] = names
     group.create_array("y", data=np.arange(40) % 2)
-    with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}; name each"):
+    with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}. Name each"):
         train(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", Settings(), InlineWorkers)
     assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
 

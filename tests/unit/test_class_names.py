@@ -108,7 +108,7 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
 def test_regression_refuses_them(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
-    with pytest.raises(DataError, match="regression was asked for, but y holds class labels"):
+    with pytest.raises(DataError, match="Cannot train a regression: y holds class labels"):
         DCPredRegressor().fit(X, with_names(data.y))
 
 

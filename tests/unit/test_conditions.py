@@ -89,17 +89,17 @@ def test_other_columns(text: str, column: list[object], expected: list[bool]) ->
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("status", "is no comparison; write NAME"),
-        ("==1", "is no comparison"),
-        ("statu==1", "there is no column statu; did you mean status?"),
-        ("nothing==1", "there is no column nothing; there are label"),
-        ("label==oka tree", "no row can have that; did you mean oak tree?"),
-        ("status==one", "the column holds uint8; give a number"),
-        ("id<nan", "give a number"),
-        ("decision>", "give a number"),
-        ("decision>nan", "give a number"),
-        ("when>soon", "give a date, as 2026-03-01"),
-        ("ok==maybe", "give true or false"),
+        ("status", "it is not a comparison. Write NAME"),
+        ("==1", "is not a comparison"),
+        ("statu==1", "there is no column statu. Did you mean status?"),
+        ("nothing==1", "there is no column nothing. There are label"),
+        ("label==oka tree", "no row can have that value. Did you mean oak tree?"),
+        ("status==one", "the column holds uint8. Write a number"),
+        ("id<nan", "Write a number"),
+        ("decision>", "Write a number"),
+        ("decision>nan", "Write a number"),
+        ("when>soon", "Write a date: 2026-03-01"),
+        ("ok==maybe", "Write true or false"),
     ],
 )
 def test_what_is_none(text: str, sentence: str) -> None:

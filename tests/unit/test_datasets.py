@@ -290,16 +290,16 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 1"]),
         ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 1"]),
         ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 1"]),
-        ("Price,size\n1,2\n", "price", ["'price'", "did you mean 'Price'", "Price, size"]),
-        ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
+        ("Price,size\n1,2\n", "price", ["'price'", "Did you mean 'Price'", "Price, size"]),
+        ("a,b\n1,2\n", "zebra", ["'zebra'", "Pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
-        ("a,a\n1,2\n", None, ["'a' is there twice"]),
-        (",a\n0,2\n", None, ["first one has none", "--id index", "--drop index"]),
+        ("a,a\n1,2\n", None, ["'a' occurs twice"]),
+        (",a\n0,2\n", None, ["first column has no name", "--id index", "--drop index"]),
         ("a\n1\n", "a", ["no column besides the target"]),
         ("a,b\n1,2\n3\n", None, ["row 1 (counted from 0) has 1 field, but the first line 2", "Correct it"]),
-        ("a,b\n", None, ["has none"]),
-        ("a,b", None, ["has none"]),
-        ("\n\n", None, ["has none"]),
+        ("a,b\n", None, ["has no rows"]),
+        ("a,b", None, ["has no rows"]),
+        ("\n\n", None, ["has no rows"]),
     ],
 )
 def test_csv_refusals(tmp_path: Path, content: str, target: str | None, words: list[str]) -> None:
@@ -335,7 +335,7 @@ def test_a_file_without_lines_is_not_read_into_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**31)
     tracemalloc.start()
-    refused(path, "a.csv was to be read as CSV, but a line has more than 32 MiB; name a file of lines")
+    refused(path, "Cannot read a.csv as CSV: a line has more than 32 MiB. Name a file of lines.")
     assert tracemalloc.get_traced_memory()[1] < 2**29
     tracemalloc.stop()
 
@@ -344,7 +344,7 @@ def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for content in (b"\xff\x00a\n1\n", b"a,b\n1,\xff\n"):
         path.write_bytes(content)
-        refused(path, "is no text in UTF-8. Save the file as UTF-8", "iconv -f latin1 -t utf-8")
+        refused(path, "is not text in UTF-8. Save the file as UTF-8", "iconv -f latin1 -t utf-8")
 
 
 # -- svmlight ------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def test_svmlight_refusals(
 
 
 def test_svmlight_without_rows_or_features(tmp_path: Path) -> None:
-    refused(text(tmp_path, "# nothing\n\n", "a.svm"), "has none")
+    refused(text(tmp_path, "# nothing\n\n", "a.svm"), "has no rows")
     refused(text(tmp_path, "1\n2\n", "a.svm"), "index:value")
 
 
@@ -469,8 +469,8 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
         ({"a": [1, 2], "b": pa.array([1, 2], pa.timestamp("s"))}, "b", ["'b'", "timestamp"]),
         ({"a": [2**53 + 1, 2], "b": [0.5, 1.0]}, None, ["'a'", str(2**53 + 1), "round"]),
         ({"a": [2**53 + 1, None]}, None, ["'a'", str(2**53 + 1), "round"]),
-        ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["did you mean 'Goal'"]),
-        ({"a": pa.array([], pa.int8())}, None, ["has none"]),
+        ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["Did you mean 'Goal'"]),
+        ({"a": pa.array([], pa.int8())}, None, ["has no rows"]),
     ],
 )
 def test_parquet_refusals(
@@ -631,7 +631,7 @@ def test_a_file_that_changes_between_the_passes(
         return create(*args)
 
     monkeypatch.setattr(store_files, "create_group", change)
-    refused(path, "2 rows at first")
+    refused(path, "it changed after the first pass, which found 2 rows")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -667,10 +667,10 @@ def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
     import_data(str(source), str(tmp_path / "a.zarr"), features=5)
     X = zarr.open_group(tmp_path / "a.zarr", mode="r")["X"][...]
     np.testing.assert_array_equal(X, [[2, 0, 4, 0, 0], [0, 1, 0, 0, 0]])
-    with pytest.raises(DataError, match=r"2 features were asked for, but a\.svm has 3"):
+    with pytest.raises(DataError, match=r"Cannot import a\.svm with 2 features: it has 3"):
         import_data(str(source), str(tmp_path / "b.zarr"), features=2)
     np.save(tmp_path / "a.npy", X)
-    with pytest.raises(DataError, match="--features 3 is for"):
+    with pytest.raises(DataError, match="Cannot use --features 3 with"):
         import_data(str(tmp_path / "a.npy"), str(tmp_path / "c.zarr"), features=3)
 
 
@@ -754,8 +754,8 @@ def test_many_are_not_all_named(tmp_path: Path) -> None:
 
 
 FOLLOWS = (
-    "NaN is a gap, which a model may know (setting missing); infinity is refused by training and gets status"
-    " 2 in scoring"
+    "NaN is a missing value, which a model may accept (setting missing); training refuses infinity, and"
+    " scoring gives it status 2"
 )
 
 
@@ -795,4 +795,4 @@ def test_import_says_what_is_not_finite(tmp_path: Path, X: Any, y: Any, said: li
 def test_features_are_called_by_name(tmp_path: Path) -> None:
     path = text(tmp_path, "height,age\n1,2\nnan,3\n")
     shown = CliRunner().invoke(main, ["import", str(path), str(tmp_path / "out.zarr")])
-    assert "in feature height (1 row); NaN is a gap" in shown.stdout
+    assert "in feature height (1 row); NaN is a missing value" in shown.stdout

@@ -444,7 +444,7 @@ def test_it_is_told_on_80_columns(made: Path) -> None:
     said = command(made / "model", made / "data.zarr")
     assert max(map(len, said.splitlines())) <= 80
     assert "\x1b" not in said
-    for word in ("accuracy", "balanced_accuracy", "auc", "<b>", "aaaa…", "two�lines", "taken for"):
+    for word in ("accuracy", "balanced_accuracy", "auc", "<b>", "aaaa…", "two�lines", "predicted as"):
         assert word in said
 
 
@@ -561,7 +561,7 @@ def test_rows_without_a_target(made: Path, tmp_path: Path, task: str) -> None:
     assert plain["n_samples"] == 250
     assert "51 more without a target" in command(model, data, "--drop-unlabelled")
     empty = labelled(made, np.full(300, np.nan), labels)
-    assert "none of the 300 rows" in command(model, empty, "--drop-unlabelled", code=3)
+    assert "none of its 300 rows" in command(model, empty, "--drop-unlabelled", code=3)
 
 
 @pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200])
@@ -602,13 +602,11 @@ def test_other_wrong_data_is_one_sentence(made: Path) -> None:
         main, ["evaluate", str(made / "model"), str(labelled(made, np.ones(50, int), names)), "--no-cost"]
     )
     assert one.exit_code == 0
-    assert "there is no AUC; evaluate rows of all classes" in " ".join(one.stderr.split())
+    assert "there is no AUC. Evaluate rows of all classes" in " ".join(one.stderr.split())
     unseen = labelled(made, np.arange(50) % 4, [*names, "new"])
     assert "row 3 of" in command(made / "model", unseen, code=3)
     empty = make_group(made / "empty.zarr", np.zeros((0, 3)), np.zeros(0, int), labels=names)
-    assert "has no rows, so that there is nothing to evaluate" in " ".join(
-        command(made / "model", empty, code=3).split()
-    )
+    assert "it has no rows. Pass data with rows" in " ".join(command(made / "model", empty, code=3).split())
     numbers = made / "numbers"
     write_model(numbers, random_model(5, task="regression"), {}, {})
     assert "named in its attribute `labels`" in " ".join(
@@ -655,7 +653,9 @@ def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
             yield 0, Failure(MemoryError("none"), 3)
 
     asked = (made / "model", f"{made}/data.zarr/X", f"{made}/data.zarr/y")
-    with pytest.raises(IncompleteError, match=r"3 workers died evaluating rows 0 to \d+ .*; start workers"):
+    with pytest.raises(
+        IncompleteError, match=r"Cannot evaluate rows 0 to \d+: 3 workers died .*\. Start workers"
+    ):
         evaluate(*asked, lambda: nullcontext(Deadly()), cost=False)
 
 

@@ -203,7 +203,7 @@ def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifie
 def test_what_cannot_be_told_is_said_in_a_sentence(X: np.ndarray) -> None:
     said = {
         "its leaf holds a fourier model": trained(basis="fourier", size=16),
-        "the polynomial kernel is no function of a distance": trained(kernel="polynomial"),
+        "the polynomial kernel is not a function of a distance": trained(kernel="polynomial"),
         "trained without calibrate=true": trained(calibrate=False),
     }
     for sentence, model in said.items():
@@ -250,15 +250,15 @@ def test_a_code_that_has_no_column_is_no_number() -> None:
 def test_rows_that_there_are_not_and_rows_that_are_not_there_yet(
     classifier: DCPredClassifier, X: np.ndarray
 ) -> None:
-    with pytest.raises(DataError, match=r"row 60 was to be explained, but X has rows 0 to 59; name one"):
+    with pytest.raises(DataError, match=r"Cannot explain row 60: X has rows 0 to 59\. Name one"):
         explain(classifier, X, [60])
     assert explain(classifier, X, []) == []
-    with pytest.raises(DataError, match=r"1,020 rows were to be explained, but at most 1,000 can be at once"):
+    with pytest.raises(DataError, match=r"Cannot explain 1,020 rows: the maximum is 1,000"):
         explain(classifier, np.tile(X, (17, 1)))
-    with pytest.raises(DataError, match=r"X is a Array that is not in memory"):
+    with pytest.raises(DataError, match=r"Cannot explain a Array that is not in memory"):
         explain(classifier, da.from_array(X))
     for rows in (3, [1.5], [True, False], np.array([True] * len(X)), "01", np.array(3)):
-        with pytest.raises(DataError, match=r"^Cannot explain row .*: rows are given as a list of whole"):
+        with pytest.raises(DataError, match=r"^Cannot explain row .*: rows are a list of integers"):
             explain(classifier, X, rows)
     assert [one.row for one in explain(classifier, X, np.array([2, 0]))] == [2, 0]
     assert MOST_ROWS == 1_000
@@ -304,12 +304,12 @@ def test_the_command_tells_what_python_tells(stored: Path, X: np.ndarray) -> Non
 @pytest.mark.parametrize(
     ("rows", "sentence", "code"),
     [
-        ("60", "row 60 was to be explained", 3),
-        ("5-x", "'5-x' is no row", 2),
-        ("", "'' is no row", 2),
+        ("60", "Cannot explain row 60", 3),
+        ("5-x", "'5-x' is not a row", 2),
+        ("", "'' is not a row", 2),
         ("7-3", "7-3 ends before it begins", 2),
         ("0-2000", "more than 1,000 rows are named", 2),
-        ("-4", "'-4' is no row", 2),
+        ("-4", "'-4' is not a row", 2),
     ],
 )
 def test_rows_that_are_none_are_refused(stored: Path, rows: str, sentence: str, code: int) -> None:
@@ -337,5 +337,5 @@ def test_a_gap_is_told_as_one() -> None:
     fitted = DCPredClassifier(n_leaves=1, landmarks=4, products=0, random_state=0, missing="impute").fit(X, y)
     one = explain(fitted, X, [3], landmarks=True)[0]
     assert [part.value for part in one.features if part.feature == 0] == [None]
-    assert "gap" in explained([one])
+    assert "missing" in explained([one])
     json.dumps(asdict(one), allow_nan=False)

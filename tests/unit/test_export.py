@@ -232,7 +232,7 @@ def test_categories_and_dates_stand_beside_scores_by_their_names(
     assert found["born.weekday"].to_pylist()[0] == 3
     assert found["size"].to_pylist()[:3] == ["1", "2", "1"]
     assert done(runs("names"), tmp_path / "b.csv", beside=beside, only=["town==Ulm"]).n_written == N_ROWS // 4
-    with pytest.raises(SettingsError, match="no row can have that; did you mean Ulm"):
+    with pytest.raises(SettingsError, match=r"no row can have that value\. Did you mean Ulm"):
         done(runs("names"), tmp_path / "c.csv", beside=beside, only=["town==Umm"])
 
 
@@ -275,7 +275,7 @@ def test_the_rows_with_the_largest_values(runs: Callable[[str], Path], tmp_path:
     assert some.n_written == 100 - sum(row < 100 for row in BAD)
     command(folder / "out", tmp_path / "c.csv", "--columns", "row", "--largest", f"{by}:7")
     assert (tmp_path / "c.csv").read_text() == (tmp_path / "a.csv").read_text()
-    assert "write COLUMN:N" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
+    assert "COLUMN:N. Write" in command(folder / "out", tmp_path / "d.csv", "--largest", by, code=3).stderr
 
 
 @pytest.mark.parametrize("name", ["two classes", "names"])
@@ -352,7 +352,7 @@ def test_columns_of_other_rows_do_not_stand_beside_scores(
     written_again(scored, name, reversed_rows)
     data = f"{scored}/new.zarr"
     for number, beside in enumerate(([], ["id"], [f"{data}:id"], ["number", "id"])):
-        with pytest.raises(DataError, match=rf"Cannot write columns .* {name} changed since the rows"):
+        with pytest.raises(DataError, match=rf"Cannot add columns .* {name} changed since the rows"):
             done(scored, tmp_path / f"{number}.csv", beside=beside)
     assert done(scored, tmp_path / "alone.csv", columns=["row", "status"]).n_written == N_ROWS
 
@@ -400,7 +400,7 @@ def test_data_may_have_gone_or_grown(runs: Callable[[str], Path], tmp_path: Path
     assert done(folder, tmp_path / "a.csv", beside=["number"]).n_written == N_ROWS
     assert done(folder, tmp_path / "b.csv", beside=[f"{folder}/new.zarr:number"]).n_written == N_ROWS
     zarr.create_group(tmp_path / "other.zarr").create_array("number", data=np.zeros(N_ROWS + 5))
-    with pytest.raises(DataError, match="was to stand beside 460 scores, but has 465 rows"):
+    with pytest.raises(DataError, match="to 460 scores: it has 465 rows"):
         done(folder, tmp_path / "c.csv", beside=[f"{tmp_path}/other.zarr:number"])
     group["number"].resize((N_ROWS,))
     (folder / "new.zarr").rename(folder / "gone.zarr")
@@ -418,19 +418,27 @@ def test_one_array_is_a_data_set_too(runs: Callable[[str], Path], tmp_path: Path
 
 Refused = tuple[dict[str, Any], type[RefusedError], str]
 REFUSED: dict[str, Refused] = {
-    "no such column": ({"columns": ["lable"]}, SettingsError, "'lable' was asked for, but .* has row, label"),
-    "no such array": ({"beside": ["nmber"]}, DataError, "did you mean 'number'"),
+    "no such column": (
+        {"columns": ["lable"]},
+        SettingsError,
+        "Cannot export column 'lable': .* has row, label",
+    ),
+    "no such array": ({"beside": ["nmber"]}, DataError, "Did you mean 'number'"),
     "two-dimensional": ({"beside": ["two"]}, DataError, "no one-dimensional array and no feature"),
-    "data without names": ({"beside": ["some/new.zarr"]}, DataError, "write some/new.zarr:NAME"),
-    "no names": ({"beside": ["x.zarr:"]}, SettingsError, "that names none; write DATA:NAME"),
-    "empty names": ({"beside": ["id,,age"]}, SettingsError, "that names none; write DATA:NAME"),
+    "data without names": ({"beside": ["some/new.zarr"]}, DataError, "Write some/new.zarr:NAME"),
+    "no names": ({"beside": ["x.zarr:"]}, SettingsError, "it names none. Write DATA:NAME"),
+    "empty names": ({"beside": ["id,,age"]}, SettingsError, "it names none. Write DATA:NAME"),
     "no data": ({"beside": ["nowhere.zarr:id"]}, DataError, "nowhere.zarr, but it does not exist"),
-    "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns are called id"),
+    "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns called id"),
     "that of a column": ({"beside": ["status"]}, DataError, "no one-dimensional array"),
-    "no comparison": ({"only": ["oak"]}, SettingsError, "no comparison"),
-    "largest of no column": ({"largest": ("lable", 5)}, SettingsError, "largest values of lable: there are"),
-    "largest names": ({"largest": ("label", 5)}, SettingsError, "name a number or a date"),
-    "largest of none": ({"largest": ("row", 0)}, SettingsError, "ask for one row or more"),
+    "no comparison": ({"only": ["oak"]}, SettingsError, "not a comparison"),
+    "largest of no column": (
+        {"largest": ("lable", 5)},
+        SettingsError,
+        "largest values of lable: the columns are",
+    ),
+    "largest names": ({"largest": ("label", 5)}, SettingsError, "Name a number or a date"),
+    "largest of none": ({"largest": ("row", 0)}, SettingsError, "it is not a count. Use 1 or more"),
     "no class": ({"only": ["label==elm"]}, SettingsError, "no row can have that"),
 }
 
@@ -446,8 +454,8 @@ def test_what_is_refused(runs: Callable[[str], Path], tmp_path: Path, what: str)
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("there.csv", "there.csv, but that exists; remove it"),
-        ("table.xlsx", "its name tells no format; end it with .parquet, .csv"),
+        ("there.csv", "there.csv: it already exists. Remove it"),
+        ("table.xlsx", "its name has no known ending. End it with .parquet, .csv"),
         ("nowhere/table.csv", "its folder does not exist"),
         ("https://host/table.csv", "only reads from servers of files"),
     ],
@@ -507,7 +515,7 @@ def test_a_missing_chunk_is_no_score(runs: Callable[[str], Path], tmp_path: Path
     """Zarr reads fill values there."""
     out = copied(runs("names") / "out", tmp_path / "out")
     (out / "scores.zarr" / name).unlink()
-    with pytest.raises(DataError, match=r"row 150 has .*`dcpred verify` says what is damaged"):
+    with pytest.raises(DataError, match=r"row 150 has .*`dcpred verify` shows what is damaged"):
         export(out, tmp_path / "a.parquet")
     (out / "scores.zarr" / name).write_bytes(b"rubbish")
     with pytest.raises(DataError, match=r"rows 150 to 200 .* their chunk is damaged"):
@@ -537,7 +545,7 @@ def unfinished(runs: Callable[[str], Path], tmp_path: Path) -> Path:
 def test_an_unfinished_run(unfinished: Path, runs: Callable[[str], Path], tmp_path: Path) -> None:
     """Rows that are not done have no scores, whatever is written there already."""
     with pytest.raises(
-        DataError, match="it is not finished; run `dcpred score` again, or take what there is"
+        DataError, match=r"the run is not finished\. Run `dcpred score` again, or read the finished rows"
     ):
         export(unfinished, tmp_path / "a.parquet")
     report = export(unfinished, tmp_path / "a.parquet", partial=True)
@@ -594,7 +602,7 @@ def test_the_command(runs: Callable[[str], Path], tmp_path: Path) -> None:
     assert many.splitlines()[2].endswith(" more")
     assert max(map(len, many.splitlines()[1:])) <= 80
     assert '"n_written": 3' in command(out, tmp_path / "b.csv", *words, "--json").stdout
-    assert "a.csv, but that exists" in command(out, tmp_path / "a.csv", code=3).stderr
+    assert "a.csv: it already exists" in command(out, tmp_path / "a.csv", code=3).stderr
     assert "no plan.json" in command(tmp_path, tmp_path / "c.csv", code=3).stderr
 
 
@@ -676,7 +684,7 @@ def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
         say = Recorder()
         assert export(scored / "out", scored / f"{number}.csv", say=say).columns[0] == "row"
         (warning,) = [text for text in say.told if text.startswith("warning: the table has no ids")]
-        assert "id" in warning.partition("stood beside")[0]
+        assert "id" in warning.partition("was next to")[0]
         assert warning.endswith(", add --with DATA:day.")
         shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
     say = Recorder()

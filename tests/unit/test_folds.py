@@ -173,19 +173,23 @@ def test_a_splitter_holds_out_what_it_does_in_scikit_learn(cv: Any) -> None:
         (TimeSeriesSplit(3, max_train_size=20), None, "without gap and max_train_size"),
         (GroupKFold(3), None, "cannot split"),
         (1, None, "from 2 to 20"),
-        ("time", None, "cv was set to 'time'"),
-        (None, CUSTOMER[:9], "groups has shape"),
+        ("time", None, "Cannot use cv 'time'"),
+        (None, CUSTOMER[:9], "Cannot use groups of shape"),
         (None, np.zeros(N), "all rows are of one group"),
         (GroupKFold(3), None, r"should not be None\. Pass groups to fit\.$"),
-        ([([0, 1], [N])], None, rf"cv holds \[{N}\], but rows have numbers from 0 to {N - 1}"),
-        ([([-1, 1], [2])], None, "cv holds"),
-        ([([0.5, 1], [2])], None, "cv holds"),
+        ([([0, 1], [N])], None, rf"it holds \[{N}\], but rows have numbers from 0 to {N - 1}"),
+        ([([-1, 1], [2])], None, "it holds"),
+        ([([0.5, 1], [2])], None, "it holds"),
         ([[0, 1, 2]], None, "Pass pairs"),
-        (None, [None, "a"] * (N // 2), rf"groups has no value for row 0 \({N // 2} of {N} rows have none"),
-        (None, ["a", np.nan] * (N // 2), "groups has no value for row 1"),
-        (GroupKFold(3), np.where(DAY[7] == DAY, np.nan, CUSTOMER), "groups has no value for row"),
-        (3, np.ma.masked_equal(CUSTOMER, CUSTOMER[0]), "groups has no value for row 0"),
-        (3, pd.Series(CUSTOMER).astype("Int64").where(CUSTOMER[0] != CUSTOMER), "no value for row 0"),
+        (
+            None,
+            [None, "a"] * (N // 2),
+            rf"Cannot use groups: row 0 has none \({N // 2} of {N} rows have none",
+        ),
+        (None, ["a", np.nan] * (N // 2), "Cannot use groups: row 1 has none"),
+        (GroupKFold(3), np.where(DAY[7] == DAY, np.nan, CUSTOMER), "Cannot use groups: row"),
+        (3, np.ma.masked_equal(CUSTOMER, CUSTOMER[0]), "Cannot use groups: row 0 has none"),
+        (3, pd.Series(CUSTOMER).astype("Int64").where(CUSTOMER[0] != CUSTOMER), "row 0 has none"),
     ],
 )
 def test_what_cannot_be_held_out_is_refused(cv: Any, groups: Any, words: str) -> None:
@@ -431,7 +435,7 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0] == "held out: whole groups of 'customer'"
-    assert lines[1].split()[-1] == "foretold"
+    assert lines[1].split()[-1] == "predicted"
     assert [line.split()[0] for line in lines[2:]] == ["1", "2", "mean"]
     assert all(line.count("%") >= 3 for line in lines[2:])
 

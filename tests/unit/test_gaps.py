@@ -266,17 +266,20 @@ def test_gaps_in_words(rows: Any) -> None:
     assert told["indicated"] == [0]
     assert told["without_values"] == [3]
     assert gaps_in_words(told) == (
-        "3 features have gaps, feature 'd' in 100 % of rows; a gap is the mean of its feature, or its most"
-        " frequent code; feature 'a' has an indicator of gaps; feature 'd' has no value at all and is left"
-        " out"
+        "3 features have missing values, feature 'd' in 100 % of rows; they become the mean of the feature,"
+        " or its most frequent category; feature 'a' has a missing indicator; feature 'd' has no value at all"
+        " and is omitted"
     )
     whole = np.nan_to_num(X)
     known = describe_gaps(
         trained(whole, y, missing="impute").scaling, survey_rows(whole, y, None, 0, "classification"), None
     )
-    assert gaps_in_words(known) == "no training row has a gap; one that is scored is the mean of its feature"
+    assert (
+        gaps_in_words(known)
+        == "no training row has a missing value; in a scored one it becomes the mean of its feature"
+    )
     assert gaps_in_words(describe_gaps(trained(whole, y).scaling, survey, None)) is None
-    assert "features have gaps, feature 3 in 100 %" in str(gaps_in_words({**told, "names": {}}))
+    assert "features have missing values, feature 3 in 100 %" in str(gaps_in_words({**told, "names": {}}))
 
 
 def test_inspect_tells_what_gaps_are(rows: Any, tmp_path: Path) -> None:
@@ -299,7 +302,7 @@ def test_inspect_tells_what_gaps_are(rows: Any, tmp_path: Path) -> None:
 def test_an_estimator_takes_rows_with_gaps(rows: Any, capsys: pytest.CaptureFixture[str]) -> None:
     X, y = rows
     model = DCPredClassifier(n_leaves=2, landmarks=8, scaling="learned", random_state=0, verbose=1).fit(X, y)
-    assert "3 features have gaps" in capsys.readouterr().err
+    assert "3 features have missing values" in capsys.readouterr().err
     assert model.__sklearn_tags__().input_tags.allow_nan
     assert model.score(X, y) > 0.8
     lazy = model.predict(da.from_array(X, chunks=(400, 4))).compute()

@@ -158,7 +158,7 @@ def test_they_are_for_calibrated_probabilities_of_as_many_classes(doors: Doors, 
         *("--threshold", 0.2, "--outputs", "decision"),
     )
     assert result.exit_code != 0
-    assert "of the outputs only label takes them" in result.stderr
+    assert "without the output label, which alone takes them" in result.stderr
 
 
 def test_thresholds_of_scikit_learn_work_on_top() -> None:

@@ -456,7 +456,7 @@ def test_xarray_that_is_not_yet_read(
         small().fit(data.X, y)
     for method in (serve(model).predict, serve(model).decision_function):
         with pytest.raises(
-            DataError, match="X is a DataArray that is not in memory, but a served model predicts"
+            DataError, match="Cannot predict a DataArray that is not in memory: a served model predicts"
         ):
             method(X)
 

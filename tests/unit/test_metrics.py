@@ -242,10 +242,12 @@ def test_the_only_row_of_a_class_leaves_an_area_finite() -> None:
 
 def test_a_metric_without_a_value_is_refused() -> None:
     area = metric_of("roc_auc", "classification", 2)
-    with pytest.raises(SettingsError, match=r"nan on 40 held-out rows.*; choose another one, such as acc"):
+    with pytest.raises(
+        SettingsError, match=r"nan on 40 held-out rows.*\. Choose another one, for example acc"
+    ):
         area.losses(np.zeros((40, 1)), np.zeros(40), np.ones(40), 2)
     plain = metric_of(sklearn_metrics.mean_squared_error, "regression", 0)
-    with pytest.raises(SettingsError, match=r"cannot be computed on held-out rows: .*make_scorer"):
+    with pytest.raises(SettingsError, match=r"Cannot compute the metric on held-out rows: .*make_scorer"):
         plain.losses(np.zeros((40, 1)), np.arange(40.0), np.ones(40), 0)
 
 

@@ -210,8 +210,8 @@ def test_a_page_replaces_its_own_kind_alone(tmp_path: Path) -> None:
     assert "<title>B</title>" in (tmp_path / "report.html").read_text()
     (tmp_path / "mine.html").write_text("<p>mine</p>")
     for place, sentence in (
-        ("mine.html", "another file is there"),
-        (".", "that is a folder"),
+        ("mine.html", "it is another file"),
+        (".", "it is a folder"),
         ("none/report.html", "its folder does not exist"),
     ):
         with pytest.raises(DataError, match=sentence):
@@ -234,7 +234,7 @@ def test_a_notebook_shows_a_page_in_a_frame() -> None:
 def test_pages_want_packages(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(pages, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(
-        SettingsError, match=rf'{missing} is not installed; install it \(pip install "dcpred\[report\]"'
+        SettingsError, match=rf'{missing} is not installed\. Install it \(pip install "dcpred\[report\]"'
     ):
         check_packages("a report", "report")
 

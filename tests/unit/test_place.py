@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.runs.records import KeptRecords, read_records
+from dcpred.runs.records import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module
@@ -468,7 +468,7 @@ def test_many_records_are_read_at_once() -> None:
     run = ScoreRun("", "", "", "", f"memory://{name}/out", ("label",), n_blocks, 1, 1)
     for block in range(n_blocks):
         run.place.write(run.record_name(block), b"%d" % block)
-    found = read_records(run, list_records(run), KeptRecords())
+    found = read_records(run, list_records(run), CachedRecords())
     assert dict(found) == {block: b"%d" % block for block in range(n_blocks)}
     del IN_MEMORY[name]
 

@@ -15,7 +15,7 @@ from dcpred.cost import measured
 from dcpred.execution import workers
 from dcpred.execution.verbosity import Verbosity
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
-from dcpred.training.leaf_plan import GROUP_ROWS, driver_bytes, halo_groups, leaf_groups
+from dcpred.training.leaf_plan import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scratch.training_job import LeafWork, Source
@@ -200,7 +200,7 @@ def test_measuring_the_cost_keeps_to_its_budget(
 @given(st.lists(st.integers(1, 9_000), min_size=1, max_size=300), st.integers(1, 5_000))
 def test_pieces_of_a_halo_have_numbers_of_their_own(sizes: list[int], piece_rows: int) -> None:
     work = [LeafWork(leaf, (Source(0, leaf),), n) for leaf, n in enumerate(sizes)]
-    groups = halo_groups(work, piece_rows)
+    groups = overlap_groups(work, piece_rows)
     assert [w for _, group in groups for w in group] == work
     numbers = [first for first, _ in groups]
     for (first, group), after in zip(groups, [*numbers[1:], math.inf], strict=True):
@@ -223,6 +223,7 @@ def test_a_driver_with_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(workers, "memory_bytes", lambda: 2**30)
     workers.check_driver_memory(2**20, "nothing")
     with pytest.raises(
-        SchedulerError, match=r"^the driver needs about 2,348 MiB .* may use 1,024 MiB; do it, or"
+        SchedulerError,
+        match=r"^Cannot start the driver: it needs about 2,348 MiB .* may use 1,024 MiB. do it, or",
     ):
         workers.check_driver_memory(2**31, "do it")

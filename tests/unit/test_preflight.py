@@ -46,7 +46,7 @@ def test_a_probe_that_is_not_removed_at_once(place: Place, monkeypatch: pytest.M
 
 def test_a_store_that_keeps_what_is_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket.Bucket, "remove", lambda *_: None)
-    with pytest.raises(DataError, match="what is removed there stays"):
+    with pytest.raises(DataError, match="removed objects stay there"):
         check_conditions(place)
 
 

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.execution import progress
-from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, Course, Shares
-from dcpred.execution.progress import SILENT, Bars, Line, Lines, Reporter, Told, reporter, roughly
+from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, ProgressEstimate, Shares
+from dcpred.execution.progress import SILENT, Bars, EventReporter, Line, Lines, Reporter, reporter, roughly
 from dcpred.execution.terminal import MOST_COLUMNS, cut
-from dcpred.execution.verbosity import Verbosity, told_as
+from dcpred.execution.verbosity import Verbosity, at_verbosity
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.policy import STANDARD, THOROUGH
@@ -52,7 +52,7 @@ def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
             with say.part(0.5), say.step("learning the scaling", None, ""):
                 clock.now += 10
             say.say("a remark " * 20)
-            with say.step("looking at rows", 5, "rows") as advance:
+            with say.step("reading rows", 5, "rows") as advance:
                 for _ in range(5):
                     clock.now += 1
                     advance(1)
@@ -75,7 +75,7 @@ def test_a_log_gets_a_line_for_each_step_and_every_few_seconds(clock: Clock) -> 
     lines = written(lambda say: work(say, clock))
     assert lines[0] == "0 %, 0 s: learning the scaling"
     assert lines[1].startswith("a remark a remark")
-    assert lines[2] == "12 %, 10 s, about 70 s left: looking at rows"
+    assert lines[2] == "12 %, 10 s, about 70 s left: reading rows"
     assert lines[-1] == "training: done in 1 min 0 s"
     told = [line for line in lines if "fitting leaves" in line]
     assert len(told) == 10, "one at the start, and one in 5 s"
@@ -125,7 +125,7 @@ def test_a_guess_that_has_run_out_is_not_shown(clock: Clock) -> None:
     """92 % after 46 minutes are about 4 minutes more; once these are over without a count, nobody knows."""
     say = Lines(Console(file=io.StringIO(), width=200))
     with say.job("tuning"):
-        with say.part(0.92), say.step("trying settings", 46, "tries") as advance:
+        with say.part(0.92), say.step("evaluating settings", 46, "tries") as advance:
             for _ in range(46):
                 clock.now += 60
                 advance(1)
@@ -173,7 +173,7 @@ def test_who_asks_for_more_is_told_of_each_step(clock: Clock) -> None:
     assert added == [
         "of which machine",
         "learning the scaling: done in 10.0 s",
-        "looking at rows: 5 rows in 5.0 s, 1 rows/s",
+        "reading rows: 5 rows in 5.0 s, 1 rows/s",
         "fitting leaves: 45 rows in 45.0 s, 1 rows/s",
     ]
     assert [line for line in more if line not in added] == few
@@ -225,8 +225,8 @@ def test_programs_are_told_nothing_and_plain_terminals_get_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reporter(0) is SILENT
-    with told_as(Verbosity.QUIET):
-        assert isinstance(reporter(), Told)
+    with at_verbosity(Verbosity.QUIET):
+        assert isinstance(reporter(), EventReporter)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not isinstance(reporter(), Bars)
@@ -253,37 +253,37 @@ def test_progress_is_between_0_and_1_and_never_goes_backwards(
 ) -> None:
     """Whatever shares are told, and however much less or more than that is done in them."""
     now, seen = 0.0, [0.0]
-    course = Course(now)
+    estimate = ProgressEstimate(now)
     for share, reached, seconds in parts:
-        with course.part(share) as (start, end):
-            assert start == course.done
+        with estimate.part(share) as (start, end):
+            assert start == estimate.done
             assert start <= end <= 1
             now += seconds
-            course.reach(start + reached * (end - start), now)
-            seen.append(course.done)
-            left = course.seconds_left(now)
+            estimate.reach(start + reached * (end - start), now)
+            seen.append(estimate.done)
+            left = estimate.seconds_left(now)
             assert left is None or left >= 0
-            course.reach(end, now)
-        seen.append(course.done)
+            estimate.reach(end, now)
+        seen.append(estimate.done)
     assert seen == sorted(seen)
     assert seen[-1] <= 1
 
 
 def test_the_time_left_is_known_late_and_does_not_jump() -> None:
-    course = Course(0.0)
-    course.reach(0.5, FIRST_GUESS_SECONDS / 2)
-    assert course.seconds_left(FIRST_GUESS_SECONDS / 2) is None, "too early"
-    course = Course(0.0)
-    course.reach(FIRST_GUESS_SHARE / 2, 100.0)
-    assert course.seconds_left(100.0) is None, "too little is done"
-    course.reach(0.2, 200.0)
-    before = course.seconds_left(200.0)
+    estimate = ProgressEstimate(0.0)
+    estimate.reach(0.5, FIRST_GUESS_SECONDS / 2)
+    assert estimate.seconds_left(FIRST_GUESS_SECONDS / 2) is None, "too early"
+    estimate = ProgressEstimate(0.0)
+    estimate.reach(FIRST_GUESS_SHARE / 2, 100.0)
+    assert estimate.seconds_left(100.0) is None, "too little is done"
+    estimate.reach(0.2, 200.0)
+    before = estimate.seconds_left(200.0)
     assert before == pytest.approx(800.0, rel=0.35)
     assert before is not None
-    assert course.seconds_left(300.0) == pytest.approx(before - 100.0), "it falls while nothing is counted"
-    assert course.seconds_left(200.0 + before) is None, "and when it has run out, nobody knows"
-    course.reach(0.201, 3_000.0)  # a sudden halt
-    after = course.seconds_left(3_000.0)
+    assert estimate.seconds_left(300.0) == pytest.approx(before - 100.0), "it falls while nothing is counted"
+    assert estimate.seconds_left(200.0 + before) is None, "and when it has run out, nobody knows"
+    estimate.reach(0.201, 3_000.0)  # a sudden halt
+    after = estimate.seconds_left(3_000.0)
     assert after is not None
     assert after < 0.5 * 3_000 * 0.8 / 0.2, "one slow step does not make the whole slow"
 
@@ -291,21 +291,21 @@ def test_the_time_left_is_known_late_and_does_not_jump() -> None:
 def test_a_single_step_is_guessed_at_from_its_second_block_on() -> None:
     """However small a share of it two blocks are; in a job of several steps their share says too little."""
     for alone in (True, False):
-        course = Course(0.0)
-        course.count(0.001, 10.0, alone)
-        assert course.seconds_left(10.0) is None
-        course.count(0.002, 20.0, alone)
-        left = course.seconds_left(20.0)
+        estimate = ProgressEstimate(0.0)
+        estimate.count(0.001, 10.0, alone)
+        assert estimate.seconds_left(10.0) is None
+        estimate.count(0.002, 20.0, alone)
+        left = estimate.seconds_left(20.0)
         assert left == (pytest.approx(9_980.0) if alone else None)
 
 
 def test_a_slow_first_block_is_soon_forgotten() -> None:
     """Workers start, and the engine is compiled, in the time of the first block."""
-    course = Course(0.0)
-    course.count(0.001, 30.0, True)
+    estimate = ProgressEstimate(0.0)
+    estimate.count(0.001, 30.0, True)
     for block in range(2, 21):
-        course.count(block / 1_000, 29.0 + block, True)
-    left = course.seconds_left(49.0)
+        estimate.count(block / 1_000, 29.0 + block, True)
+    left = estimate.seconds_left(49.0)
     assert left is not None
     assert left < 3_000, "980 blocks of a second, and not of 30"
 
@@ -313,11 +313,11 @@ def test_a_slow_first_block_is_soon_forgotten() -> None:
 def test_shares_are_of_what_is_left() -> None:
     shares = Shares({"a": 1.0, "b": 3.0, "c": 0.0})
     assert [shares.of_rest(name) for name in "abc"] == [0.25, 1.0, 1.0]
-    course = Course(0.0)
+    estimate = ProgressEstimate(0.0)
     for name, done in (("a", 0.25), ("b", 1.0), ("c", 1.0)):
-        with course.part(shares.of_rest(name)) as (_, end):
-            course.reach(end, 1.0)
-        assert course.done == done
+        with estimate.part(shares.of_rest(name)) as (_, end):
+            estimate.reach(end, 1.0)
+        assert estimate.done == done
 
 
 @pytest.mark.parametrize("n_rows", [1, 100, 20_000, 10**8])
@@ -351,7 +351,7 @@ def test_estimators_are_silent_unless_asked(
     out, err = capsys.readouterr()
     assert out == ""
     assert "fitting" in err
-    assert ("trying settings" in err) == ("n_leaves" not in more)
+    assert ("evaluating settings" in err) == ("n_leaves" not in more)
     assert any(": done in " in line for line in err.splitlines()[-2:])
     DCPredRegressor(n_leaves=2, verbose=1, n_jobs=2, random_state=0).fit(blobs.X, blobs.X[:, 0])
     assert "learning the scaling and the tree" in capsys.readouterr().err

@@ -136,8 +136,8 @@ def test_a_model(made: Callable[[str], Path], kind: str) -> None:
     folder = made(kind)
     page = report(folder / "model").html
     found, told = checked(page), shown(page)
-    assert titles(found) == ["What it is made of", "Settings", "History"]
-    assert found.texts["h3"][:3] == ["Sizes of leaves", "What distances are made of", "Cost of a row"]
+    assert titles(found) == ["Composition", "Settings", "History"]
+    assert found.texts["h3"][:3] == ["Sizes of leaves", "Composition of distances", "Cost of a row"]
     model = open_artifact(folder / "model")
     assert model.hash in told
     assert f"{int(model.model().leaf_rows.max()):,}" in told
@@ -156,7 +156,7 @@ def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: p
     page = report(folder / "model", data=folder / "data.zarr").html
     found, told = checked(page), shown(page)
     numbers = evaluate(folder / "model", f"{folder}/data.zarr/X", f"{folder}/data.zarr/y", cost=False)
-    assert "Where it is wrong" in titles(found)
+    assert "Errors by region" in titles(found)
     cost = predict_cost(read_model(folder / "model")).cost_ratio
     facts = zip(found.texts["dt"], found.texts["dd"], strict=True)
     assert {value for name, value in facts if "cost" in name} == {f"{cost:.3g}"}, "a page shows one cost"
@@ -167,7 +167,7 @@ def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: p
         assert {"Classes", "Ranking"} < set(titles(found))
         assert f"{100 * numbers['accuracy']:.2f} %" in found.texts["dd"]
         assert ("Confusion matrix" in found.texts["h3"]) == (kind == "two classes")
-        assert ("What is taken for what" in found.texts["h3"]) == (kind == "many classes")
+        assert ("Confusions" in found.texts["h3"]) == (kind == "many classes")
         for one in numbers["classes"]:
             assert f"{100 * one['recall']:.2f} %" in told
     assert "without 2 that are not finite" in told
@@ -203,7 +203,7 @@ def test_a_model_of_one_leaf_without_names(tmp_path: Path) -> None:
     ):
         write_model(tmp_path / f"m{number}", model, _settings("classification"), provenance)
         page = report(tmp_path / f"m{number}").html
-        assert titles(checked(page)) == ["What it is made of", "Settings", "History"]
+        assert titles(checked(page)) == ["Composition", "Settings", "History"]
         assert "All rows are in one leaf" in shown(page)
 
 
@@ -219,7 +219,7 @@ def test_an_evaluation(made: Callable[[str], Path], tmp_path: Path, kind: str) -
     found = checked(page)
     assert found.texts["h1"] == ["model on data.zarr"]
     assert str(folder) not in page
-    assert "Where it is wrong" in titles(found)
+    assert "Errors by region" in titles(found)
     assert len(found.named("svg")) >= 3
 
 
@@ -355,7 +355,7 @@ def test_a_run_and_answers(made: Callable[[str], Path], kind: str) -> None:
         else ("accuracy", f"{100 * told['accuracy']:.2f} %")
     )
     assert found.texts["dd"][found.texts["dt"].index(name)] == value
-    assert "Where it is wrong" not in titles(found), "leaves are not stored"
+    assert "Errors by region" not in titles(found), "leaves are not stored"
 
 
 def linked(folder: Path, to: Path) -> Path:
@@ -388,8 +388,8 @@ def test_a_run_whose_model_is_gone(made: Callable[[str], Path]) -> None:
     (folder / "model").rename(folder / "elsewhere")
     try:
         told = shown(report(folder / "out").html)
-        assert "The model is not where it was" in told
-        with pytest.raises(DataError, match="but its model is not there any more"):
+        assert "The model is missing" in told
+        with pytest.raises(DataError, match="its model was removed"):
             report(folder / "out", data=folder / "data.zarr")
     finally:
         (folder / "elsewhere").rename(folder / "model")
@@ -397,7 +397,7 @@ def test_a_run_whose_model_is_gone(made: Callable[[str], Path]) -> None:
 
 def test_answers_of_other_rows_are_refused(made: Callable[[str], Path], tmp_path: Path) -> None:
     other = make_group(tmp_path / "other.zarr", np.zeros((5, 4)), np.zeros(5))
-    with pytest.raises(DataError, match=r"but that has shape \(5,\) and the run 600 rows"):
+    with pytest.raises(DataError, match=r"it has shape \(5,\) and the run 600 rows"):
         report(made("numbers") / "out", data=other)
 
 
@@ -410,7 +410,7 @@ def test_what_moved_most_of_a_feature_may_be_its_gaps() -> None:
         )
     ]
     table = run_parts._moved({"top": top, "n_large": 2}, ("income",))
-    assert [line[1] for line in table.lines] == ["all gaps", "−2.50"]
+    assert [line[1] for line in table.lines] == ["all missing", "−2.50"]
     assert [line[-1] for line in table.lines] == ["100.0 % (0.0 %)", "0.0 % (50.0 %)"]
 
 
@@ -423,7 +423,7 @@ def test_answers_of_as_many_rows_in_another_order_are_refused(
     copy = make_group(tmp_path / "copy.zarr", X, y, chunk_rows=CHUNK_ROWS)
     assert "RMSE" in report(folder / "out", data=copy).html
     other = make_group(tmp_path / "other.zarr", X[::-1], y[::-1], chunk_rows=CHUNK_ROWS)
-    with pytest.raises(DataError, match=r"its rows from 0 on are not those that were scored"):
+    with pytest.raises(DataError, match=r"its rows from 0 on are not the scored ones"):
         report(folder / "out", data=other)
 
 
@@ -461,12 +461,12 @@ def test_quantiles_of_a_histogram(counts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "cannot be read"),
-        ("[]", "cannot be read"),
-        ('{"n_samples": NaN}', "cannot be read"),
-        ("{}", "neither what `dcpred evaluate --json` writes nor what a search keeps"),
-        ('{"n_samples": 3}', "does not hold what dcpred evaluate --json writes"),
-        ('{"found": 3}', "does not hold what a search writes"),
+        ("{", "it is not readable"),
+        ("[]", "it is not readable"),
+        ('{"n_samples": NaN}', "it is not readable"),
+        ("{}", "neither an output of `dcpred evaluate --json` nor of a search"),
+        ('{"n_samples": 3}', "it is not an output of dcpred evaluate --json"),
+        ('{"found": 3}', "it is not an output of a search"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, text: str, sentence: str) -> None:
@@ -476,12 +476,12 @@ def test_files_that_are_none(tmp_path: Path, text: str, sentence: str) -> None:
 
 
 def test_places_that_are_none(made: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="but it does not exist; check the path"):
+    with pytest.raises(DataError, match=r"it does not exist\. Name a model"):
         report(tmp_path / "none")
-    with pytest.raises(DataError, match="but it holds none of these; check the path"):
+    with pytest.raises(DataError, match=r"it is no source of a report\. Name a model"):
         report(made("numbers") / "data.zarr")
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(DataError, match="leave out the data"):
+    with pytest.raises(DataError, match="Omit the data"):
         report(tmp_path / "a.json", data="data.zarr")
 
 
@@ -506,7 +506,7 @@ def test_the_command(made: Callable[[str], Path], tmp_path: Path, monkeypatch: p
     assert told["bytes"] < 300_000
     command(folder / "model")  # one of ours is replaced
     (tmp_path / "mine.html").write_text("mine")
-    assert "another file is there" in command(folder / "model", "--out", "mine.html", code=3).stderr
+    assert "it is another file" in command(folder / "model", "--out", "mine.html", code=3).stderr
     assert "does not exist" in command(tmp_path / "none", code=3).stderr
 
 

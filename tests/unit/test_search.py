@@ -18,7 +18,7 @@ from dcpred.tuning.outcome import decision_in_words
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import CLASSES, COMMON, DEFAULT, MUTATIONS, NUMBERS, PORTFOLIO, Mutation
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.task_bodies.train_model import receipt
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.task_settings import in_effect
@@ -52,7 +52,7 @@ class Known:
     def realised(self, values: Values) -> tuple[Any, bool]:
         return tuple(sorted((COMMON | CLASSES | values).items())), False
 
-    def values_of(self, judged: Judged) -> dict[str, Any]:
+    def values_of(self, judged: TrialResult) -> dict[str, Any]:
         return {**COMMON, **CLASSES, **judged.candidate.values}
 
     def losses(self, candidate: Candidate) -> np.ndarray:
@@ -60,16 +60,16 @@ class Known:
         losses[: round(self.share(candidate.values) * N_ROWS)] = 1.0
         return np.random.default_rng(0).permutation(losses)
 
-    def judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
+    def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
         return [self.judged(one, folds) for one in candidates]
 
-    def judged(self, one: Candidate, folds: Sequence[int]) -> Judged | None:
+    def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
         self.looks.append((one.name, tuple(folds)))
         unseen = ~np.isin(np.arange(N_ROWS) % FOLDS, folds)
         losses, ties = self.losses(one), np.full(N_ROWS, self.log_loss(one.values))
         ties[::2] += 0.01 * np.sign(self.log_loss(one.values) - 0.5)
         losses[unseen] = ties[unseen] = np.nan
-        return Judged(one, self.asked, cost(self.cost_of(one)), losses, np.ones(N_ROWS), lambda: ties)
+        return TrialResult(one, self.asked, cost(self.cost_of(one)), losses, np.ones(N_ROWS), lambda: ties)
 
     def cost_of(self, one: Candidate) -> float:
         return 2.0
@@ -239,7 +239,7 @@ class Dear(Known):
 
     beyond: tuple[str, ...] = ()
 
-    def judged(self, one: Candidate, folds: Sequence[int]) -> Judged | None:
+    def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
         return None if one.name in self.beyond else super().judged(one, folds)
 
 
@@ -326,7 +326,7 @@ def test_the_choice_is_never_surely_worse_than_the_default(tables: Any, seed: in
     tables({"a": A, "b": B, "c": C, "d": D}, SCALING, CLIP, OVERLAP)
     trials = Noise(seed)
     chosen = found_by(trials).chosen
-    [default] = trials.judge([Candidate(DEFAULT, {})], trials.folds)
+    [default] = trials.evaluate([Candidate(DEFAULT, {})], trials.folds)
     assert default is not None
     assert chosen.loss <= default.loss
     assert compare(chosen.losses, default.losses, chosen.weight, counted=True).p > STANDARD.level
@@ -369,7 +369,7 @@ def test_chance_accepts_a_candidate_as_often_as_the_level_says(tables: Any, metr
             self.drawn = np.log1p(np.exp(-2.0 * distance))
             return (distance < 0).astype(float) if self.metric is ERROR else self.drawn
 
-        def judged(self, one: Candidate, folds: Sequence[int]) -> Judged | None:
+        def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
             found = super().judged(one, folds)
             drawn = self.drawn
             return found and replace(found, ties_of=lambda: np.where(np.isnan(found.losses), np.nan, drawn))
@@ -449,9 +449,9 @@ def test_the_trials_that_are_left_are_those_of_candidates(tables: Any) -> None:
     left: list[tuple[int, float]] = []
 
     class Watched(Known):
-        def judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
+        def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
             left.append((len(candidates) * (len(folds) - (len(folds) > 1)), self.n_left))
-            return super().judge(candidates, folds)
+            return super().evaluate(candidates, folds)
 
     found_by(Watched(of_values({"overlap=2": -0.1}, 0.3)))
     each = 1 + 3 * 3  # trials of a round: one mutation in a first look, three survivors on three folds

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
 from dcpred.comparison.compare import CompareReport, Result
-from dcpred.comparison.tables import said
+from dcpred.comparison.tables import description
 from dcpred.estimators.out_of_core import BESIDE_A_BUDGET
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS
@@ -106,9 +106,9 @@ def test_systems_without_their_papers_say_so() -> None:
         Result(name, "", "done", "", None, None, None, None, None, None, None) for name in ("ldkl", "exact")
     ]
     report = CompareReport("folder", "classification", 9, 9, 2, {}, results, [], 1.0, [])
-    assert said(report).endswith("Written from descriptions by others, not from the papers: ldkl.")
+    assert description(report).endswith("Written from descriptions by others, not from the papers: ldkl.")
     report.results.pop(0)
-    assert "Written" not in said(report)
+    assert "Written" not in description(report)
 
 
 def test_the_help_of_train() -> None:

@@ -89,9 +89,9 @@ def test_files_may_have_other_orders_and_types(tmp_path: Path) -> None:
         ({"0": {"a": [1]}, "1": {"b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
         ({"0": {"a": [1]}, "1": {"a": [1], "b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
         ({"0": {"a": [1]}, "1": {"a": ["x"]}}, ["'a' is int64 in 0.parquet and string in 1.parquet"]),
-        ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in the files of f and in the names of its folders"]),
-        ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["must lie below folders of the same columns"]),
-        ({"0": {"a": pa.array([], pa.int8())}}, ["has none"]),
+        ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in its files and in the names of its folders"]),
+        ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["its files lie below folders of different columns"]),
+        ({"0": {"a": pa.array([], pa.int8())}}, ["has no rows"]),
     ],
 )
 def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words:
 def test_a_folder_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     (tmp_path / "f/a.csv").write_text("a\n1\n")
-    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file in it")
+    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file")
 
 
 # -- Arrow's files -------------------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def test_files_of_arrow_that_are_none(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         refused(tmp_path / name, tmp_path, name)
     (tmp_path / "d.feather").write_bytes(b"FEA1...")
-    refused(tmp_path / "d.feather", tmp_path, "Feather version 1; write it again")
+    refused(tmp_path / "d.feather", tmp_path, "Feather version 1. Write it again")
     pyarrow.feather.write_feather(pa.table({"a": pa.array([], pa.int8())}), str(tmp_path / "e.feather"))
-    refused(tmp_path / "e.feather", tmp_path, "has none")
+    refused(tmp_path / "e.feather", tmp_path, "has no rows")
     pyarrow.feather.write_feather(pa.table({"a": range(9999)}), str(tmp_path / "g.feather"))
     (tmp_path / "g.feather").write_bytes((tmp_path / "g.feather").read_bytes()[:-900])
     refused(tmp_path / "g.feather", tmp_path, "damaged")
@@ -145,16 +145,16 @@ def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame holds values of several kinds"]),
+        (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame: it holds values of several kinds"]),
         (pd.DataFrame({"a": [1 + 2j]}), ["column 'a' of the frame"]),
         (pd.DataFrame({"a": pd.to_timedelta([1], "s")}), ["column 'a' of the frame", "duration"]),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' is there twice"]),
-        (pd.DataFrame([[1, 2]], columns=["a", 3]), ["named by strings, but one is 3"]),
-        (pd.DataFrame({"a": []}), ["has none"]),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' occurs twice"]),
+        (pd.DataFrame([[1, 2]], columns=["a", 3]), ["the column 3 is not named by a string"]),
+        (pd.DataFrame({"a": []}), ["has no rows"]),
         (pl.DataFrame({"a": [[1]]}), ["column 'a' of the frame", "list"]),
         (pl.LazyFrame({"a": [1]}), ["LazyFrame", "collect"]),
-        ([1, 2], ["imported from builtins.list", "pandas, polars, pyarrow"]),
-        (MATRIX, ["imported from numpy.ndarray"]),
+        ([1, 2], ["import from builtins.list", "pandas, polars, pyarrow"]),
+        (MATRIX, ["import from numpy.ndarray"]),
     ],
 )
 def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) -> None:
@@ -162,7 +162,7 @@ def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) 
 
 
 def test_options_that_are_of_files(tmp_path: Path) -> None:
-    refused(pd.DataFrame({"a": [1]}), tmp_path, "x Z was given with a frame", x="Z")
+    refused(pd.DataFrame({"a": [1]}), tmp_path, "x Z with a frame", x="Z")
 
 
 # -- Zarr ----------------------------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
         ({"a": np.arange(3), "b": np.arange(4)}, {}, ["'a' has 3 values and 'b' 4"]),
         ({"A": MATRIX, "B": MATRIX}, {}, ["holds the matrices A, B", "--x"]),
         ({"A": MATRIX, "g": np.arange(20)}, {"y": "g"}, ["--x"]),
-        ({"A": MATRIX}, {"x": "Z"}, ["array 'Z' was to become x", "holds A"]),
-        ({"A": MATRIX}, {"target": "a"}, ["--target a is for columns", "the matrix 'A'"]),
-        ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
-        ({"A": np.float64(1)}, {}, ["holds A, none of one dimension"]),
+        ({"A": MATRIX}, {"x": "Z"}, ["Cannot use array 'Z' as x", "holds A"]),
+        ({"A": MATRIX}, {"target": "a"}, ["Cannot use --target a, an option for columns", "the matrix 'A'"]),
+        ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "as a column"]),
+        ({"A": np.float64(1)}, {}, ["holds A, but no array of one dimension"]),
         ({}, {}, ["holds no arrays"]),
         ({"X": MATRIX[None]}, {"x": "X"}, ["'X'", "3 dimensions"]),
         ({"X": MATRIX, "y": np.arange(3)}, {}, ["'y'", "20 rows"]),
         ({"a": np.array([1j])}, {}, ["array 'a' of g.zarr", "complex"]),
-        ({"a": np.array([], int)}, {}, ["has none"]),
+        ({"a": np.array([], int)}, {}, ["has no rows"]),
     ],
 )
 def test_zarr_that_is_no_table(
@@ -285,9 +285,9 @@ def test_values_are_decoded(
     [
         ([1], HOURS | {"calendar": "noleap"}, "of the calendar 'noleap'"),
         ([1], {"units": "fortnights since 2020-01-01"}, "'fortnights since 2020-01-01'"),
-        ([1], {"units": "days since 2020-02-31"}, "cannot be told as dates"),
-        ([1], {"units": "days since 2020-01-01 noon"}, "cannot be told as dates"),
-        ([2**62], {"units": "days since 2020-01-01"}, "too far away to be dates"),
+        ([1], {"units": "days since 2020-02-31"}, "which are not dates"),
+        ([1], {"units": "days since 2020-01-01 noon"}, "which are not dates"),
+        ([2**62], {"units": "days since 2020-01-01"}, "too far away for dates"),
     ],
 )
 def test_times_that_are_no_dates(
@@ -409,7 +409,11 @@ def test_nothing_is_followed_to_other_files(tmp_path: Path) -> None:
         layout = h5py.VirtualLayout((20, 3), float)
         layout[:] = h5py.VirtualSource(str(other), "X", (20, 3))
         file.create_virtual_dataset("X", layout)
-    refused(tmp_path / "b.h5", tmp_path, "array 'X' of b.h5 lies in other files, which are not followed")
+    refused(
+        tmp_path / "b.h5",
+        tmp_path,
+        "array 'X' of b.h5: it lies in other files, and links to them are not followed",
+    )
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("X", (2, 2), "u1", external=[("/etc/hostname", 0, 4)])
     refused(tmp_path / "c.h5", tmp_path, "lies in other files")
@@ -472,9 +476,7 @@ def test_arrays_that_unpack_to_more_than_the_disk(tmp_path: Path, monkeypatch: p
         ("a", "arrays X, y take 7.6 MiB"),
         ("b", "arrays data, indices, indptr take 1.1 MiB"),
     ):
-        with pytest.raises(
-            ResourceError, match=f"Cannot import {name}.npz: its {words} when they are unpacked"
-        ):
+        with pytest.raises(ResourceError, match=f"Cannot import {name}.npz: its {words} unpacked"):
             import_data(tmp_path / f"{name}.npz", tmp_path / "out.zarr")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz"]
 
@@ -543,14 +545,16 @@ def test_sparse_matrices_that_are_none(tmp_path: Path, part: str, value: Any) ->
 def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "a.npz", SPARSE)
     words = [
-        "5 % of it are values",
-        "40 rows of 300 features take 0.1 MiB when they are dense",
+        "5 % of its values are stored",
+        "40 dense rows of 300 features take 0.1 MiB",
         "--dense-limit",
     ]
     refused(tmp_path / "a.npz", tmp_path, *words, dense_limit=95_999)
     bring(tmp_path / "a.npz", tmp_path, dense_limit=96_000)
     (tmp_path / "a.svm").write_text("1 1:1 50000:1\n" * 100_000)
-    refused(tmp_path / "a.svm", tmp_path, "100,000 rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB")
+    refused(
+        tmp_path / "a.svm", tmp_path, "100,000 dense rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB"
+    )
     full = sp.csr_array(np.ones((40, 300)))
     sp.save_npz(tmp_path / "full.npz", full)
     bring(tmp_path / "full.npz", tmp_path, dense_limit=1)
@@ -562,11 +566,11 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "do"),
     [
-        ("a.xlsx", "save it as .csv"),
+        ("a.xlsx", "Save it as .csv"),
         ("a.jsonl", ".parquet"),
-        ("a.pkl", "load it"),
-        ("a.orc", "write it as .parquet"),
-        ("a.unknown", "name it .csv, .tsv, .parquet, .pq"),
+        ("a.pkl", "Load it"),
+        ("a.orc", "Write it as .parquet"),
+        ("a.unknown", "Name it .csv, .tsv, .parquet, .pq"),
     ],
 )
 def test_other_formats_say_what_to_do(tmp_path: Path, name: str, do: str) -> None:

@@ -142,7 +142,7 @@ def test_the_same_again_writes_what_is_not_there(data: str, monkeypatch: pytest.
     monkeypatch.setattr(splitting, "_write", lambda *a: pytest.fail("both are there"))
     assert split_data(data).already_split
     for other in ({"test": 0.3}, {"seed": 1}, {"by_time": ""}):
-        with pytest.raises(PlanConflictError, match="something else is there"):
+        with pytest.raises(PlanConflictError, match="it holds something else"):
             split_data(data, **other)
 
 
@@ -165,13 +165,13 @@ def test_a_part_appears_whole_or_not_at_all(data: str, monkeypatch: pytest.Monke
         ({"test": 0.0}, "more than 0 and less than 1"),
         ({"test": float("nan")}, "more than 0 and less than 1"),
         ({"by_time": "", "by_group": "place"}, "at once"),
-        ({"by_time": "day", "seed": 1}, "nothing is drawn"),
+        ({"by_time": "day", "seed": 1}, "that split is not random"),
         ({"by_group": "nowhere"}, "Name one of .*day.*number, ward"),
         ({"by_group": "spectrum"}, "several values a row"),
         ({"by_time": "place"}, "text that is not a date"),
         ({"into": ("{}", "other.zarr")}, "same as another"),
         ({"into": ("a.zarr", "a.zarr/b.zarr")}, "lies in it"),
-        ({"seed": 2**31}, "use another"),
+        ({"seed": 2**31}, "Use another"),
     ],
 )
 def test_refusals(data: str, asked: dict[str, Any], message: str) -> None:
@@ -186,7 +186,7 @@ def test_the_command(data: str) -> None:
     told = CliRunner().invoke(main, ["split", data, "--by-group", "place", "--seed", "2"])
     assert told.exit_code == 0, told.output
     assert "groups of place, each on one side; seed 2" in told.stdout
-    assert "classes: of another number of rows than X" in told.stdout
+    assert "classes: not as many rows as X" in told.stdout
     again = CliRunner().invoke(main, ["split", data, "--by-group", "place", "--seed", "2", "-q"])
     assert "nothing was written" in again.stdout
     assert again.stderr == ""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from dcpred.execution import store_lease
-from dcpred.execution.held_places import check_place_free, hold_place, place_held_by
+from dcpred.execution.held_places import acquire_lock, check_unlocked, lock_holder
 from dcpred.execution.store_lease import LOCK, StoreLease, hold_on_store
 from dcpred_tasks.errors import ResourceError, RunHeldError
 from dcpred_tasks.storage.place import Place, open_place
@@ -54,16 +54,19 @@ def silent_for(seconds: float, patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_driver_is_refused(place: Place) -> None:
-    with hold_place(place) as lease:
+    with acquire_lock(place) as lease:
         lease.check()
-        assert "process" in place_held_by(place)
+        assert "process" in lock_holder(place)
         with pytest.raises(RunHeldError, match="is in use by process"):
-            check_place_free(place)
-        with pytest.raises(RunHeldError, match=r"a lease ends \d+ s after the last sign"), hold_place(place):
+            check_unlocked(place)
+        with (
+            pytest.raises(RunHeldError, match=r"a lease ends \d+ s after the last sign"),
+            acquire_lock(place),
+        ):
             pass
         lease.check()
-    assert place_held_by(place) == ""
-    with hold_place(place) as lease:
+    assert lock_holder(place) == ""
+    with acquire_lock(place) as lease:
         lease.check()
     assert place.names("") == {LOCK}
 
@@ -88,7 +91,7 @@ def test_silence_is_told_by_the_clock_of_the_store(place: Place, monkeypatch: py
     monkeypatch.setattr(store_lease, "EXPIRY_SECONDS", 0.0)
     with pytest.raises(RunHeldError, match="is in use by process"):
         taken(place)
-    wait_until(lambda: place_held_by(place) == "")
+    wait_until(lambda: lock_holder(place) == "")
     second = taken(place)
     second.check()
     assert not first.lost
@@ -108,7 +111,7 @@ def check_no_late_takeover(place: Place) -> None:
             return store_lease.expiry_seconds() + 1
 
         patch.setattr(store_lease, "_silent", looked)
-        with pytest.raises(RunHeldError, match="another driver that was faster"):
+        with pytest.raises(RunHeldError, match="another driver was faster"):
             taken(place)
     first.check()
 
@@ -195,7 +198,7 @@ def test_no_answer_is_no_free_lease(s3_proxy: Proxy, proxied: Place) -> None:
     taken(proxied)
     s3_proxy.set_faults({"match": "^GET .*/lock", "fault": "403 before"})
     with pytest.raises(ResourceError, match="the store refuses it"):
-        check_place_free(proxied)
+        check_unlocked(proxied)
 
 
 def test_a_process_of_this_machine_that_is_no_more_holds_nothing(
@@ -206,13 +209,13 @@ def test_a_process_of_this_machine_that_is_no_more_holds_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: ended.pid)
         first = taken(place)
-    assert place_held_by(place) == ""
+    assert lock_holder(place) == ""
     with monkeypatch.context() as patch:
         patch.setattr(store_lease, "_machine", lambda: "another one")
         with pytest.raises(RunHeldError, match="is in use by process"):
             taken(place)
     second = taken(place)
-    assert place_held_by(place) != ""
+    assert lock_holder(place) != ""
     with pytest.raises(RunHeldError, match="was taken over by process"):
         first.check()
     second.check()

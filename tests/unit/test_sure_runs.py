@@ -140,7 +140,7 @@ def test_as_arrays_the_numbers_of_a_row_are_named(job: Job) -> None:
 def test_alpha_is_a_part_of_the_plan(job: Job, tmp_path: Path) -> None:
     model, out, outputs = job.folder / "model", job.folder / "out", possible_outputs(job.task)
     if job.task == "classification":
-        with pytest.raises(SettingsError, match=r"alpha 0.2 was given, but .*; ask for that output"):
+        with pytest.raises(SettingsError, match=r"Cannot use alpha 0.2: .*\. Add that output"):
             score(model, job.x, tmp_path / "o", inline, alpha=0.2)
     else:
         with pytest.raises(PlanConflictError, match=r"alpha"):

@@ -184,7 +184,7 @@ def test_a_first_column_without_a_name_is_no_feature_in_silence(tmp_path: Path) 
     """As `DataFrame.to_csv` writes its index."""
     frame = pd.DataFrame({"a": np.arange(40.0), "y": np.arange(40) % 2}, index=np.arange(40) * 7)
     frame.to_csv(tmp_path / "a.csv")
-    with pytest.raises(DataError, match="keep it by --id index, or leave it out by --drop index"):
+    with pytest.raises(DataError, match="Keep it by --id index, or omit it by --drop index"):
         import_data(tmp_path / "a.csv", tmp_path / "a.zarr", target="y")
     for name, options in (("kept", {"ids": ["index"]}), ("dropped", {"drop": ["index"]})):
         group = zarr.open_group(import_data(tmp_path / "a.csv", tmp_path / name, target="y", **options).path)
@@ -325,13 +325,13 @@ def test_columns_that_were_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ("a,b\n1,x\n", {"drop": ["c"]}, ["column 'c' was to be left out", "pass one of a, b"]),
-        ("a,b\n1,x\n", {"ids": ["bb"]}, ["column 'bb' was to be kept beside X", "did you mean 'b'?"]),
-        ("a,b\n1,x\n", {"categorical": ["c"]}, ["column 'c' was to be a category"]),
+        ("a,b\n1,x\n", {"drop": ["c"]}, ["Cannot drop column 'c'", "Pass one of a, b"]),
+        ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store column 'bb' as id", "Did you mean 'b'?"]),
+        ("a,b\n1,x\n", {"categorical": ["c"]}, ["Cannot encode column 'c' as category"]),
         ("a,b\n1,x\n", {"target": "a", "drop": ["b"]}, ["no column besides the target"]),
         ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["named as id and as target"]),
-        ("a,y\n1,x\n", {"ids": ["y"]}, ["'y' was to be kept beside X", "rename it"]),
-        ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "rename it"]),
+        ("a,y\n1,x\n", {"ids": ["y"]}, ["Cannot store column 'y' next to X", "Rename it"]),
+        ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "Rename it"]),
         ("a,a.weekday\n2020-01-01,1\n", {}, ["two features are called 'a.weekday'"]),
         ("a,b\n1,x\n2,y\n", {"schema": {"version": 1, "columns": [{"name": "c", "kind": "id"}]}}, ["'c'"]),
     ],
@@ -419,7 +419,7 @@ def test_ids_of_text_files_are_never_rounded(tmp_path: Path, values: list[str], 
 
 def test_ids_that_cannot_be_kept(tmp_path: Path) -> None:
     pq.write_table(pa.table({"i": [[1], [2]], "a": [1, 2]}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", tmp_path, "'i'", "list", "cannot be written as text", ids=["i"])
+    refused(tmp_path / "a.parquet", tmp_path, "'i'", "list", "have no form as text", ids=["i"])
 
 
 # -- Many categories -----------------------------------------------------------------------------------------
@@ -523,14 +523,14 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ("n\n1\n", {}, ["lacks the column 'c'", "add what is missing", "--absent c"]),
+        ("n\n1\n", {}, ["lacks the column 'c'", "Add what is missing", "--absent c"]),
         ("x\n1\n", {}, ["lacks the columns 'c', 'n'"]),
-        ("c,n\nred,x\n", {}, ["column 'n'", "must hold numbers", "'x' in row 0"]),
-        ("c,n\nred,1\n", {"categorical": ["n"]}, ["--categorical was given beside --like"]),
-        ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "to be kept beside X", "has it as a feature"]),
-        ("c,n\nred,1\n", {"target": "c"}, ["'c'", "to become y", "has it as a feature"]),
-        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' was named as id and as target"]),
-        ("c,n\nred,1\n", {"ids": ["q"]}, ["column 'q' was to be kept beside X"]),
+        ("c,n\nred,x\n", {}, ["column 'n'", "as numbers", "'x' in row 0"]),
+        ("c,n\nred,1\n", {"categorical": ["n"]}, ["Cannot combine --categorical with --like"]),
+        ("c,n\nred,1\n", {"ids": ["n"]}, ["store column 'n' as id", "has it as a feature"]),
+        ("c,n\nred,1\n", {"target": "c"}, ["use column 'c' as target", "has it as a feature"]),
+        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' both as id and as target"]),
+        ("c,n\nred,1\n", {"ids": ["q"]}, ["Cannot store column 'q' as id"]),
     ],
 )
 def test_what_cannot_be_followed(
@@ -624,7 +624,7 @@ def test_a_schema_that_was_shown_gives_the_same_data(tmp_path: Path) -> None:
 def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "a\n1\n")
     given = tmp_path / "s.json"
-    refused(path, tmp_path, "a schema was to be read from", "does not exist", schema=given)
+    refused(path, tmp_path, "Cannot read a schema from", "does not exist", schema=given)
     for content, why in (
         ("{", "is not valid JSON"),
         ("[" * 99_999, "is not valid JSON"),
@@ -632,7 +632,7 @@ def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ):
         given.write_text(content)
         refused(path, tmp_path, why, schema=given)
-    refused(path, tmp_path, "is no file; check the path", schema=tmp_path)
+    refused(path, tmp_path, "is not a file. Check the path", schema=tmp_path)
     monkeypatch.setattr(importing, "LARGEST_SCHEMA", 5)
     given.write_text("[3, 3, 3]")
     refused(path, tmp_path, "has more than 0 MiB", schema=given)
@@ -648,14 +648,14 @@ def test_import_shows_what_columns_are(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, arguments)
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[-8:] == [
-        "columns     1 id, 1 number, 2 categories, 2 left out, 2 dates, 1 target",
-        "            id              kept beside X",
-        "            colour          codes blue 0, gréen 1, …, others 3, a gap 4",
-        "            old             left out",
+        "columns     1 id, 1 number, 2 categories, 2 omitted, 2 dates, 1 target",
+        "            id              stored next to X",
+        "            colour          codes blue 0, gréen 1, …, others 3, missing 4",
+        "            old             omitted",
         "            city, �[31mred  codes of 90 categories, target-encoded",
-        "            day             day, weekday, dayofyear, a gap NaN",
-        "            seen            day, weekday, dayofyear, second, a gap NaN",
-        "            amount          left out",
+        "            day             day, weekday, dayofyear, a missing value NaN",
+        "            seen            day, weekday, dayofyear, second, a missing value NaN",
+        "            amount          omitted",
     ]
     assert max(map(len, shown.stdout.splitlines()[-8:])) <= 80
     new = write_csv(
@@ -678,7 +678,7 @@ def test_a_place_is_needed_unless_the_schema_is_only_shown(tmp_path: Path) -> No
     path = text(tmp_path, "a\n1\n")
     refusal = CliRunner().invoke(main, ["import", str(path)])
     assert refusal.exit_code == 2
-    assert "without a place to write to" in refusal.output
+    assert "no destination is given" in refusal.output
     np.save(tmp_path / "a.npy", np.eye(2))
     refusal = CliRunner().invoke(main, ["import", str(tmp_path / "a.npy"), "--show-schema"])
     assert refusal.exit_code == 3

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cli import main, rendering
-from dcpred.cli.told_errors import tell_error
+from dcpred.cli.told_errors import print_error
 from dcpred.cli.usage import EXAMPLES
 from dcpred.execution import terminal
 from dcpred.execution.terminal import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
@@ -100,13 +100,13 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = "a model was asked for, " * 8
-    tell_error(sentence)
+    print_error(sentence)
     assert capsys.readouterr().err == f"dcpred: {sentence}\n"
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "50")
-    tell_error(sentence)
+    print_error(sentence)
     lines = screen.getvalue().splitlines()
     assert lines[0].startswith("dcpred: a model")
     assert all(line.startswith(" " * 8) for line in lines[1:])
@@ -121,40 +121,43 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
     [
         (
             "trian a b",
-            "`dcpred trian` was asked for, but there is no such command; did you mean `dcpred train`?",
+            "Cannot run `dcpred trian`: there is no such command. Did you mean `dcpred train`?",
         ),
-        ("zzz", "`dcpred zzz` was asked for, but there is no such command; see `dcpred -h`"),
+        ("zzz", "Cannot run `dcpred zzz`: there is no such command. See `dcpred -h`."),
         (
             "score model",
-            "`dcpred score` needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing; write for example"
+            "Cannot run `dcpred score`: it needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing. Write"
+            " for example"
             " `dcpred score model new.zarr scores`",
         ),
         (
             "train d m --workes 2",
-            "--workes was given, but `dcpred train` has no such option; did you mean `--workers`?",
+            "Cannot use --workes: `dcpred train` has no such option. Did you mean `--workers`?",
         ),
         (
             "score m d out --max-drift 0.2",
-            "--max-drift was given, but `dcpred score` has no such option; `dcpred refresh` has it",
+            "Cannot use --max-drift: `dcpred score` has no such option. `dcpred refresh` has it.",
         ),
         (
             "split",
-            "`dcpred split` needs DATA, but DATA is missing; write for example `dcpred split known.zarr",
+            "Cannot run `dcpred split`: it needs DATA, but DATA is missing. Write for example `dcpred split"
+            " known.zarr",
         ),
-        ("train d m --workers", "--workers was given without the value that it needs; give it one"),
+        ("train d m --workers", "Cannot use --workers: it has no value. Give it one."),
         (
             "train d m --workers x",
-            "--workers cannot be what was given, since 'x' is not a valid integer range",
+            "Cannot use the value of --workers: 'x' is not a valid integer range",
         ),
         (
             "status a b",
-            "`dcpred status` takes OUTPUT, but b came after that; leave it out, or put quotes around",
+            "Cannot use b: `dcpred status` takes only OUTPUT. Omit it, or put quotes around",
         ),
         (
             "compare d",
-            "`dcpred compare` needs --out DIR, but --out is missing; write for example `dcpred compare",
+            "Cannot run `dcpred compare`: it needs --out DIR, but --out is missing. Write for example"
+            " `dcpred compare",
         ),
-        ("train d m -v -q", "--verbose and --quiet were both given, but one excludes the other"),
+        ("train d m -v -q", "Cannot combine --verbose with --quiet: one excludes the other"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_write(arguments: str, told: str) -> None:
@@ -330,4 +333,4 @@ def test_dask_runs_dcpred_and_imports_nothing_for_it(tmp_path: Path) -> None:
 
     done = dask("dcpred", "inspect", str(tmp_path / "nothing.zarr"), code=3)
     assert done.stderr.startswith("dcpred: ")
-    assert "did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr
+    assert "Did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr

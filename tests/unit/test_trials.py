@@ -25,7 +25,7 @@ from dcpred.tuning.outcome import described, quality_of
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch.trial_files import read_cells, read_trial
@@ -46,8 +46,8 @@ def quadrants(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
 
 
-def judged(trials: Trials, *candidates: Candidate, folds: list[int] | None = None) -> list[Judged]:
-    found = trials.judge(candidates, trials.folds if folds is None else folds)
+def judged(trials: Trials, *candidates: Candidate, folds: list[int] | None = None) -> list[TrialResult]:
+    found = trials.evaluate(candidates, trials.folds if folds is None else folds)
     assert all(one is not None for one in found)
     return [one for one in found if one is not None]
 
@@ -303,7 +303,7 @@ def test_a_budget_that_nothing_meets_names_one_that_is_enough() -> None:
     X, y = quadrants(300)
     with few_candidates((DEFAULT,), ()):
         trials = trials_of(X, y, budget=Budget(ratio=1.01))
-        assert trials.judge([USUAL], trials.folds) == [None]
+        assert trials.evaluate([USUAL], trials.folds) == [None]
         assert Search(trials).run() is None
         enough = parse_budget(trials.least())
         assert enough.ratio > 1.01
@@ -379,7 +379,7 @@ def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -
     told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
     with patch.object(tuned_rendering, "trained", lambda _: ""):
         lines = tuned_rendering.tuned(told | {"trained": {}}).splitlines()
-    remark = f"The chosen model is judged on {found['chosen']['n_judged']:,} rows that no choice used."
+    remark = f"The chosen model is evaluated on {found['chosen']['n_judged']:,} rows that no choice used."
     assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
     drawn = search_sections(found | {"seconds": {}})[0].parts[0]
     assert (remark in drawn.text) == (n_rows == 700)
@@ -568,4 +568,4 @@ def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch
         return None if fold == trials.folds[-1] else learn(job, fold, *more)
 
     monkeypatch.setattr("dcpred.tuning.trials.learn_trial_scaling", in_all_folds_but_the_last)
-    assert trials.judge([Candidate(DEFAULT, {})], trials.folds) == [None]
+    assert trials.evaluate([Candidate(DEFAULT, {})], trials.folds) == [None]

@@ -45,30 +45,28 @@ if TYPE_CHECKING:
     "budgets",
     multiple=True,
     metavar="COST",
-    help="A search of ours within this cost (20x, 200ns), beside its other points; may be repeated.",
+    help="Also tune a dcpred model within this cost (20x, 200ns); repeatable.",
 )
 @click.option(
     "--metric",
     metavar="NAME",
-    help="The score in the table, which searches of ours compare settings by, of those that predictions alone"
-    " have, as balanced_accuracy, f1_macro, neg_mean_cost=50 or neg_mean_absolute_error.",
+    help="The score in the table, which our tuning optimises, too. It needs predictions only: for example"
+    " balanced_accuracy, f1_macro, neg_mean_cost=50 or neg_mean_absolute_error.",
 )
-@click.option("--test", metavar="DATA", help="Data set to judge by [default: a fifth of the rows, held out].")
+@click.option("--test", metavar="DATA", help="Test data set [default: a held-out fifth of the rows].")
 @click.option(
     "--rows", type=click.IntRange(50, 100_000), default=10_000, show_default=True, help="Training rows."
 )
-@click.option(
-    "--test-rows", type=click.IntRange(10), default=5_000, show_default=True, help="Rows to judge by."
-)
+@click.option("--test-rows", type=click.IntRange(10), default=5_000, show_default=True, help="Test rows.")
 @click.option(
     "--time-limit",
     type=float,
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Processor time of all fits of a system. A system that exceeds it is reported as such.",
+    help="Processor time of all fits of a system. The table marks a system that exceeds it.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which rows are drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the row sample.")
 @click.option(
     "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
 )
@@ -99,13 +97,12 @@ def compare_command(
     scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
-    """Many systems side by side on the same rows: accuracy (or RMSE), cost, training time and size.
+    """Compare dcpred with baselines on the same rows: accuracy (or RMSE), cost, training time and size.
 
-    Kernel machines share the scaling, γ and C that suit the exact machine on held-out rows. Each system is
-    tried over its own grid, in processes of their own. Writes table.csv, table.md, two plots and report.html.
-    A comparison that was cut off goes on where it stopped when the same command is given again; other
-    systems are added to what is there. --by-time and --by-group hold for the test rows and for the rows that
-    settings are chosen on.
+    Kernel machines share the scaling, γ and C that suit the exact SVM on held-out rows. Each system
+    searches its own grid in a separate process. Writes table.csv, table.md, two plots and report.html.
+    The same command resumes an interrupted comparison, and adds further systems to a finished one.
+    --by-time and --by-group apply to the test rows and to the rows that settings are chosen on.
     """
     from dcpred.comparison.compare import Asked, compare  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import parse_budget  # noqa: PLC0415
@@ -140,7 +137,7 @@ def compare_command(
 
 
 def _table(report: "CompareReport", _: dict[str, Any]) -> str:
-    """The lines as a person reads them; those that no cheaper one beats have a star."""
+    """The lines as text; a star marks those that no cheaper line beats."""
     front = frontier(report)
     lines = [["", *heads(report)]]
     lines += [["*" if one in front else "", *cells(report, one)] for one in report.results]
@@ -153,4 +150,4 @@ def _table(report: "CompareReport", _: dict[str, Any]) -> str:
         for line in lines
     ]
     shown = [line.rstrip() for line in shown]
-    return "\n".join([*shown, "", f"* beaten by no cheaper one; pictures in {report.folder}/report.html"])
+    return "\n".join([*shown, "", f"* no cheaper system is better; plots in {report.folder}/report.html"])

@@ -12,7 +12,7 @@ from dcpred.cli.shell_completion import SHELLS, VARIABLE, Bash
 @click.pass_context
 @reports_errors
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print a script that has a shell complete commands, options, settings and files.
+    """Print a script that makes a shell complete commands, options, settings and files.
 
     \b
     bash  eval "$(dcpred completion bash)"    in ~/.bashrc

@@ -18,13 +18,13 @@ from dcpred.runs.bad_rows import list_bad_rows
     type=click.IntRange(0),
     default=100,
     show_default=True,
-    help="Rows listed at most.",
+    help="Maximum number of rows to list.",
 )
 @click.option(
     "--all",
     "every",
     is_flag=True,
-    help="Look through the status array, too [default: the first rows of each block are noted].",
+    help="Also search the status array [default: only the first rows that each block records].",
 )
 @json_option
 @reports_errors
@@ -33,6 +33,6 @@ def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -
     """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
     finite.
 
-    Works while another process is scoring, and needs neither the model nor the data.
+    Works during scoring, and needs neither the model nor the data.
     """
     emit(asdict(list_bad_rows(output, limit, every)), as_json, rendering.bad_rows)

@@ -27,20 +27,18 @@ from dcpred_tasks.model.label_rule import Costs
 @click.command("evaluate")
 @click.argument("model", type=ADDRESS)
 @click.argument("data", shell_complete=files)
-@click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
 @click.option(
-    "--no-cost", is_flag=True, help="Leave out the measurement of the cost, which takes two or three seconds."
+    "--early", is_flag=True, help="Also report the accuracy of the local models (early prediction)."
 )
-@click.option(
-    "--drop-unlabelled", is_flag=True, help="Leave out rows without a target [default: refuse them]."
-)
+@click.option("--no-cost", is_flag=True, help="Do not measure the cost, which takes two or three seconds.")
+@click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target [default: refuse them].")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @costs_options
 @click.option(
     "--metric",
     metavar="NAME",
-    help="Also this score, by the name of a scorer of scikit-learn, or neg_mean_pinball_loss=0.9 or"
+    help="Also compute this score: the name of a scikit-learn scorer, neg_mean_pinball_loss=0.9 or"
     " neg_mean_cost=50.",
 )
 @cluster_options
@@ -61,11 +59,11 @@ def evaluate_command(
     scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
-    """Accuracy (or RMSE and R²) on labelled data, details of the errors, and the cost in linear predictions.
+    """Report accuracy (or RMSE and R²) on labelled data, error details, and the cost in linear predictions.
 
-    Of classes recall, precision, AUC and the most frequent confusions, of numbers the quantiles of residuals.
-    Large data are evaluated by local processes or a Dask cluster, with the same result. With --json also what
-    `dcpred report` draws: it takes that object as a file.
+    Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
+    residuals. Local processes or a Dask cluster evaluate large data, with the same result. With --json the
+    output also holds what `dcpred report` draws: that command accepts it as a file.
     """
     check_cluster_options(workers, scheduler)
     X, target = (find_rows(data, name, model, with_target=True) for name in (x, y))

@@ -1,8 +1,8 @@
-"""An evaluation as a person reads it, at most 80 characters wide."""
+"""Format an evaluation as text, at most 80 characters wide."""
 
 from typing import Any
 
-from dcpred.cli.rendering import beyond_training, drift_told, rows
+from dcpred.cli.rendering import beyond_training, drift_words, rows
 from dcpred.execution.terminal import wrapped
 from dcpred.execution.verbosity import Verbosity, verbosity
 
@@ -24,12 +24,12 @@ QUALITIES = (
     *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
     *("interval_coverage", "interval_width", "interval_winkler"),
 )
-TOLD = ("0.05", "0.25", "0.5", "0.75", "0.95")  # quantiles of residuals, of those that are kept
+SHOWN_QUANTILES = ("0.05", "0.25", "0.5", "0.75", "0.95")  # some of the stored quantiles of residuals
 
 
 def evaluated(r: dict[str, Any]) -> str:
     """Facts in two columns, then classes or residuals."""
-    left_out = f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""
+    left_out = f", {r['n_bad']:,} of them not finite and skipped" if r["n_bad"] else ""
     if r.get("n_unlabelled"):
         left_out += f"; {r['n_unlabelled']:,} more without a target"
     pairs = [("rows", f"{r['n_samples']:,}{left_out}")]
@@ -40,9 +40,9 @@ def evaluated(r: dict[str, Any]) -> str:
     if r.get("metric"):
         score = "not defined for these rows by this model" if r["score"] is None else f"{r['score']:.6g}"
         pairs.append((r["metric"].partition("=")[0], score))
-    moved = drift_told(r)
+    moved = drift_words(r)
     beside = [*([("drift", moved)] if moved else []), *beyond_training(r)]
-    if " (" in r.get("engine", ""):  # with the reasons why no other scores
+    if " (" in r.get("engine", ""):  # with the reasons against other engines
         beside.append(("engine", r["engine"]))
     compared = [wrapped(f"{name}: {text}", COLUMNS, indent=2) for name, text in beside]
     blocks = [rows(pairs + _cost(r)), *compared, *_classes(r), *_thresholds(r), *_confusions(r)]
@@ -51,26 +51,26 @@ def evaluated(r: dict[str, Any]) -> str:
 
 
 def _means(r: dict[str, Any], name: str) -> str:
-    """What a number is of, where its name does not say."""
+    """What a number means, where its name does not state it."""
     if name == "interval_coverage":
-        return f"  (share of rows inside intervals of alpha {r['interval_alpha']:g})"
+        return f"  (fraction of rows inside intervals of alpha {r['interval_alpha']:g})"
     if name == "accuracy" and "most_frequent_share" in r:
         return f"  (class {short(r['most_frequent_class'])} alone {100 * r['most_frequent_share']:.2f} %)"
     if name == "threshold":
-        return f"  (rows from this probability of class {short(r['classes'][1]['class'])} on get its label)"
+        return f"  (minimum probability of class {short(r['classes'][1]['class'])} for its label)"
     if name == "interval_winkler":
-        return "  (width, and more for rows outside; less is better)"
+        return "  (width, plus a penalty for rows outside; less is better)"
     if name not in ("auc", "average_precision"):
         return ""
     if len(r["classes"]) > 2:
-        return "  (each class against the rest, in the mean)"
+        return "  (one class against the rest, averaged)"
     return f"  (class {short(r['classes'][1]['class'])})" if name == "average_precision" else ""
 
 
 def _cost(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """The one cost of a model, as everything shows it, and the time of a row; -v shows what was measured."""
+    """The cost of a model, as every page shows it, and the time per row; -v shows the measurements."""
     found = []
-    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have a measured cost alone
+    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have only a measured cost
     if cost is not None:
         found.append(("cost", f"{cost:.1f} linear predictions"))
     if "engine" in r:
@@ -115,7 +115,7 @@ def _classes(r: dict[str, Any]) -> list[str]:
 
 
 def _thresholds(r: dict[str, Any]) -> list[str]:
-    """What comes of a threshold on the probability of the second of two classes."""
+    """The effect of a threshold on the probability of the second of two classes."""
     found = r.get("thresholds")
     if not found:
         return []
@@ -134,20 +134,20 @@ def _confusions(r: dict[str, Any]) -> list[str]:
     if not pairs or len(r["classes"]) == 2:
         return []
     lines = [
-        f"  {one['rows']:>9,}  {short(one['class'])} taken for {short(one['taken_for'])}" for one in pairs
+        f"  {one['rows']:>9,}  {short(one['class'])} predicted as {short(one['taken_for'])}" for one in pairs
     ]
-    return ["\n".join(["most often wrong, in rows", *lines])]
+    return ["\n".join(["most frequent errors, in rows", *lines])]
 
 
 def _residuals(r: dict[str, Any]) -> list[str]:
     found = r.get("residual_quantiles")
     if found is None:
         return []
-    cells = [f"{found[share]:.4g}" for share in TOLD]
-    heads = [f"{100 * float(share):g} %" for share in TOLD]
+    cells = [f"{found[share]:.4g}" for share in SHOWN_QUANTILES]
+    heads = [f"{100 * float(share):g} %" for share in SHOWN_QUANTILES]
     width = max(map(len, [*cells, *heads]))
     lines = ["  ".join(f"{cell:>{width}}" for cell in line) for line in (heads, cells)]
-    return ["\n".join(["residuals (target less prediction), by share of rows below", *lines])]
+    return ["\n".join(["residuals (target minus prediction), by fraction of rows below", *lines])]
 
 
 def _quarters(r: dict[str, Any]) -> list[str]:

@@ -15,10 +15,10 @@ from dcpred.cli.rendering import rows
 @json_option
 @reports_errors
 def example_command(folder: Path, as_json: bool) -> None:
-    """Write two small tables to try the commands on into FOLDER (here unless given): known.csv, whose rows
-    have an answer, and new.csv, whose rows have none.
+    """Write two small tables to try the commands on into FOLDER [default: here]: known.csv is labelled,
+    new.csv is not.
 
-    They are 569 tumours, benign or malignant, by 30 measurements, which come with scikit-learn.
+    Rows are 569 tumours, benign or malignant, with 30 measurements each. scikit-learn ships them.
     """
     from dcpred.datasets.example import write_example  # noqa: PLC0415 - slow to import, and not needed for help
 

@@ -16,7 +16,7 @@ SPAN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """Numbers and spans of rows, as 5,17,100-110."""
+    """Row numbers and ranges: 5,17,100-110."""
 
     name = "rows"
 
@@ -25,7 +25,7 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
         for part in str(value).split(","):
             match = SPAN.fullmatch(part.strip())
             if match is None:
-                self.fail(f"{part.strip()!r} is no row; rows are written as 5,17,100-110", param, ctx)
+                self.fail(f"{part.strip()!r} is not a row or range; write 5,17,100-110", param, ctx)
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 self.fail(f"{part.strip()} ends before it begins; write the smaller number first", param, ctx)
@@ -38,22 +38,20 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
 @click.command("explain")
 @click.argument("model", type=ADDRESS)
 @click.argument("data")
-@click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Which rows, as 5,17,100-110.")
+@click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Rows to explain: 5,17,100-110.")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option(
-    "--landmarks", is_flag=True, help="Also print landmarks, and the distance to the nearest of them."
-)
+@click.option("--landmarks", is_flag=True, help="Also print landmarks, and the distance to the nearest one.")
 @json_option
 @reports_errors
 @storage_option
 def explain_command(
     model: str | Path, data: str, rows: tuple[int, ...], x: str, landmarks: bool, as_json: bool
 ) -> None:
-    """Explain predictions: what each column of the table adds to the decision value, what the leaf adds, and
-    how new the row is.
+    """Explain predictions: how much each column of the table and the leaf add to the decision value, and how
+    unusual the row is.
 
-    Of several classes the decision value of the row's label is explained; contributions(…, label=) in Python
-    explains that of another class.
+    With several classes, explains the decision value of the predicted class; in Python
+    contributions(…, label=) explains another class.
     """
     found = explain_stored(model, find_rows(data, x, model), rows, landmarks=landmarks)
     emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

@@ -1,4 +1,4 @@
-"""Explanations of rows as a person reads them, in lines of at most 80 characters."""
+"""Format explanations of rows as text, at most 80 characters wide."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dcpred.explanation import ClassPart, Explanation, shown
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
 BAR = 20  # letters of the longest bar
-ABSENT = -1e29  # Decision values of classes that a leaf has no row of are lower.
+ABSENT = -1e29  # Decision values of classes without rows in a leaf are lower.
 
 
 def explained(found: Sequence[Explanation]) -> str:
@@ -27,7 +27,7 @@ def _lines(one: Explanation) -> list[str]:
     rows = counted(one.leaf_rows or 0, "training row", "training rows")
     lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
     if one.novelty is not None:
-        lines.append(_line("", f"novelty {one.novelty:.3f}: that share of them lies nearer to their mean"))
+        lines.append(_line("", f"novelty {one.novelty:.3f}: that fraction of them lies nearer to their mean"))
     lines += _contributions(one)
     lines += _sum(one)
     lines += _distance(one)
@@ -45,10 +45,10 @@ def _predicted(one: Explanation) -> str:
 
 
 def _class(part: ClassPart) -> str:
-    said = [] if part.probability is None else [f"probability {part.probability:.3f}"]
+    facts = [] if part.probability is None else [f"probability {part.probability:.3f}"]
     if part.decision is not None:
-        said.append("not in this leaf" if part.decision < ABSENT else f"decision value {part.decision:.6g}")
-    return _cut(str(part.name)) + (f"  ({', '.join(said)})" if said else "")
+        facts.append("not in this leaf" if part.decision < ABSENT else f"decision value {part.decision:.6g}")
+    return _cut(str(part.name)) + (f"  ({', '.join(facts)})" if facts else "")
 
 
 def _contributions(one: Explanation) -> list[str]:
@@ -91,9 +91,9 @@ def _sum(one: Explanation) -> list[str]:
         for part in one.landmarks
     ]
     rest = [(counted(others, "other", "others"), one.other_landmarks)] if others else []
-    rest += [("products and triangle points", one.pseudo_landmarks)] if one.pseudo_landmarks else []
+    rest += [("pairwise products and triangle points", one.pseudo_landmarks)] if one.pseudo_landmarks else []
     rest.append(("intercept", one.intercept))
-    rest += [("kept within bounds of the leaf", one.clipped)] if one.clipped else []
+    rest += [("clipped to bounds of the leaf", one.clipped)] if one.clipped else []
     lines += [f"  {name:<32}  {'':>12}  {part:>+12.6g}" for name, part in rest]
     return [*lines, f"  {'sum':<32}  {'':>12}  {one.decision:>+12.6g}"]
 
@@ -108,17 +108,17 @@ def _distance(one: Explanation) -> list[str]:
         f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
         *(
             f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}"
-            f"  {_number(part.value, 'gap', part.said):>12}"
+            f"  {_number(part.value, 'missing', part.said):>12}"
             f"  {_number(part.of_landmark, 'other', part.said_of_landmark):>12}"
             for part in one.features
         ),
     ]
 
 
-def _number(value: float | None, otherwise: str, said: str | None) -> str:
-    """A value as it is in the table, or else the number."""
-    if said is not None:
-        return _cut(said, LONGEST_VALUE)
+def _number(value: float | None, otherwise: str, text: str | None) -> str:
+    """A value as the table has it, or else the number."""
+    if text is not None:
+        return _cut(text, LONGEST_VALUE)
     return otherwise if value is None else f"{value:.6g}"
 
 

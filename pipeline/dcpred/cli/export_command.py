@@ -24,31 +24,31 @@ from dcpred_tasks.errors import SettingsError
     multiple=True,
     metavar="[DATA:]NAMES",
     help=(
-        "Columns to stand before the scores, with commas: one-dimensional arrays of the data set DATA, or"
-        " features by name [DATA: what was scored; without --with and --columns the ids that import kept, or"
-        " row numbers]; may be repeated."
+        "Columns to write before the scores, with commas: one-dimensional arrays of DATA, or features by name"
+        " [DATA: the scored data set; default columns: the ids that import stored, else row numbers];"
+        " repeatable."
     ),
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="COMPARISON",
-    help="Rows that meet it, as 'status!=1', 'label==oak', 'decision<0'; may be repeated: all have to hold.",
+    help="Keep rows that meet this: 'status!=1', 'label==oak', 'decision<0'; repeatable: all must hold.",
 )
 @click.option(
     "--columns",
     metavar="NAMES",
-    help="Columns of the scores, with commas; beside those there are: row, status_name [default: all].",
+    help="Columns of the scores, with commas; also available: row, status_name [default: all].",
 )
 @click.option(
     "--largest",
     metavar="COLUMN:N",
-    help="The N rows with the largest values of COLUMN only, the largest first, as probability:500.",
+    help="Keep only the N rows with the largest values of COLUMN, the largest first: probability:500.",
 )
 @click.option(
     "--partial",
     is_flag=True,
-    help="Also of an unfinished run: rows that are not scored yet have status 0 and no values.",
+    help="Export an unfinished run, too: rows not yet scored have status 0 and no values.",
 )
 @json_option
 @reports_errors
@@ -65,8 +65,9 @@ def export_command(
 ) -> None:
     """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather, .arrow or .zarr.
 
-    Rows keep their order without --largest. Classes have their names, several outputs become a column each
-    (decision_CLASS), and a row without a score has a status and no values. OUT appears whole or not at all.
+    Rows keep their order without --largest. Classes appear by name, several outputs become a column each
+    (decision_CLASS), and a row without a score has a status and no values. OUT is written completely or not
+    at all.
     """
     names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
     options: dict[str, Any] = {
@@ -84,7 +85,9 @@ def _largest(text: str | None) -> tuple[str, int] | None:
         return None
     by, _, most = text.rpartition(":")
     if not by or not most.strip().isdecimal():
-        raise SettingsError(f"--largest is {text!r}; write COLUMN:N, as probability:500")
+        raise SettingsError(
+            f"Cannot use --largest {text!r}: it is not COLUMN:N. Write for example probability:500."
+        )
     return by, int(most)
 
 
@@ -100,7 +103,7 @@ def _written(r: dict[str, Any]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    """The first names, as far as they fit on a line of 80 characters."""
+    """The first names that fit on a line of 80 characters."""
     shown = [short(name) for name in names]
     while len(", ".join(shown)) > 55 and len(shown) > 1:
         shown.pop()

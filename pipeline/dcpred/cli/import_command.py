@@ -16,7 +16,7 @@ GIB = 2**30
 
 
 class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """Names between commas; one that holds a comma stands in double quotes."""
+    """Names between commas; double quotes enclose a name that holds a comma."""
 
     name = "names"
 
@@ -34,38 +34,36 @@ NAMES = NamesType()
 @click.argument("source", shell_complete=files)
 @click.argument("dest", required=False, shell_complete=files)
 @click.option("--target", metavar="COLUMN", help="Column of targets, which becomes y [default: no target].")
+@click.option("--categorical", type=NAMES, metavar="A,B", help="Columns whose values are categories.")
+@click.option("--drop", type=NAMES, metavar="A,B", help="Columns to omit.")
+@click.option("--id", type=NAMES, metavar="A,B", help="Columns to store next to X, as arrays of their names.")
 @click.option(
-    "--categorical", type=NAMES, metavar="A,B", help="Columns whose values are names: each gets a code."
-)
-@click.option("--drop", type=NAMES, metavar="A,B", help="Columns to leave out.")
-@click.option("--id", type=NAMES, metavar="A,B", help="Columns to keep beside X, as arrays of their names.")
-@click.option(
-    "--gap", multiple=True, metavar="TEXT", help="Text that stands for a missing value, too; repeatable."
+    "--gap", multiple=True, metavar="TEXT", help="Further text that stands for a missing value; repeatable."
 )
 @click.option(
     "--not-missing",
     multiple=True,
     metavar="TEXT",
-    help="Text of a CSV that is a value, such as NA; repeatable.",
+    help="Text of a CSV that is a value, for example NA; repeatable.",
 )
 @click.option(
     "--absent", type=NAMES, metavar="A,B", help="Columns of --like or --schema that are missing in every row."
 )
-@click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a target.")
+@click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target.")
 @click.option(
     "--like",
     metavar="MODEL|DATA",
-    help="Encode columns as those of a model or data set were: no new category, no new mean.",
+    help="Encode columns as a model or data set does: no new category, no new mean.",
 )
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What columns are, in JSON as --show-schema prints it; columns it does not name are found.",
+    help="Column schema in JSON, as --show-schema prints it; other columns are inferred.",
 )
 @click.option("--show-schema", is_flag=True, help="Print the schema as JSON, and write nothing.")
 @click.option(
-    "--separator", metavar="CHAR", help="What separates fields of a CSV [default: found in the first line]."
+    "--separator", metavar="CHAR", help="Field separator of a CSV [default: inferred from the first line]."
 )
 @click.option(
     "--quotes/--no-quotes",
@@ -85,7 +83,7 @@ NAMES = NamesType()
     "--features",
     type=click.IntRange(1),
     metavar="N",
-    help="Features of an .svm file that does not use the last ones.",
+    help="Number of features of an .svm file that does not use the last ones.",
 )
 @click.option(
     "--zero-based/--one-based",
@@ -97,7 +95,7 @@ NAMES = NamesType()
     "--dense-limit",
     type=click.FloatRange(0, min_open=True),
     metavar="GIB",
-    help="GiB that a sparse source (.svm, .npz of SciPy) may take when it is written dense [default: 1].",
+    help="Maximum GiB of a sparse source (.svm, .npz of SciPy) after it is written dense [default: 1].",
 )
 @json_option
 @reports_errors
@@ -116,13 +114,13 @@ def import_command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Bring a table or a matrix into a Zarr group with arrays X and y.
+    """Import a table or a matrix into a Zarr group with arrays X and y.
 
-    SOURCE is .csv or .tsv(.gz, .bz2), .parquet or a directory of such files (also below folders
-    COLUMN=VALUE), .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. It is
-    streamed, and may be larger than memory. Numbers stay what they are, and the smallest dtype that holds
-    every value exactly is kept. Categories, dates and booleans become numbers as the schema says, which is
-    found, shown, and kept with the data set and in models that are trained on it.
+    SOURCE is .csv or .tsv(.gz, .bz2), .parquet or a directory of these files (also below folders
+    COLUMN=VALUE), .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. Import streams
+    it: it may be larger than memory. Numbers keep their values, in the smallest dtype that holds all of them
+    exactly. The schema states how categories, dates and booleans become numbers. Import infers it, shows it,
+    and stores it with the data set and with models trained on it.
     """
     from dcpred.datasets.importing import find_schema, import_data  # noqa: PLC0415 - slow to import, and not needed for help
 
@@ -139,7 +137,7 @@ def import_command(
         return
     if dest is None:
         raise click.UsageError(
-            "a source was given without a place to write to; name one, as DEST.zarr, or give --show-schema"
+            "Cannot import: no destination is given. Name one, for example DEST.zarr, or pass --show-schema."
         )
     with reporter().step("importing", None, "rows") as advance:
         before = 0

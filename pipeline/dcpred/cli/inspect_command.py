@@ -15,6 +15,6 @@ from dcpred.inspection import inspect_path
 @reports_errors
 @storage_option
 def inspect_command(path: str | Path, as_json: bool) -> None:
-    """Say what a data set, a model or an output holds."""
+    """Show what a data set, a model or an output holds."""
     result = inspect_path(path)
     emit(result, as_json, inspect_rendering.inspected)

@@ -1,14 +1,14 @@
-"""What lies at a path, as a person reads it."""
+"""Format what lies at a path as text."""
 
 from typing import Any
 
-from dcpred.cli.rendering import drift_told, rows
+from dcpred.cli.rendering import drift_words, rows
 from dcpred.cli.schema_rendering import schema_lines
 from dcpred.execution.progress import counted
 from dcpred.training.column_report import map_in_words
 
-NAMED = 10  # most features with gaps that are named
-UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
+NAMED = 10  # maximum number of features with missing values to name
+UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server does not list objects
 
 
 def inspected(r: dict[str, Any]) -> str:
@@ -27,50 +27,50 @@ def inspected(r: dict[str, Any]) -> str:
         pairs,
     )
     pairs += schema_lines(schema) if schema else []
-    moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
+    moved = drift_words(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 
 
 def _coded(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of the codes of each coded feature, how many of them have a column."""
+    """Replace the categories of each one-hot encoded feature by their number."""
     if not r.get("coded_features"):
         return {}
     named = {
-        _named(one): counted(len(one["codes"]), "code has a column", "codes have a column")
+        _named(one): counted(len(one["codes"]), "category has a column", "categories have a column")
         for one in r["coded_features"]
     }
     return {"coded_features": named}
 
 
 def _target_encoded(r: dict[str, Any]) -> dict[str, Any]:
-    """Of each feature whose codes become means of the target how many categories there are."""
+    """Replace the categories of each target-encoded feature by their number."""
     if not r.get("target_encoded"):
         return {}
-    told = {
-        _named(one): f"means of the target of {counted(one['categories'], 'category', 'categories')}"
+    report = {
+        _named(one): f"target encoding of {counted(one['categories'], 'category', 'categories')}"
         + (f" for {one['means']} classes" if one["means"] > 1 else "")
         for one in r["target_encoded"]
     }
-    return {"target_encoded": told}
+    return {"target_encoded": report}
 
 
 def _gaps(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of all features with gaps, those with most of them, and what stands for theirs."""
+    """Keep the features with the most missing values, and what replaces theirs."""
     found = r.get("gaps")
     if not found:
         return {}
     most = sorted(found["features"], key=lambda one: -one["share"])[:NAMED]
-    told = {
+    report = {
         _named(one): f"in {100 * one['share']:.3g} % of sampled rows, as {one['value']:.6g}"
         + (", with an indicator" if one["indicator"] else "")
         for one in most
     }
     more = len(found["features"]) - len(most)
-    return {"gaps": told | ({"further features": more} if more else {}) or "known, and in no sampled row"}
+    return {"gaps": report | ({"further features": more} if more else {}) or "known, and in no sampled row"}
 
 
 def _feature_map(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of all mapped features, how many there are."""
+    """Replace all mapped features by their number."""
     return {"feature_map": map_in_words(r["feature_map"])} if r.get("feature_map") else {}
 
 
@@ -79,7 +79,7 @@ def _named(one: dict[str, Any]) -> str:
 
 
 def _unpredicted(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of the cost of a machine that the engine does not score."""
+    """Replace the cost of a leaf model that the engine does not score."""
     missing = r["kind"] == "model" and r["predicted_cost"] is None
     return {"predicted_cost": "measured by dcpred evaluate"} if missing else {}
 

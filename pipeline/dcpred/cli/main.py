@@ -1,4 +1,4 @@
-"""The group of commands. The module of a command is imported when it is run: none waits for another's."""
+"""The group of commands. Each command's module is imported when it runs: none waits for another's."""
 
 import atexit
 import os
@@ -27,26 +27,26 @@ class Commands(click.Group):
     """
 
     summaries: ClassVar[dict[str, str]] = {
-        "demo": "The whole job on real digits: Zarr, training, scoring, evaluation.",
+        "demo": "Run the whole job on real digits: Zarr, training, scoring, evaluation.",
         "example": "Write small tables to try the commands on.",
-        "import": "Bring a table or a matrix into Zarr.",
-        "split": "Divide a data set into one to train on and one to test on.",
+        "import": "Import a table or a matrix into Zarr.",
+        "split": "Split a data set into training and test rows.",
         "train": "Train a model on a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
-        "refresh": "Score what is new or changed since the last time, and publish the whole.",
-        "status": "Say how far the scoring of an output is, or list the runs of a refresh.",
-        "verify": "Say whether an output is whole and as it was written.",
-        "export": "Write scores as a table, beside the ids of their rows.",
+        "refresh": "Score what is new or changed since the last run, and publish the result.",
+        "status": "Show the progress of a scoring run, or list the runs of a refresh.",
+        "verify": "Check that an output is complete and unmodified.",
+        "export": "Write scores as a table, with the ids of their rows.",
         "errors": "List rows that have no score, and why.",
-        "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
-        "explain": "Say why rows get what they get.",
-        "report": "A page with pictures of a model, an evaluation, a search, a run or a comparison.",
+        "evaluate": "Measure accuracy (or RMSE and R²) and cost on labelled data.",
+        "explain": "Explain the predictions of rows.",
+        "report": "Write a page with plots of a model, an evaluation, a search, a run or a comparison.",
         "validate": "Cross-validate a training.",
-        "compare": "Many systems side by side on one data set.",
-        "inspect": "Say what a data set, a model or an output holds.",
+        "compare": "Compare dcpred with baselines on one data set.",
+        "inspect": "Show what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",
-        "completion": "Print what has a shell complete commands, options and settings.",
+        "completion": "Print a completion script for a shell.",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -68,10 +68,10 @@ class Commands(click.Group):
             formatter.write_dl(list(self.summaries.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """Without the commands themselves, which would all be imported."""
+        """Complete without importing the commands themselves."""
         of_group = click.Command.shell_complete(self, ctx, incomplete)
-        named = {name: told for name, told in self.summaries.items() if name.startswith(incomplete)}
-        return [*(CompletionItem(name, help=told) for name, told in named.items()), *of_group]
+        named = {name: summary for name, summary in self.summaries.items() if name.startswith(incomplete)}
+        return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *of_group]
 
     def main(self, *args: Any, **more: Any) -> Any:
         if VARIABLE in os.environ:
@@ -92,7 +92,7 @@ class Commands(click.Group):
 
 
 def _check_text(arg: str) -> None:
-    """Refuse a name that is no text before a command begins: plans and metrics could not hold it."""
+    """Refuse a name that is not valid text before a command begins: plans and metrics cannot hold it."""
     try:
         check_text(arg)
     except DataError as error:
@@ -100,7 +100,7 @@ def _check_text(arg: str) -> None:
 
 
 class CommandsOfDask(Commands):
-    """The same as a part of the command `dask`, which ends otherwise than our console script."""
+    """The same as a part of the command `dask`, which exits in another way than our console script."""
 
     def invoke(self, ctx: click.Context) -> None:
         as_console_script(lambda: super(CommandsOfDask, self).invoke(ctx))
@@ -131,7 +131,7 @@ def run() -> None:
 
 
 def as_console_script(command: Callable[[], object]) -> None:
-    """Run a command as the only thing that this process is for."""
+    """Run a command as the only work of this process."""
     leave_at_signals()
     end_tracker_at_exit()
     code: object = 0
@@ -146,8 +146,8 @@ def as_console_script(command: Callable[[], object]) -> None:
 
 
 def _leave(code: object) -> None:
-    """End the process as Python would, but do not take the interpreter down: a request of obstore that comes
-    back meanwhile ends it by SIGABRT.
+    """End the process without tearing the interpreter down: a request of obstore that returns during that
+    ends the process by SIGABRT.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

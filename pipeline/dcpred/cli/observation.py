@@ -1,4 +1,4 @@
-"""--metrics and --events: a run told to monitoring and logs."""
+"""--metrics and --events: report a run to monitoring and logs."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dcpred.cli.options import PATH, failure
-from dcpred.execution.events import heard_by, json_lines, tell
+from dcpred.execution.events import heard_by, json_lines, record_event
 from dcpred.execution.metrics import metrics_file
 from dcpred.version import __version__
 from dcpred_tasks.process import process_name
@@ -21,17 +21,15 @@ BUG = 1
 
 
 def observation_options(command: F) -> F:
-    """Options of observation. It stands right below `reports_errors`, so that it sees how a run ends."""
+    """Options of monitoring. They stand right below `reports_errors` to see how a run ends."""
 
     @click.option(
         "--metrics",
         type=PATH,
         metavar="FILE.prom",
-        help="Metrics for Prometheus, written anew every 30 s and at the end.",
+        help="Metrics for Prometheus, rewritten every 30 s and at the end.",
     )
-    @click.option(
-        "--events", metavar="FILE.jsonl", help="What happens, as lines of JSON; - for standard error."
-    )
+    @click.option("--events", metavar="FILE.jsonl", help="Events as lines of JSON; - for standard error.")
     @wraps(command)
     def run(*args: Any, metrics: Path | None, events: str | None, **kwargs: Any) -> None:
         with observed(str(click.get_current_context().info_name), metrics, events):
@@ -42,8 +40,8 @@ def observation_options(command: F) -> F:
 
 @contextmanager
 def observed(command: str, metrics: Path | None, events: str | None) -> Iterator[None]:
-    """Tell a file of metrics, a file of events or standard error ("-") what happens within a `with`
-    statement, how it begins, and how it ends.
+    """Write the beginning, the events and the end of a `with` statement to a file of metrics, a file of
+    events or standard error ("-").
     """
     with ExitStack() as stack:
         if events is not None:
@@ -51,7 +49,7 @@ def observed(command: str, metrics: Path | None, events: str | None) -> Iterator
         if metrics is not None:
             stack.enter_context(heard_by(stack.enter_context(metrics_file(metrics, command, __version__))))
         begin, code, error = time.monotonic(), 0, ""
-        tell("run_started", command=command, version=__version__, process=process_name())
+        record_event("run_started", command=command, version=__version__, process=process_name())
         try:
             yield
         except BaseException as raised:
@@ -59,7 +57,7 @@ def observed(command: str, metrics: Path | None, events: str | None) -> Iterator
             raise
         finally:
             seconds = time.monotonic() - begin
-            tell(
+            record_event(
                 "run_ended",
                 "error" if code else "info",
                 exit_code=code,
@@ -69,7 +67,7 @@ def observed(command: str, metrics: Path | None, events: str | None) -> Iterator
 
 
 def _end(raised: BaseException) -> tuple[str, int]:
-    """The sentence and the exit code that an end gives."""
+    """The sentence and the exit code of an end."""
     if isinstance(raised, SystemExit):
         return str(raised.__cause__ or ""), raised.code if isinstance(raised.code, int) else BUG
     if isinstance(raised, click.UsageError):

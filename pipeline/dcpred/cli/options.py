@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dcpred.cli.surroundings import surroundings
-from dcpred.cli.told_errors import tell_error
+from dcpred.cli.told_errors import print_error
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.progress import reporter
 from dcpred.execution.verbosity import Verbosity, verbosity
@@ -27,18 +27,18 @@ from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, lo
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 
 F = TypeVar("F", bound=Callable[..., Any])
-NO_THREAD = "can't start new thread"  # what Python's RuntimeError states
+NO_THREAD = "can't start new thread"  # the message of Python's RuntimeError
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
-    """Have a shell complete names of files: of what is a path or an address."""
+    """Make a shell complete names of files: of paths and addresses."""
     return [CompletionItem(incomplete, type="file")]
 
 
 class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """A path, or the address of an object store as it was written: click.Path takes one of its slashes."""
+    """A path, or the unchanged address of an object store: click.Path drops one of its slashes."""
 
     name = "address"
 
@@ -55,14 +55,14 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
 
 
 class FolderType(AddressType):
-    """A path, where no object store will do."""
+    """A path on a disk; object stores are refused."""
 
     name = "folder"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = super().convert(value, param, ctx)
         if not isinstance(path, Path):
-            self.fail(f"{path} was given, but a folder on a disk is needed here; name one", param, ctx)
+            self.fail(f"{path} is not a folder on a disk; name one", param, ctx)
         return path
 
 
@@ -77,30 +77,30 @@ SCHEDULER_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 
 
 def cluster_options(command: F) -> F:
-    """Who does the work. `scheduler` comes to the command as a Scheduler, or None."""
+    """Options of workers. `scheduler` reaches the command as a Scheduler, or None."""
 
     @click.option(
         "--workers",
         type=click.IntRange(1),
         metavar="N",
-        help="Local processes of one thread each [default: one per core; a single block is scored without].",
+        help="Local processes of one thread each [default: one per core; none for a single block].",
     )
     @click.option(
         "--scheduler",
         metavar="ADDRESS",
         envvar=SCHEDULER_VARIABLE,
-        help="A running Dask cluster to use instead, as tcp://host:8786 or tls://host:8786"
-        f" [default: ${SCHEDULER_VARIABLE}, where that is set and --workers is not given].",
+        help="A running Dask cluster: tcp://host:8786 or tls://host:8786"
+        f" [default: ${SCHEDULER_VARIABLE}, if set and --workers is not given].",
     )
     @click.option(
         "--dashboard",
         is_flag=True,
-        help="Have local processes serve Dask's pages, on loopback, where every user of this machine can see"
-        " who works on what.",
+        help="Let local processes serve Dask's dashboard on loopback, where every user of this computer sees"
+        " their work.",
     )
     @click.option("--tls-ca-file", metavar="FILE", help=_of_tls("Certificate of the CA of that cluster"))
     @click.option("--tls-cert", metavar="FILE", help=_of_tls("Certificate of this process"))
-    @click.option("--tls-key", metavar="FILE", help=_of_tls("Private key of that"))
+    @click.option("--tls-key", metavar="FILE", help=_of_tls("Its private key"))
     @wraps(command)
     def run(
         *args: Any,
@@ -117,16 +117,16 @@ def cluster_options(command: F) -> F:
             scheduler, named_by = (None, "") if workers is not None else (scheduler, SCHEDULER_VARIABLE)
         if scheduler is None and (tls_ca_file or tls_cert or tls_key):
             raise click.UsageError(
-                "certificates were given without a Dask scheduler, whose connection they are for; give"
-                " --scheduler tls://host:8786, too"
+                "Cannot use certificates: no Dask scheduler is given. Add --scheduler tls://host:8786, or"
+                " omit the --tls options."
             )
         found = (
             Scheduler(scheduler, tls_ca_file, tls_cert, tls_key, named_by) if scheduler is not None else None
         )
         if dashboard and found is not None:
             raise click.UsageError(
-                "--dashboard and a running Dask cluster were both given, but the cluster serves its own"
-                " pages; leave out --dashboard: the command prints their address"
+                "Cannot combine --dashboard with a running Dask cluster: the cluster serves its own pages."
+                " Omit --dashboard: the command prints their address."
             )
         with pages_opened() if dashboard else nullcontext():
             command(*args, workers=workers, scheduler=found, **kwargs)
@@ -147,19 +147,19 @@ def scratch_option(command: F) -> F:
         "--scratch",
         type=FolderType(),
         metavar="DIR",
-        help="Directory that driver and workers share, for the work in progress [default: beside MODEL].",
+        help="Directory for temporary files that driver and workers share [default: next to MODEL].",
     )(command)
 
 
 def storage_option(command: F) -> F:
-    """Options of object stores, which hold for all addresses of a command."""
+    """Options of object stores, which apply to all addresses of a command."""
 
     @click.option(
         "--storage-option",
         "storage_option",
         multiple=True,
         metavar="NAME=VALUE",
-        help=f"Of object stores ({', '.join(OPTIONS)}); secrets go into the environment.",
+        help=f"Option of object stores ({', '.join(OPTIONS)}); put secrets into the environment.",
     )
     @wraps(command)
     def run(*args: Any, storage_option: tuple[str, ...], **kwargs: Any) -> None:
@@ -167,9 +167,7 @@ def storage_option(command: F) -> F:
         for text in storage_option:
             name, equals, value = text.partition("=")
             if not equals:
-                raise click.UsageError(
-                    "a storage option was given without a value, but it is written as NAME=VALUE; write it so"
-                )
+                raise click.UsageError("Cannot use --storage-option: it has no value. Write NAME=VALUE.")
             given[name] = value
         with storage_options(check_options(given)):
             command(*args, **kwargs)
@@ -178,7 +176,7 @@ def storage_option(command: F) -> F:
 
 
 def data_options(command: F) -> F:
-    """The task, and where features, targets and weights lie in DATA."""
+    """The task, and the arrays of features, targets and weights in DATA."""
     for option in (
         click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
         click.option(
@@ -196,13 +194,13 @@ def data_options(command: F) -> F:
 
 
 def metric_option(command: F) -> F:
-    """Of commands that search for settings."""
+    """Option of commands that search for settings."""
     return click.option(
         "--metric",
         metavar="NAME",
         help=(
-            "What the search compares settings by, a scorer of scikit-learn as roc_auc, average_precision,"
-            " balanced_accuracy, neg_log_loss or neg_mean_absolute_error, or neg_mean_pinball_loss=0.9 or"
+            "The score that the search optimises: a scorer of scikit-learn (roc_auc, average_precision,"
+            " balanced_accuracy, neg_log_loss, neg_mean_absolute_error, …), neg_mean_pinball_loss=0.9 or"
             " neg_mean_cost=50 [default: accuracy, log-loss where"
             " one class has at least 90 % of the rows, squared error]."
         ),
@@ -210,30 +208,30 @@ def metric_option(command: F) -> F:
 
 
 def held_out_options(command: F) -> F:
-    """Which rows are held out, as `dcpred.datasets.row_folds.folds_of_data` takes it."""
+    """Which rows are held out, as `dcpred.datasets.row_folds.folds_of_data` accepts it."""
     command = click.option(
         "--by-group",
         metavar="NAME",
-        help="Hold out whole groups: rows with one value of an array or feature.",
+        help="Hold out whole groups: all rows with the same value of an array or feature.",
     )(command)
     return click.option(
         "--by-time",
         is_flag=False,
         flag_value="",
         metavar="[NAME]",
-        help="Hold out later rows than those that train: by an array or feature, else as they are. Write it"
+        help="Hold out the rows after those that train: by an array or feature, else as stored. Write it"
         " after DATA.",
     )(command)
 
 
 def folds_options(command: F) -> F:
-    """The same, and how many folds there are."""
+    """The same, and the number of folds."""
     return held_out_options(
         click.option(
             "--folds",
             type=click.IntRange(2, 20),
             metavar="K",
-            help="Folds that are held out in turn [default: 4; 3 with --by-time; 5 of `dcpred validate`].",
+            help="Number of folds, each held out once [default: 4; with --by-time 3; `dcpred validate`: 5].",
         )(command)
     )
 
@@ -241,7 +239,7 @@ def folds_options(command: F) -> F:
 def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError(
-            "--workers and --scheduler were both given, but one excludes the other; give one of them"
+            "Cannot combine --workers with --scheduler: one excludes the other. Give one of them."
         )
 
 
@@ -251,31 +249,31 @@ def emit(
     show: Callable[[dict[str, Any]], str],
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """The result of a command, on standard output. What `check` has to say against it comes with it, as one
-    object in JSON.
+    """Print the result of a command on standard output, with what `check` finds wrong, as one object in
+    JSON.
     """
     try:
         check()
     except DcpredError as error:
-        told = {"error": str(error), "exit_code": error.exit_code}
-        _print(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
-        tell_error(str(error))
+        outcome = {"error": str(error), "exit_code": error.exit_code}
+        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))
+        print_error(str(error))
         raise SystemExit(error.exit_code) from error
     _print(json.dumps(result, default=_plain) if as_json else show(result))
 
 
 def _print(text: str) -> None:
-    """Print a result on standard output. Where nobody reads it any more, the work is done all the same."""
+    """Print a result on standard output. A closed output does not undo the work."""
     try:
-        click.echo(text.encode(errors="backslashreplace").decode())  # a name may be no text
+        click.echo(text.encode(errors="backslashreplace").decode())  # a name may be invalid text
     except OSError as error:
         with open(os.devnull, "w") as nowhere:
-            # The buffer is flushed at exit, and what is still in it must go somewhere.
+            # The buffer is flushed at exit: what remains in it has to go somewhere.
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if error.errno != errno.EPIPE:
             raise ResourceError(
-                f"the result was to be printed, but standard output cannot be written to ({error.strerror});"
-                " the work itself is done, and running again prints it"
+                f"Cannot print the result: standard output is not writable ({error.strerror})."
+                " The work itself is done. Run the command again to print it."
             ) from None
 
 
@@ -284,7 +282,7 @@ def _plain(value: Any) -> Any:
 
 
 def reports_errors(command: F) -> F:
-    """Errors become one sentence on standard error and an exit code, as deploy/README.md lists them."""
+    """Print an error as one sentence on standard error and exit with a code of deploy/README.md."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -296,12 +294,12 @@ def reports_errors(command: F) -> F:
                         reporter().detail(line)
                 command(*args, **kwargs)
         except BaseException as error:
-            told = failure(error)
-            if told is None:
+            outcome = failure(error)
+            if outcome is None:
                 raise
             if verbosity() >= Verbosity.MORE:
                 traceback.print_exception(error)
-            _fail(*told, as_json)
+            _fail(*outcome, as_json)
 
     return run  # type: ignore[return-value]
 
@@ -328,9 +326,9 @@ def library_warnings() -> Iterator[None]:
 
 
 def failure(error: BaseException) -> tuple[str, int] | None:
-    """The sentence and the exit code for an error; None for one that nobody expects."""
+    """The sentence and the exit code of an error; None for an unexpected one."""
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted; run the same command again to go on", INTERRUPTED
+        return "interrupted; run the same command again to resume", INTERRUPTED
     if isinstance(error, DcpredError):
         return str(error), error.exit_code
     if isinstance(error, MemoryError) or NO_THREAD in str(error):
@@ -349,5 +347,5 @@ def _fail(sentence: str, code: int, as_json: bool) -> None:
     if as_json:
         with suppress(ResourceError):
             _print(json.dumps({"error": sentence, "exit_code": code}))
-    tell_error(sentence)
+    print_error(sentence)
     sys.exit(code)

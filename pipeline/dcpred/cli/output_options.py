@@ -1,4 +1,4 @@
-"""Options of commands that write an output: its columns, and how many rows may have no score."""
+"""Options of commands that write an output: its columns, and the limit of rows without a score."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,20 +16,20 @@ from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 
 
 def outputs_options(command: F) -> F:
-    """What is written of each row. `outputs` comes to the command as a tuple of names, or None."""
+    """What to write for each row. `outputs` reaches the command as a tuple of names, or None."""
     asked = (column.name for column in OUTPUT_COLUMNS if not column.standard)
 
     @click.option(
         "--outputs",
         metavar="NAMES",
-        help=f"Of {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}], and quantiles of numbers,"
-        f" {QUANTILES[0]} to {QUANTILES[-1]}.",
+        help=f"Columns: {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}]; regression also has"
+        f" quantiles, {QUANTILES[0]} to {QUANTILES[-1]}.",
     )
     @click.option(
         "--alpha",
         metavar="SHARE",
         type=float,
-        help=f"Share of rows outside of intervals [default: {DEFAULT_ALPHA}].",
+        help=f"Fraction of rows outside of intervals [default: {DEFAULT_ALPHA}].",
     )
     @wraps(command)
     def run(*args: Any, outputs: str | None, **kwargs: Any) -> None:
@@ -42,12 +42,12 @@ def outputs_options(command: F) -> F:
 
 
 def costs_options(command: F) -> F:
-    """How rows are labelled. `costs` comes to the command as dcpred_tasks.model.label_rule has them."""
+    """How to label rows. `costs` reaches the command in the form of dcpred_tasks.model.label_rule."""
 
     @click.option(
         "--threshold",
         metavar="P",
-        help="Probability from which on a row gets the label of the second of two classes; or cost=50: a"
+        help="Minimum probability for the label of the second of two classes; or cost=50: a"
         " missed row costs 50 times a false alarm [default: that of the model].",
     )
     @click.option(
@@ -70,7 +70,7 @@ def costs_options(command: F) -> F:
 
 
 def _lines(file: Path) -> list[list[Any]]:
-    """The numbers of each line; what is no number as text."""
+    """The numbers of each line; other cells stay text."""
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     return [[_number(cell) for cell in line.split(",")] for line in lines if line.strip()]
 
@@ -83,7 +83,7 @@ def _number(cell: str) -> Any:
 
 
 class RowCount(click.IntRange):
-    """A number of rows. A fraction is the value of another option."""
+    """A number of rows. Another option takes a fraction."""
 
     name = "rows"
 
@@ -100,7 +100,7 @@ class RowCount(click.IntRange):
 
 
 def bad_row_options(effect: str) -> Callable[[F], F]:
-    """Limits of rows without a score, which come to the command as `bad_rows`.
+    """Limits of rows without a score, which reach the command as `bad_rows`.
 
     effect  what the command does when a limit is exceeded
     """

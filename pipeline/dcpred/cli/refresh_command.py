@@ -30,13 +30,13 @@ from dcpred.refresh.limits import Limits
 from dcpred.refresh.parts import is_pattern
 from dcpred.refresh.refresh import check_published, publish, refresh
 from dcpred.runs.bad_rows import BadRowLimit
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.model.label_rule import Costs
 
-NOTIFY_SECONDS = 60.0  # time of a command that is told the result
+NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
 
 
 @click.command("refresh")
@@ -44,31 +44,34 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 @outputs_options
 @costs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and cut anew.")
+@click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and blocks anew.")
 @click.option(
-    "--keep", metavar="N", type=click.IntRange(1), help="Finished runs that stay, the newest [default: all]."
+    "--keep",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Number of newest finished runs to keep [default: all].",
 )
-@click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest, by hand.")
+@click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest one.")
 @bad_row_options("do not publish the run when exceeded")
 @click.option(
     "--max-drift",
     metavar="PSI",
     type=float,
-    help="The same of the stability index of leaves, features and scores; 0.25 is large.",
+    help="The same for the stability index of leaves, features and scores; 0.25 is large.",
 )
 @click.option(
     "--max-shift",
     metavar="SD",
     type=float,
-    help="The same of the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
+    help="The same for the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
 )
 @click.option(
     "--quarantine",
     is_flag=True,
-    help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse].",
+    help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
 )
 @click.option(
-    "--notify", metavar="CMD", help="A command of the shell that gets the result as JSON, whatever it is."
+    "--notify", metavar="CMD", help="A shell command that gets the result as JSON, also after a failure."
 )
 @cluster_options
 @json_option
@@ -93,25 +96,26 @@ def refresh_command(
     scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
-    """Score what is new or changed in DATA since the last time, and make ROOT/latest the whole.
+    """Score what is new or changed in DATA since the last run, and make ROOT/latest the complete result.
 
-    ROOT/runs/NNNN-HASH are whole runs, as `dcpred score` makes them; blocks whose input did not change are
-    taken over from an earlier one. Where nothing changed, nothing is written. A new model scores everything.
+    ROOT/runs/NNNN-HASH are complete runs, as `dcpred score` makes them. A run reuses the blocks of an
+    earlier one whose input is unchanged. Without any change, nothing is written. A new model scores
+    everything.
 
-    DATA may stand for several data sets, as 'in/*.zarr' does, one for every day, say. They are published at
-    once.
+    DATA may be a pattern of several data sets, for example 'in/*.zarr' with one for every day. One run
+    publishes all of them at once.
 
-    With --publish, ROOT alone is named: `dcpred refresh ROOT --publish RUN`.
+    With --publish, name ROOT alone: `dcpred refresh ROOT --publish RUN`.
     """
     check_cluster_options(workers, scheduler)
     if publish_run is not None:
         (root,) = _places(places, 1)
-        with _notified(notify) as told:
-            told.update(latest=publish_run, before=publish(root, publish_run))
-        emit({name: told[name] for name in ("latest", "before")}, as_json, refresh_rendering.published)
+        with _notified(notify) as outcome:
+            outcome.update(latest=publish_run, before=publish(root, publish_run))
+        emit({name: outcome[name] for name in ("latest", "before")}, as_json, refresh_rendering.published)
         return
     model, data, root = _places(places, 3)
-    with _notified(notify) as told:
+    with _notified(notify) as outcome:
         limits = Limits(bad_rows, max_drift, max_shift)
         X = str(data) if is_pattern(str(data)) else find_rows(data, x, model)
         asked_for = workers is not None or scheduler is not None
@@ -125,17 +129,17 @@ def refresh_command(
             outputs=outputs,
             alpha=alpha,
             costs=costs,
-            tolerance=Tolerance(quarantine),
+            tolerance=FailurePolicy(quarantine),
             limits=limits,
             keep=keep,
             full=full,
             say=reporter(),
         )
-        told.update(asdict(report))
+        outcome.update(asdict(report))
         try:
             check_published(report)
         except DcpredError as error:
-            told.update(error=str(error), exit_code=error.exit_code)
+            outcome.update(error=str(error), exit_code=error.exit_code)
     emit(asdict(report), as_json, refresh_rendering.refreshed, partial(check_published, report))
 
 
@@ -143,25 +147,25 @@ def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:
     if len(places) != n:
         wanted = "MODEL DATA ROOT" if n == 3 else "ROOT alone with --publish"
         raise click.UsageError(
-            f"{counted(len(places), 'argument was', 'arguments were')} given, but `dcpred refresh` takes"
-            f" {wanted}; give those"
+            f"Cannot refresh: {counted(len(places), 'argument is', 'arguments are')} given, but"
+            f" `dcpred refresh` takes {wanted}. Give those."
         )
     return places
 
 
 @contextmanager
 def _notified(command: str | None) -> Iterator[dict[str, Any]]:
-    """What a `with` statement puts there goes to a command at its end, also where that is an error."""
-    told: dict[str, Any] = {"exit_code": 0}
+    """Pass what a `with` statement puts there to a command at its end, also after an error."""
+    outcome: dict[str, Any] = {"exit_code": 0}
     try:
-        yield told
+        yield outcome
     except BaseException as error:
-        told["error"] = str(error) or type(error).__name__
-        told["exit_code"] = _exit_code(error)
+        outcome["error"] = str(error) or type(error).__name__
+        outcome["exit_code"] = _exit_code(error)
         raise
     finally:
         if command is not None:
-            _notify(command, json.dumps(told, default=str))
+            _notify(command, json.dumps(outcome, default=str))
 
 
 def _exit_code(error: BaseException) -> int:
@@ -174,7 +178,7 @@ def _exit_code(error: BaseException) -> int:
 
 def _notify(command: str, text: str) -> None:
     """Run a command, whose own output goes to standard error. A failure is printed, and changes nothing. The
-    command itself is not printed: it may hold a token. It ends with all its children when its time is over.
+    command itself is not printed: it may hold a token. At its time limit it ends with all its children.
     """
     why = ""
     try:

@@ -1,20 +1,20 @@
-"""Results of `dcpred refresh`, and the runs of its root, as a person reads them."""
+"""Format results of `dcpred refresh`, and the runs of its root, as text."""
 
 import time
 from typing import Any
 
-from dcpred.cli.rendering import drift_told, rows, table
+from dcpred.cli.rendering import drift_words, rows, table
 
 
 def refreshed(r: dict[str, Any]) -> str:
     state = {
         "published": "it is the latest now",
-        "unchanged": "nothing changed, so that nothing was written",
-        "kept": f"kept beside, beyond its limits: {r['why_kept']}",
-        "left": f"left alone, since {r['why_kept']}",
+        "unchanged": "nothing changed; nothing was written",
+        "kept": f"not published, limits exceeded: {r['why_kept']}",
+        "left": f"left alone: {r['why_kept']}",
     }[r["state"]]
     if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
-        state = "made again: it was gone, or not as it was written"
+        state = "made again: it was missing or modified"
     n_bad = sum(n for code, n in r["status"].items() if code != "1")
     pairs = [
         ("root", r["root"]),
@@ -23,16 +23,16 @@ def refreshed(r: dict[str, Any]) -> str:
         ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
         (
             "blocks",
-            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} taken over and {r['scored_blocks']:,} scored",
+            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
         ),
         ("seconds", f"{r['seconds']:.1f}"),
     ]
     if r["gone"]:
-        pairs.append(("gone", f"{', '.join(r['gone'])} (what they were scored as stays)"))
+        pairs.append(("gone", f"{', '.join(r['gone'])} (their scores stay)"))
     if r["removed"]:
         pairs.append(("removed", ", ".join(r["removed"])))
     for name, drift in (("drift", r["drift"]), ("drift of new", r["new_drift"])):
-        if drift and (moved := drift_told({"drift": drift})):
+        if drift and (moved := drift_words({"drift": drift})):
             pairs.append((name, moved))
     return rows(pairs)
 
@@ -42,7 +42,7 @@ def published(r: dict[str, Any]) -> str:
 
 
 def root_runs(r: dict[str, Any]) -> str:
-    """A short head, then one line a run."""
+    """A short head, then one line per run."""
     pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
     if r["driver"]:
         pairs.append(("driver", f"{r['driver']} refreshes it now"))

@@ -1,4 +1,4 @@
-"""Results as a person reads them."""
+"""Format results as text."""
 
 import shlex
 import sys
@@ -11,15 +11,15 @@ from dcpred.training.column_report import gaps_in_words, map_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
-NAMED = 5  # most rows, and most features, that are named
+NAMED = 5  # maximum number of rows, and of features, to name
 SIDES = {"below": "low_in_words", "above": "high_in_words"}
 
 LIMITED = ", with a higher limit if it ended at --max-bad-rows or --max-bad-fraction"
 
 
 def rows(pairs: list[tuple[str, str]]) -> str:
-    """Two columns. On a terminal values are wrapped, and long paths lose their middle; in a file or a pipe
-    each has one line, and is whole.
+    """Two columns. On a terminal values are wrapped, and long paths lose their middle. In a file or a pipe
+    each value is one unabridged line.
     """
     width = max(len(name) for name, _ in pairs)
     if not is_terminal(sys.stdout):
@@ -32,9 +32,9 @@ def rows(pairs: list[tuple[str, str]]) -> str:
 
 
 def table(lines: list[list[str]], left: tuple[int, ...] = ()) -> list[str]:
-    """Lines of cells, each column as wide as it has to be; those of numbers end at the same place.
+    """Lines of cells, each column as wide as necessary; numbers are right-aligned.
 
-    left  columns that begin at the same place
+    left  left-aligned columns
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -61,7 +61,7 @@ def trained(r: dict[str, Any]) -> str:
     )
     constant = f", {r['n_constant_leaves']:,} of them constant" if r["n_constant_leaves"] else ""
     thinned = (
-        f"; {r['thinned_leaves']:,} of rows that are all alike were thinned to the limit"
+        f"; {r['thinned_leaves']:,} of identical rows were thinned to the limit"
         if r["thinned_leaves"]
         else ""
     )
@@ -80,8 +80,8 @@ def trained(r: dict[str, Any]) -> str:
                 else []
             ),
             *([("threshold", f"{r['threshold']:.4g}")] if r.get("threshold") is not None else []),
-            *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
-            *([("map", told)] if (told := map_in_words(r["feature_map"])) else []),
+            *([("gaps", report)] if (report := gaps_in_words(r["gaps"])) else []),
+            *([("map", report)] if (report := map_in_words(r["feature_map"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",
@@ -120,7 +120,7 @@ def scored(r: dict[str, Any]) -> str:
         )
         more = sum(n for code, n in r["status"].items() if code != "1") - min(len(r["bad_rows"]), 5)
         pairs.append(("not scored", listed + (f" and {more:,} more" if more > 0 else "")))
-    moved = drift_told(r["manifest"])
+    moved = drift_words(r["manifest"])
     if moved:
         pairs.append(("drift", moved))
     return rows(pairs + beyond_training(r["manifest"]))
@@ -130,24 +130,24 @@ def scored_shard(r: dict[str, Any]) -> str:
     pairs = [
         ("output", r["output"]),
         ("shard", f"{r['shard']}: {r['shard_blocks']:,} of {r['n_blocks']:,} blocks, all of them done"),
-        ("blocks", f"{r['scored_blocks']:,} scored now; {r['left_blocks']:,} are left to other shards"),
+        ("blocks", f"{r['scored_blocks']:,} scored now; {r['left_blocks']:,} remain for other shards"),
     ]
     if r["scored_blocks"]:
         pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
     return rows(pairs)
 
 
-def drift_told(manifest: dict[str, Any]) -> str | None:
-    """What stands out of how scored rows differ from training rows, in one line; None where nothing does."""
+def drift_words(manifest: dict[str, Any]) -> str | None:
+    """How scored rows differ noticeably from training rows, in one line; None if they do not."""
     found = manifest.get("drift", {"large": False})
     if not found["large"]:
         return None
     if "parts" in found and "leaves" not in found:  # An earlier version wrote no more.
         return "large in some of the parts"
     leaves, features, large = found["leaves"], found["features"], found["thresholds"]
-    said = [f"in {', '.join(found['parts'])}"] if found.get("parts") else []
+    facts = [f"in {', '.join(found['parts'])}"] if found.get("parts") else []
     if leaves["large"]:
-        said.append(
+        facts.append(
             f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large"
             f" above {large['psi']})"
         )
@@ -155,20 +155,20 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
     if compared and "psi" in compared[0]:
         far = [_differs(one) for one in compared if one["large"]]
         n_more = len(far) - NAMED + features["n_large"] - sum(one["large"] for one in features["top"])
-        said += far[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
+        facts += far[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
     elif features and features["n_large"]:
         top = features["top"][0]
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
-        name = repr(top["name"]) if "name" in top else top["feature"]  # Earlier versions told none.
+        name = repr(top["name"]) if "name" in top else top["feature"]  # Earlier versions wrote no name.
         most = f"moved by {large['shift']} standard deviations or more"
         if "standard deviation" in _moved(top):
             most += f", or has a standard deviation {large['sd_ratio']:g} times as large or as small"
-        said.append(f"{moved} {most}, most of all feature {name} ({_moved(top)})")
-    return "; ".join(said)
+            facts.append(f"{moved} {most}, most of all feature {name} ({_moved(top)})")
+    return "; ".join(facts)
 
 
 def _differs(one: dict[str, Any]) -> str:
-    """Where the rows of a feature or output lie now, and where those of training."""
+    """Where the rows of a feature or output lie now, and where they lay in training."""
     name = repr(one["name"]) if "name" in one else f"feature {one['feature']}"
     bins = sorted(one["bins"], key=lambda part: -abs(part["share"] - part["training_share"]))
     now, before = (f"{100 * bins[0][key]:.3g} %" for key in ("share", "training_share"))
@@ -176,24 +176,24 @@ def _differs(one: dict[str, Any]) -> str:
 
 
 def beyond_training(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Features of which more rows than by chance lie outside the range of training rows; found: a manifest,
+    """Features with more rows outside the range of training rows than chance explains; found: a manifest,
     or an evaluation.
     """
-    said = []
+    facts = []
     for one in (found.get("drift") or {}).get("beyond", ()):
         if one["by_chance"]:
             continue
         name = one.get("name", f"feature {one['feature']}")
         sides = [(one[side], f"{side} {one[limit]}") for side, limit in SIDES.items() if one[side]]
         where = " and ".join(f"{rows:,} {words}" for rows, words in sides)
-        said.append(f"{name}: {where}, of {one['rows']:,} rows that were counted")
-    n_more = len(said) - NAMED
-    said = said[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
-    return [("beyond training", "; ".join(said))] if said else []
+        facts.append(f"{name}: {where}, of {one['rows']:,} counted rows")
+    n_more = len(facts) - NAMED
+    facts = facts[:NAMED] + ([f"and {n_more:,} more features"] if n_more > 0 else [])
+    return [("beyond training", "; ".join(facts))] if facts else []
 
 
 def _moved(top: dict[str, Any]) -> str:
-    """How far a feature is from that of training, by its mean, its spread or its gaps."""
+    """How far a feature is from that of training, by its mean, its spread or its missing values."""
     shift, of_gaps, spread = (
         abs(float("inf") if one is None else one)
         for one in (top["shift"], top.get("gap_shift", 0), top.get("spread_shift", 0))
@@ -201,7 +201,8 @@ def _moved(top: dict[str, Any]) -> str:
     if spread > max(shift, of_gaps):
         return f"standard deviation {top['sd']:.4g}, in training {top['training_sd']:.4g}"
     if of_gaps > shift:
-        return f"gaps in {100 * top['gaps']:.3g} % of rows, in training in {100 * top['training_gaps']:.3g} %"
+        share, before = 100 * top["gaps"], 100 * top["training_gaps"]
+        return f"missing in {share:.3g} % of rows, in training in {before:.3g} %"
     far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
     return f"{far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g}"
 
@@ -214,7 +215,7 @@ def bad_rows(r: dict[str, Any]) -> str:
     left = r["n_blocks"] - r["done_blocks"]
     undone = f"; {left:,} of {r['n_blocks']:,} blocks are not done yet" if left else ""
     if not r["n_bad"]:
-        return f"every row of the blocks that are done has a score{undone}"
+        return f"every row of the finished blocks has a score{undone}"
     kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in r["status"].items())
     lines = [f"{r['n_bad']:,} of {r['n_rows']:,} rows have no score: {kinds}{undone}"]
     if r["rows"]:
@@ -224,9 +225,7 @@ def bad_rows(r: dict[str, Any]) -> str:
             for e in r["rows"]
         ]
     if r["n_more"]:
-        lines.append(
-            f"and {r['n_more']:,} more; see them with a larger --limit, and with --all where a block has many"
-        )
+        lines.append(f"and {r['n_more']:,} more; use a larger --limit, and --all where a block has many")
     return "\n".join(lines)
 
 
@@ -235,7 +234,7 @@ def run_state(r: dict[str, Any]) -> str:
     state = {
         "finished": "finished",
         "scoring": f"scoring, driven by {r['driver']}",
-        "stopped": f"stopped; run the same `dcpred score` again to go on{LIMITED}",
+        "stopped": f"stopped; run the same `dcpred score` again to resume{LIMITED}",
     }[r["state"]]
     pairs = [
         ("output", r["output"]),
@@ -261,7 +260,7 @@ def run_state(r: dict[str, Any]) -> str:
 
 
 def _shards_of(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """Shards that are at work or have blocks left, the first few of them by name."""
+    """Shards that are at work or have blocks left, the first few by name."""
     if r["state"] == "finished" or not r["shards"]:
         return []
     busy = [s for s in r["shards"] if s["driver"] or s["done_blocks"] < s["n_blocks"]]
@@ -271,7 +270,7 @@ def _shards_of(r: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "",
             f"{s['shard']}: {s['done_blocks']:,} of {s['n_blocks']:,} blocks, "
-            + (s["driver"] or "stopped; run it again to go on"),
+            + (s["driver"] or "stopped; run it again to resume"),
         )
         for s in busy[:SHARDS_SHOWN]
     ]
@@ -282,7 +281,7 @@ FINDINGS_SHOWN = 20
 
 
 def verified(r: dict[str, Any]) -> str:
-    """A short table, then what was found."""
+    """A short table, then the findings."""
     found = ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items())
     wrong = set(r["found"]) - {"leftover", "rows given up", "system file"}
     sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
@@ -290,12 +289,12 @@ def verified(r: dict[str, Any]) -> str:
     pairs = [
         ("output", r["output"]),
         ("rows", f"{r['n_rows']:,}"),
-        ("blocks", f"{r['verified_blocks']:,} of {r['n_blocks']:,} have a whole record{left}"),
+        ("blocks", f"{r['verified_blocks']:,} of {r['n_blocks']:,} have a complete record{left}"),
         ("level", r["level"] + sampled),
         ("found", found or "nothing"),
         (
             "result",
-            "all is as it should be" if r["ok"] else "not as it was written" if wrong else "not complete",
+            "complete and unmodified" if r["ok"] else "modified or damaged" if wrong else "not complete",
         ),
     ]
     if not r["finished"] and not r["left_blocks"]:
@@ -335,7 +334,7 @@ def imported(r: dict[str, Any]) -> str:
 
 
 def _repeated_ids(found: dict[str, int]) -> list[tuple[str, str]]:
-    """Of the column of ids with the fewest repeats: several may be unique only together."""
+    """The column of ids with the fewest repeats: several may be unique only together."""
     if not found or not (least := min(found.values())):
         return []
     name = next(name for name, rows in found.items() if rows == least)
@@ -344,7 +343,7 @@ def _repeated_ids(found: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _unlabelled(r: dict[str, Any]) -> str:
-    left_out = f"{counted(r['unlabelled'], 'row', 'rows')} without a target left out"
+    left_out = f"skipped {counted(r['unlabelled'], 'row', 'rows')} without a target"
     text = r["unlabelled_text"]
     if not text:
         return left_out
@@ -353,25 +352,25 @@ def _unlabelled(r: dict[str, Any]) -> str:
 
 
 def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is not finite in imported data, where it is, and what follows; nothing where all is finite."""
-    said = []
+    """What is not finite in imported data, where it is, and the consequence; nothing if all is finite."""
+    facts = []
     if found["n_rows"]:
         named = [
             (f["feature"] if f["name"] is None else f["name"], f["n_rows"]) for f in found["features"][:NAMED]
         ]
         features = [f"feature {name} ({counted(n, 'row', 'rows')})" for name, n in named]
-        said.append(
+        facts.append(
             f"{counted(found['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
             f"({_first(found['rows'], found['n_rows'])}) in {_and_more(features, found['n_features'])}; "
-            "NaN is a gap, which a model may know (setting missing); infinity is refused by training and gets"
-            " status 2 in scoring"
+            "NaN is a missing value, which a model may accept (setting missing); training refuses infinity,"
+            " and scoring gives it status 2"
         )
     if found["n_targets"]:
-        said.append(
+        facts.append(
             f"{counted(found['n_targets'], 'value of y is', 'values of y are')} infinite "
             f"({_first(found['target_rows'], found['n_targets'])}); training refuses such rows"
         )
-    return [("" if i else "not finite", sentence) for i, sentence in enumerate(said)]
+    return [("" if i else "not finite", sentence) for i, sentence in enumerate(facts)]
 
 
 def _first(numbers: list[int], n: int) -> str:

@@ -17,22 +17,22 @@ from dcpred.pages.text import size
 @click.option(
     "--data",
     metavar="DATA",
-    help="Data set with answers, to judge a model by, or the scores of a run, which are of its rows.",
+    help="Labelled data set to evaluate a model on, or the scores of a run on its rows.",
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @click.option(
-    "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="Where it is written."
+    "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="File to write."
 )
 @json_option
 @reports_errors
 @storage_option
 def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path, as_json: bool) -> None:
-    """Make one page of HTML, with pictures, of what lies at PATH.
+    """Write one page of HTML, with plots, of what lies at PATH.
 
-    PATH is a model, what `dcpred evaluate --json` wrote, what a search found (MODEL.tuned.json), the output
-    of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and no
-    network; an earlier report at FILE is replaced.
+    PATH is a model, the output of `dcpred evaluate --json`, the result of a search (MODEL.tuned.json), the
+    output of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and
+    no network. It replaces an earlier report at FILE.
     """
     from dcpred.reports.report import report  # noqa: PLC0415 - slow to import, and not needed for help
 

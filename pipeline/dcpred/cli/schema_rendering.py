@@ -1,4 +1,4 @@
-"""A schema as a person reads it: what each column is, and what it becomes."""
+"""Format a schema as text: what each column is, and what it becomes."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ WIDEST, LONGEST = 24, 8  # letters of the name of a column, and of a category
 
 
 def schema_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """A heading with the kinds, and a line for each column that is no number, the first SHOWN of them."""
+    """A heading with the kinds, and a line for each of the first SHOWN columns that are not numeric."""
     columns = document["columns"]
     kinds: dict[str, int] = {}
     for column in columns:
         kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
-    told = ", ".join(_many(kind, n) for kind, n in kinds.items())
+    report = ", ".join(_many(kind, n) for kind, n in kinds.items())
     others = [column for column in columns if column["kind"] not in ("number", "target")]
-    lines = [("columns", told)]
+    lines = [("columns", report)]
     if not others:
         return lines
     width = min(max(len(column["name"]) for column in others[:SHOWN]), WIDEST)
@@ -27,14 +27,14 @@ def schema_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def followed_lines(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """What of an imported source the schema that was followed does not know."""
+    """What the schema that was followed does not know of an imported source."""
     names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
     more = len(r["ignored"]) - len(names)
-    told = [("ignored", f"columns not known: {', '.join(names)}" + (f" and {more:,} more" if more else ""))]
+    report = [("ignored", f"columns not known: {', '.join(names)}" + (f" and {more:,} more" if more else ""))]
     absent = ", ".join(map(repr, r["absent"][:IGNORED_SHOWN]))
-    told = (told if names else []) + ([("absent", f"values not read: {absent}")] if absent else [])
-    return told + [
-        ("never seen", f"categories of {_short(name)} in {counted(n, 'row', 'rows')}, taken as others")
+    report = (report if names else []) + ([("absent", f"values not read: {absent}")] if absent else [])
+    return report + [
+        ("never seen", f"categories of {_short(name)} in {counted(n, 'row', 'rows')}, encoded as others")
         for name, n in (r["unknown"] or {}).items()
     ]
 
@@ -47,13 +47,13 @@ def _many(kind: str, n: int) -> str:
         "date": ("date", "dates"),
         "id": ("id", "ids"),
         "target": ("target", "targets"),
-        "dropped": ("left out", "left out"),
+        "dropped": ("omitted", "omitted"),
     }
     return counted(n, *words[kind])
 
 
 def _short(name: str, most: int = WIDEST) -> str:
-    """A name on a terminal: what cannot be printed, as an escape sequence, is replaced."""
+    """A name on a terminal: escape sequences and other unprintable characters are replaced."""
     shown = "".join(letter if letter.isprintable() else "�" for letter in name)
     return shown if len(shown) <= most else f"{shown[: most - 2]} …"
 
@@ -61,12 +61,12 @@ def _short(name: str, most: int = WIDEST) -> str:
 def _becomes(column: dict[str, Any]) -> str:
     kind = column["kind"]
     if kind == "boolean":
-        return "0 and 1, a gap NaN"
+        return "0 and 1, a missing value NaN"
     if kind == "date":
-        return f"{', '.join(column['parts'])}, a gap NaN"
+        return f"{', '.join(column['parts'])}, a missing value NaN"
     if kind == "category":
         return _category(column)
-    return {"id": "kept beside X", "dropped": "left out"}[str(kind)]
+    return {"id": "stored next to X", "dropped": "omitted"}[str(kind)]
 
 
 def _category(column: dict[str, Any]) -> str:
@@ -81,4 +81,4 @@ def _category(column: dict[str, Any]) -> str:
     shown = [f"{_short(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
     more = ["…"] if len(categories) > NAMES else []
     last = len(categories)
-    return f"codes {', '.join([*shown, *more, f'others {last}', f'a gap {last + 1}'])}"
+    return f"codes {', '.join([*shown, *more, f'others {last}', f'missing {last + 1}'])}"

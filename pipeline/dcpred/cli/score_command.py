@@ -26,7 +26,7 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.shards import Shard, parse_shard
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred.scoring.score_shard import ShardReport, score_shard
@@ -60,7 +60,7 @@ SHARD = ShardType()
 @click.option(
     "--quarantine",
     is_flag=True,
-    help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse].",
+    help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
 )
 @click.option(
     "--max-failures",
@@ -68,21 +68,23 @@ SHARD = ShardType()
     type=click.IntRange(0),
     default=20,
     show_default=True,
-    help="Blocks that may fail.",
+    help="Maximum number of failed blocks.",
 )
 @bad_row_options("stop the run when exceeded")
 @click.option(
     "--repair",
     "mend",
     is_flag=True,
-    help="Verify OUTPUT, and score again only what is wrong or was given up.",
+    help="Verify OUTPUT, and score again only what is wrong or was skipped.",
 )
-@click.option("--level", type=click.Choice(LEVELS), help="Of the verification by --repair [default: full].")
+@click.option(
+    "--level", type=click.Choice(LEVELS), help="Level of the verification by --repair [default: full]."
+)
 @click.option(
     "--shard",
     type=SHARD,
     metavar="I/N",
-    help="Score blocks I, I + N, I + 2N, … only, beside others that do the rest; auto/N takes I from a Slurm"
+    help="Score only blocks I, I + N, I + 2N, …; other shards score the rest. auto/N takes I from a Slurm"
     " array or an Indexed Job, auto also N from a Slurm array.",
 )
 @cluster_options
@@ -110,21 +112,21 @@ def score_command(
 ) -> None:
     """Score every row of DATA into the directory OUTPUT.
 
-    OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. A run that was
-    cut off goes on where it stopped when the same command is given again; a finished run does nothing.
-    With --shard the last shard to end verifies the whole; the others end well without.
+    OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. The same command
+    resumes an interrupted run; a finished run does nothing. With --shard the last shard to end verifies
+    everything; the others exit with 0 before that.
     """
     check_cluster_options(workers, scheduler)
     if level is not None and not mend:
         raise click.UsageError(
-            "--level was given without --repair, whose level it is; use `dcpred verify` to look only"
+            "Cannot use --level: --repair is missing, whose level it is. Use `dcpred verify` to look only."
         )
     if shard is not None and (mend or scheduler is not None):
         other = "--repair" if mend else f"a scheduler (--scheduler or {SCHEDULER_VARIABLE})"
         raise click.UsageError(
-            f"--shard and {other} were both given, but one excludes the other; give one of them"
+            f"Cannot combine --shard with {other}: one excludes the other. Give one of them."
         )
-    tolerance = Tolerance(quarantine, max_failures, bad_rows)
+    tolerance = FailurePolicy(quarantine, max_failures, bad_rows)
     asked_for = workers is not None or scheduler is not None
     X = find_rows(data, x, model)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None

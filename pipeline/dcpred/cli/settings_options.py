@@ -13,7 +13,7 @@ from dcpred_tasks.training.setting_descriptions import Description, describe_set
 
 
 class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """KEY=VALUE of --set, as it was written: shells complete names, and choices of values."""
+    """KEY=VALUE of --set, unchanged: shells complete names, and choices of values."""
 
     name = "setting"
 
@@ -36,7 +36,7 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
 def read_values(
     config: Path | None, assignments: Sequence[str], task: str | None = None
 ) -> dict[str, object]:
-    """Settings as they were given. The later wins: config file, assignments, task. Raises SettingsError."""
+    """Settings from a config file, assignments and the task; the later wins. Raises SettingsError."""
     values: dict[str, object] = {}
     if config is not None:
         values |= _read_toml(config)
@@ -44,7 +44,7 @@ def read_values(
         key, separator, value = assignment.partition("=")
         if not separator:
             raise SettingsError(
-                f"--set takes KEY=VALUE, but {assignment!r} has no '='; write for example --set landmarks=24"
+                f"Cannot use --set {assignment!r}: it has no '='. Write KEY=VALUE, for example landmarks=24."
             )
         values[key.strip().replace("-", "_")] = value.strip()
     if task is not None:
@@ -53,7 +53,7 @@ def read_values(
 
 
 def setting_help(one: Description) -> str:
-    """What `-h` says of a setting after its name and default."""
+    """What `-h` prints of a setting after its name and default."""
     zero = f" 0: {one.zero}." if one.zero else ""
     return f"{one.meaning}{zero} [{one.allowed}]"
 
@@ -62,10 +62,8 @@ def _read_toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingsError(
-            f"settings were to be read from {path}, but it does not exist; check the path"
-        ) from None
+        raise SettingsError(f"Cannot read settings from {path}: it does not exist. Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(
-            f"settings were to be read from {path}, but it is no valid TOML ({error}); correct it"
+            f"Cannot read settings from {path}: it is not valid TOML ({error}). Correct it."
         ) from None

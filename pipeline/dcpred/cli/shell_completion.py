@@ -1,5 +1,5 @@
-"""What a shell completes. click answers for zsh and fish; bash is answered for here, since it takes words
-apart at `=` and `:`, of which settings and addresses are made.
+"""Shell completion. click serves zsh and fish. This module serves bash, which splits words
+at `=` and `:`, two signs of settings and addresses.
 """
 
 import os
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-VARIABLE = "_DCPRED_COMPLETE"  # the name that click gives it
+VARIABLE = "_DCPRED_COMPLETE"  # click's name for it
 SHELLS = ("bash", "zsh", "fish")
 # Readline completes names of files where no line comes back. `nosort` came with bash 4.4.
 BASH = """\
@@ -25,7 +25,7 @@ complete -o default -o nosort -F %(complete_func)s %(prog_name)s 2> /dev/null ||
 
 
 class Bash(ShellComplete):
-    """Completion of the whole line up to the cursor, whatever words bash makes of it."""
+    """Completion of the whole line up to the cursor, independent of bash's words."""
 
     name: ClassVar[str] = "bash"
     source_template: ClassVar[str] = BASH
@@ -49,7 +49,7 @@ class Bash(ShellComplete):
 
 
 def taken(incomplete: str, breaks: str) -> Any:
-    """How much of a value stands before the word that bash completes: up to the last sign that it breaks
+    """The length of a value before the word that bash completes: up to the last sign that it breaks
     words at.
     """
     last = max((incomplete.rfind(sign) for sign in breaks if not sign.isspace()), default=-1) + 1

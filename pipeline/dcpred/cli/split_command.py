@@ -10,7 +10,7 @@ from dcpred.cli.rendering import rows
 from dcpred.datasets.splitting import split_data
 from dcpred.execution.progress import counted, reporter, shares_of
 
-SHARED = 0.02  # share of test rows that are equal to train rows from which on this is stated
+SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
 
 
 @click.command("split")
@@ -21,25 +21,25 @@ SHARED = 0.02  # share of test rows that are equal to train rows from which on t
     default=0.2,
     show_default=True,
     metavar="SHARE",
-    help="Share of the rows that are to test on.",
+    help="Fraction of rows in the test set.",
 )
 @click.option(
     "--by-time",
     is_flag=False,
     flag_value="",
     metavar="[NAME]",
-    help="Test on the last rows: of an array or feature by name, else as they are. Write it after DATA.",
+    help="Test on the last rows: by an array or feature, else in stored order. Write it after DATA.",
 )
-@click.option("--by-group", metavar="NAME", help="Keep rows with one value of an array or feature together.")
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="N", help="Which rows or groups are drawn [default: 0]."
+    "--by-group", metavar="NAME", help="Keep rows with the same value of an array or feature together."
 )
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the random split [default: 0].")
 @click.option(
     "--into",
     nargs=2,
     metavar="TRAIN TEST",
     shell_complete=files,
-    help="Where the two go [default: DATA-train.zarr and DATA-test.zarr].",
+    help="The two outputs [default: DATA-train.zarr and DATA-test.zarr].",
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
@@ -57,11 +57,11 @@ def split_command(
     y: str,
     as_json: bool,
 ) -> None:
-    """Divide a data set into one to train on and one to test on: two new Zarr groups.
+    """Split a data set into training and test rows: two new Zarr groups.
 
-    Rows are drawn at random, as many of each class as the share says. Arrays beside X (targets, weights, ids)
-    go along, and so do names, classes and the schema. Each part appears whole or not at all; the same command
-    again writes what is not there yet.
+    Rows are drawn at random, the same fraction of each class. Arrays next to X (targets, weights, ids),
+    names, classes and the schema are copied. Each part is written completely or not at all. The same
+    command writes a part that is missing.
     """
     with reporter().step("splitting", 1.0, "") as advance:
         result = split_data(
@@ -86,21 +86,23 @@ def _written(r: dict[str, Any]) -> str:
         ("by", _how(r)),
     ]
     if r["left_out"]:
-        pairs.append(("left out", f"{', '.join(r['left_out'])}: of another number of rows than X"))
+        pairs.append(("left out", f"{', '.join(r['left_out'])}: not as many rows as X"))
     if r["shared_rows"] >= SHARED * r["n_test"]:
         rows_are = counted(r["shared_rows"], "test row is", "test rows are")
-        pairs.append(("duplicate rows", f"{rows_are} equal to train rows; remove them, or split --by-group"))
+        pairs.append(
+            ("duplicate rows", f"{rows_are} equal to training rows; remove them, or split --by-group")
+        )
     if r["already_split"]:
-        pairs.append(("", "both were there; nothing was written"))
+        pairs.append(("", "both exist; nothing was written"))
     return rows(pairs)
 
 
 def _how(r: dict[str, Any]) -> str:
     if r["by"] == "classes":
         classes = counted(r["n_classes"], "class", "classes")
-        return f"chance, each of {classes} with its share; seed {r['seed']}"
+        return f"random, stratified by {classes}; seed {r['seed']}"
     if r["by"] == "rows":
-        return f"chance; seed {r['seed']}"
+        return f"random; seed {r['seed']}"
     if r["by"] == "time":
-        return f"time: the last rows {'as they are' if r['name'] is None else 'by ' + r['name']}"
+        return f"time: the last rows {'in stored order' if r['name'] is None else 'by ' + r['name']}"
     return f"groups of {r['name']}, each on one side; seed {r['seed']}"

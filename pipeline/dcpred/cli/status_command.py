@@ -19,10 +19,10 @@ from dcpred_tasks.storage.place import open_place
 @reports_errors
 @storage_option
 def status_command(output: str | Path, as_json: bool) -> None:
-    """Say how far the scoring of OUTPUT is: what is done, failing and left, how fast, and how long it will
-    take. Of the root of a refresh, list the last runs.
+    """Show the progress of the scoring of OUTPUT: what is done, failing and left, the speed and the time
+    left. For the root of a refresh, list the last runs.
 
-    Works while another process is scoring, and needs neither the model nor the data.
+    Works during scoring, and needs neither the model nor the data.
     """
     if is_root(open_place(output)):
         emit(asdict(root_status(output)), as_json, refresh_rendering.root_runs)

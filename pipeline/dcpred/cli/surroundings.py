@@ -1,4 +1,4 @@
-"""What -v says first: which versions run, on what machine, and where files of no data set lie."""
+"""The first lines of -v: versions, the computer, and where temporary and cached files lie."""
 
 import os
 import tempfile
@@ -12,21 +12,19 @@ GIB = 2**30
 
 
 def surroundings() -> list[str]:
-    """Lines for a person."""
+    """The lines."""
     found = versions()
     packages = ", ".join(f"{name} {number}" for name, number in found.items() if name != "dcpred")
-    said = [
+    facts = [
         f"dcpred {found.get('dcpred', '(not installed)')} with {packages}",
         f"{process_name()}: {_cores()} of {cpu_name()}, {_memory()}",
         f"temporary files lie in {tempfile.gettempdir()}",
     ]
-    with suppress(
-        ImportError, RefusedError
-    ):  # There is no machine code without LLVM or a whole installation.
+    with suppress(ImportError, RefusedError):  # Machine code needs LLVM and a complete installation.
         machine_code = import_module("dcpred_tasks.engine.machine_code")
         if places := machine_code.own_code(machine_code.ENGINE).places():
-            said.append(f"machine code of the engine lies in {places[0]}")
-    return said
+            facts.append(f"machine code of the engine lies in {places[0]}")
+    return facts
 
 
 def _cores() -> str:

@@ -53,7 +53,7 @@ class _TrainCommand(click.Command):
     multiple=True,
     type=SettingsType(),
     metavar="KEY=VALUE",
-    help="A setting, as landmarks=24; may be repeated. All settings are listed below.",
+    help="A setting, for example landmarks=24; repeatable. All settings are listed below.",
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @metric_option
@@ -85,13 +85,13 @@ def train_command(
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
-    Settings come from --config, then --set, then --task. Where none is given, or only such as a search leaves
-    alone (categorical, missing, class_weight, seed, limits of rows), the others are chosen by
-    validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
-    that was cut off goes on where it stopped when the same command is given again.
+    Settings come from --config, then --set, then --task. A short search chooses the others by validation,
+    unless a setting is given that the search varies (it does not vary categorical, missing, class_weight,
+    seed, limits of rows). `dcpred tune` searches longer, and within a cost. The same command resumes an
+    interrupted search or training.
 
-    --by-time, --by-group and --folds hold for the search, and for what probabilities, thresholds and
-    intervals are measured on. A feature that they name stays a feature; a column of --id is none.
+    --by-time, --by-group and --folds apply to the search, and to the rows that calibrate probabilities,
+    thresholds and intervals. A feature that they name stays a feature; a column of --id is not a feature.
     """
     from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.inspection import cost_of  # noqa: PLC0415
@@ -108,8 +108,8 @@ def train_command(
         metric_of(metric, settings.task, 2)
         if not searches:
             raise SettingsError(
-                f"--metric {metric} was given together with settings, but it compares candidates of the"
-                " search for settings; leave one of them out"
+                f"Cannot combine --metric {metric} with settings: it compares candidates of the search for"
+                " settings. Omit one of them."
             )
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
@@ -123,9 +123,9 @@ def train_command(
             policy = replace(STANDARD, metric=metric)
             given = *addresses, here, pool
             tuned = tune(*given, start=settings, policy=policy, weight=weight, say=say, folds=held_out)
-        told = asdict(tuned)
-        told["trained"]["model"] = str(model)
-        emit(told, as_json, tuned_rendering.tuned)
+        outcome = asdict(tuned)
+        outcome["trained"]["model"] = str(model)
+        emit(outcome, as_json, tuned_rendering.tuned)
         return
     with trained_beside(model, scratch) as here:
         report = train(*addresses, here, settings, pool, weight=weight, say=say, folds=held_out)

@@ -38,8 +38,8 @@ from dcpred_tasks.training.settings import make_settings
     "--budget",
     metavar="COST",
     help=(
-        "What a row may cost, as predicted: 8x (linear predictions), or 0.2us, 200ns, which are compared with"
-        " what a linear prediction takes on this machine [default: 20x or 100ns, whichever is more]."
+        "Maximum predicted cost of a row: 8x (linear predictions), or 0.2us, 200ns, compared with"
+        " the time of a linear prediction on this computer [default: 20x or 100ns, whichever is more]."
     ),
 )
 @click.option(
@@ -48,16 +48,16 @@ from dcpred_tasks.training.settings import make_settings
     multiple=True,
     type=SettingsType(BESIDE_A_SEARCH),
     metavar="KEY=VALUE",
-    help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); may be repeated.",
+    help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); repeatable.",
 )
 @metric_option
 @folds_options
-@click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
+@click.option("--short", is_flag=True, help="Search less, as `dcpred train` without settings does.")
 @click.option(
     "--plot",
     type=ADDRESS,
     metavar="FILE",
-    help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib).",
+    help="Also plot the Pareto front (.png, .svg or .pdf; needs matplotlib).",
 )
 @data_options
 @cluster_options
@@ -87,10 +87,10 @@ def tune_command(
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 
-    Candidates that differ in leaves, landmarks, products, overlap, width of the kernel, ridge, loss, scaling
-    and feature map are judged by rows that are held out. Prints the frontier, the least error at every cost,
-    and writes the model to the new directory MODEL. A search or a training that was cut off goes on where it
-    stopped when the same command is given again.
+    Candidates differ in leaves, landmarks, pairwise products, overlap, kernel width, ridge, loss, scaling
+    and feature map. Held-out rows evaluate them. Prints the Pareto front, the least error at every cost,
+    and writes the model to the new directory MODEL. The same command resumes an interrupted search or
+    training.
     """
     from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415

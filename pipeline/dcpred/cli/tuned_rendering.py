@@ -1,4 +1,4 @@
-"""A frontier of models as a person reads it: a table, a plot of characters, and what other models reach."""
+"""Format a Pareto front of models as text: a table, a plot of characters, and references."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ CHOSEN = "*"  # marks a line of the table
 
 
 def tuned(r: dict[str, Any]) -> str:
-    """The frontier as a table and a plot of characters, references, then what training says."""
+    """The Pareto front as a table and a plot of characters, references, then the report of training."""
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
     name = quality_name(chosen)
     every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
@@ -32,7 +32,7 @@ def tuned(r: dict[str, Any]) -> str:
         f"{rows_are}, the chosen model has {interval_words(chosen)} (two standard errors); at predicted"
         " costs:"
         if chosen["n_judged"]
-        else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
+        else "too few rows to hold any out: nothing was evaluated; at predicted costs:"
     )
     return "\n".join(
         [
@@ -55,7 +55,7 @@ def _which(chosen: dict[str, Any]) -> str:
 
 
 def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
-    """What other models reach on the same rows, or on some of them."""
+    """The scores of other models on the same rows, or on some of them."""
     if not references:
         return []
     others = ", ".join(f"{one['name']} {reference_words(one, chosen)}" for one in references)
@@ -76,7 +76,7 @@ def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
 
 
 def _made(m: dict[str, Any]) -> str:
-    """The model itself, which may have fewer landmarks than were chosen."""
+    """The model itself, which may have fewer landmarks than chosen."""
     least, most = m["least_landmarks"], m["most_landmarks"]
     each = f"{most}" if least == most else f"{least} to {most}"
     return (
@@ -89,7 +89,7 @@ PLOT_COLUMNS, PLOT_ROWS = 60, 12
 
 
 def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
-    """Quality (upwards is better) against cost, in characters; X is the point that was chosen."""
+    """Quality (upwards is better) against cost, in characters; X marks the chosen point."""
     every = points if chosen in points else [*points, chosen]
     cost = [p["cost_ratio"] for p in every]
     sign = -1.0 if less_is_better(name) else 1.0

@@ -1,4 +1,4 @@
-"""Mistakes in a command line, told in a sentence that says what to write instead."""
+"""Mistakes in a command line, printed with what to write instead."""
 
 import difflib
 import re
@@ -8,12 +8,13 @@ from typing import IO, Any
 
 import click
 
-from dcpred.cli.told_errors import tell_error
+from dcpred.cli.told_errors import print_error
 
 EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
-NEAR = 0.7  # likeness of a name that may have been meant
+NEAR = 0.7  # minimum similarity of a name to suggest
+REMEDY = re.compile(r"[;.] ")  # click's own messages have no second sentence
 UNKNOWN = re.compile(r"No such command '(.*)'", re.DOTALL)
-# What each command is for, by example; shown where an argument is missing, and by -h.
+# An example of each command; shown where an argument is missing, and by -h.
 EXAMPLES: Mapping[str, str] = {
     "example": "dcpred example",
     "import": "dcpred import known.csv known.zarr --target label",
@@ -37,15 +38,15 @@ EXAMPLES: Mapping[str, str] = {
 
 
 class Misused(click.UsageError):
-    """A mistake in our words."""
+    """A mistake with a message of ours."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        tell_error(self.format_message())
+        print_error(self.format_message())
 
 
 @contextmanager
 def in_our_words(group: click.Group) -> Iterator[None]:
-    """Have click's errors about a command line say what is so and what to do."""
+    """Make click's errors about a command line state what is wrong and what to do."""
     try:
         yield
     except (Misused, click.exceptions.NoArgsIsHelpError):
@@ -56,42 +57,42 @@ def in_our_words(group: click.Group) -> Iterator[None]:
 
 def sentence(error: click.UsageError, group: click.Group) -> str:
     """An error of click in a sentence."""
-    ctx, said = error.ctx, error.format_message()
+    ctx, text = error.ctx, error.format_message()
     command = "dcpred" if ctx is None else ctx.command_path
-    see = f"see `{command} -h`"
+    see = f"See `{command} -h`."
     if isinstance(error, click.NoSuchOption):
         others = _commands_with(error.option_name, group)
-        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it" if len(others) > 1 else ""
-        elsewhere = f"`dcpred {others[0]}` has it" if len(others) == 1 else elsewhere
-        return f"{error.option_name} was given, but `{command}` has no such option; " + _meant(
+        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it." if len(others) > 1 else ""
+        elsewhere = f"`dcpred {others[0]}` has it." if len(others) == 1 else elsewhere
+        return f"Cannot use {error.option_name}: `{command}` has no such option. " + _meant(
             error.option_name, _options(ctx), "", elsewhere or see
         )
-    if (unknown := UNKNOWN.match(said)) is not None:
-        return f"`{command} {unknown[1]}` was asked for, but there is no such command; " + _meant(
+    if (unknown := UNKNOWN.match(text)) is not None:
+        return f"Cannot run `{command} {unknown[1]}`: there is no such command. " + _meant(
             unknown[1], group.list_commands(click.Context(group)), f"{command} ", see
         )
     if isinstance(error, click.MissingParameter) and ctx is not None and error.param is not None:
         return _missing(ctx, error.param)
     if isinstance(error, click.BadOptionUsage):
-        return f"{error.option_name} was given without the value that it needs; give it one"
-    if (extra := EXTRA.match(said)) is not None and ctx is not None:
+        return f"Cannot use {error.option_name}: it has no value. Give it one."
+    if (extra := EXTRA.match(text)) is not None and ctx is not None:
         return (
-            f"`{command}` takes {_takes(ctx)}, but {extra[1]} came after that; leave it out, or put quotes"
-            " around what belongs together"
+            f"Cannot use {extra[1]}: `{command}` takes only {_takes(ctx)}. Omit it, or put quotes"
+            " around what belongs together."
         )
-    if isinstance(error, click.BadParameter) and "; " not in error.message:
+    if isinstance(error, click.BadParameter) and not REMEDY.search(error.message):
         name = error.param.get_error_hint(ctx).strip("'") if error.param is not None and ctx else "a value"
-        return f"{name} cannot be what was given, since {_lower(error.message)}; {see}"
+        return f"Cannot use the value of {name}: {_lower(error.message)}. {see}"
     return error.message
 
 
 def _meant(given: str, known: list[str], before: str, see: str) -> str:
     near = difflib.get_close_matches(given, known, 2, NEAR)
-    return f"did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
+    return f"Did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
 
 
 def _commands_with(option: str, group: click.Group) -> list[str]:
-    """The names of up to three commands that have an option; none where more have it."""
+    """The names of up to three commands that have an option; none if more have it."""
     ctx = click.Context(group)
     each = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
     found = [name for name, one in each if one and any(option in p.opts for p in one.params)]
@@ -105,7 +106,7 @@ def _options(ctx: click.Context | None) -> list[str]:
 
 
 def _takes(ctx: click.Context) -> str:
-    """The arguments of a command, as its usage has them."""
+    """The arguments of a command, as its usage lists them."""
     names = [p.make_metavar(ctx) for p in ctx.command.params if isinstance(p, click.Argument)]
     return " ".join(names) or "no arguments"
 
@@ -121,9 +122,9 @@ def _missing(ctx: click.Context, param: click.Parameter) -> str:
         needs = f"{names[0]} {param.make_metavar(ctx)}"
     are = "is" if len(names) == 1 else "are"
     example = EXAMPLES.get(ctx.info_name or "")
-    do = f"write for example `{example}`" if example else f"see `{ctx.command_path} -h`"
+    do = f"Write for example `{example}`." if example else f"See `{ctx.command_path} -h`."
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"`{ctx.command_path}` needs {needs}, but {listed} {are} missing; {do}"
+    return f"Cannot run `{ctx.command_path}`: it needs {needs}, but {listed} {are} missing. {do}"
 
 
 def _lower(text: str) -> str:

@@ -40,14 +40,14 @@ FOLDS = 5
     multiple=True,
     type=SettingsType(),
     metavar="KEY=VALUE",
-    help="A setting, as `dcpred train` takes it; may be repeated.",
+    help="A setting, as for `dcpred train`; repeatable.",
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @click.option(
     "--scratch",
     type=FolderType(),
     metavar="DIR",
-    help="Directory that driver and workers share, for the work in progress [default: that of the system].",
+    help="Directory for temporary files that driver and workers share [default: that of the system].",
 )
 @metric_option
 @folds_options
@@ -75,9 +75,9 @@ def validate_command(
 ) -> None:
     """Cross-validate `dcpred train` with the same options on a Zarr data set. No model is kept.
 
-    Five folds, or those of --folds, are held out in turn: rows at random, whole groups, or the rows after
+    Holds out five folds, or those of --folds, in turn: rows at random, whole groups, or the rows after
     those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits
-    anew. Prints the quality of each fold, the mean with its standard error, and what each search foretold.
+    anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
     """
     from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
@@ -118,14 +118,14 @@ def _table(r: dict[str, Any]) -> str:
         more = "" if error is None else f" ± {_number(error, name)}"
         return _number(value, name) + more
 
-    lines = [["fold", "trained", "held out", words_of(name), "foretold"]]
+    lines = [["fold", "trained", "held out", words_of(name), "predicted"]]
     for number, one in enumerate(r["folds"]):
         rows = [f"{one['n_train']:,}", f"{one['n_held_out']:,}"]
         found = shown(one["quality"], one["standard_error"])
         lines.append([str(number + 1), *rows, found, shown(one["foretold"], one["foretold_error"])])
     lines.append(["mean", "", "", shown(r["mean"], r["standard_error"]), shown(r["foretold"], None)])
     unknown = sum(one["n_unknown"] for one in r["folds"])
-    left_out = f"; {counted(unknown, 'row', 'rows')} without a score or of an unknown class left out"
+    left_out = f"; skipped {counted(unknown, 'row', 'rows')} without a score or of an unknown class"
     return "\n".join([f"held out: {r['held_out']}{left_out if unknown else ''}", *table(lines, left=(0,))])
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import click
 
-from dcpred.execution.verbosity import Verbosity, told_as
+from dcpred.execution.verbosity import Verbosity, at_verbosity
 
-CHOSEN = f"{__name__}.chosen"  # in ctx.meta: the option that was given
+CHOSEN = f"{__name__}.chosen"  # in ctx.meta: the given option
 
 
 def verbosity_options() -> list[click.Parameter]:
-    """The options; they reach the command as what `dcpred.execution.verbosity` says."""
+    """The options; they set `dcpred.execution.verbosity`."""
     return [
         _option(
             "-v",
@@ -28,8 +28,8 @@ def _option(short: str, long: str, level: Verbosity, meaning: str) -> click.Opti
             return
         if ctx.meta.setdefault(CHOSEN, long) != long:
             raise click.UsageError(
-                "--verbose and --quiet were both given, but one excludes the other; give one of them", ctx
+                "Cannot combine --verbose with --quiet: one excludes the other. Give one of them.", ctx
             )
-        ctx.with_resource(told_as(level))
+        ctx.with_resource(at_verbosity(level))
 
     return click.Option([short, long], is_flag=True, expose_value=False, callback=choose, help=meaning)

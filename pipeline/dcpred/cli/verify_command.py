@@ -25,7 +25,7 @@ from dcpred_tasks.errors import IncompleteError
 @click.command("verify")
 @click.argument("output", type=ADDRESS)
 @click.option(
-    "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much is looked at."
+    "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much to check."
 )
 @click.option(
     "--rows",
@@ -33,11 +33,9 @@ from dcpred_tasks.errors import IncompleteError
     type=click.IntRange(1),
     default=SAMPLE_ROWS,
     show_default=True,
-    help="Rows that level sample scores.",
+    help="Number of rows that level sample scores.",
 )
-@click.option(
-    "--seed", metavar="N", type=click.IntRange(0), help="Of the sample [default: another one each time]."
-)
+@click.option("--seed", metavar="N", type=click.IntRange(0), help="Seed of the sample [default: random].")
 @cluster_options
 @json_option
 @reports_errors
@@ -51,9 +49,9 @@ def verify_command(
     scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
-    """Say whether OUTPUT of `dcpred score` is whole and as it was written. Writes nothing.
+    """Check that OUTPUT of `dcpred score` is complete and unmodified. Writes nothing.
 
-    Level fast compares records, names, sizes and counts. Level full decodes everything too and compares
+    Level fast compares records, names, sizes and counts. Level full also decodes everything and compares
     digests. Level sample is fast, and scores some rows again by a plain definition, which needs model and
     input. Exit code 4: something is wrong, or blocks are left.
     """

@@ -19,17 +19,17 @@ from dcpred_tasks.training.compiled_refinement import REFINEMENT
     "targets",
     metavar="NAME",
     multiple=True,
-    help="A processor: host, x86-64-v3 or x86-64-v4; may be given several times [default: what NUMBA_CPU_NAME"
+    help="A processor: host, x86-64-v3 or x86-64-v4; repeatable [default: what NUMBA_CPU_NAME"
     " names of these, else host].",
 )
 @json_option
 @reports_errors
 def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
-    """Compile the scoring engine, and what refines landmarks in training, ahead of time, as in an image, for
+    """Compile the scoring engine and the refinement of landmarks ahead of time, for example in an image, for
     one processor or several.
 
-    Machine code is kept in $DCPRED_CACHE_DIR, or without that in the user's cache. Whoever may write there
-    can have you run code of theirs.
+    Machine code is stored in $DCPRED_CACHE_DIR, or without that in the user's cache. Everyone who may write
+    there can make you run their code.
     """
     begin, made, named = time.perf_counter(), [], pinned()
     for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT)):

@@ -1,4 +1,4 @@
-"""Many systems side by side on one data set: `dcpred compare`.
+"""Comparison with baselines on one data set: `dcpred compare`.
 
 May import: dcpred.cost, dcpred.datasets, dcpred.estimators, dcpred.execution, dcpred.pages, dcpred.tuning,
 and dcpred_tasks.

@@ -1,13 +1,13 @@
-"""Many systems trained and timed on the same rows, as tasks of Dask.
+"""Train and time many systems on the same rows, as tasks of Dask.
 
 FOLDER/
   compare.json        what is compared: data, rows, seed, and every point with its settings
   rows.npz            the rows, drawn once
-  points/NAME.json    what came of a point, NAME.npz its predictions of the test rows
+  points/NAME.json    the result of a point, NAME.npz its predictions of the test rows
   table.csv, table.md, score_against_cost.png, kernel_error.png, report.html
 
-A comparison that was cut off goes on: a point with a result is not tried again. What earlier calls found in
-the same folder stays in the tables, and on the page.
+A call resumes an interrupted comparison: it skips every point with a result. Tables and page also show what
+earlier calls in the same folder found.
 """
 
 import json
@@ -47,21 +47,21 @@ from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, repla
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.task_bodies.try_system import try_system
 
-SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores that are shown in percent
+SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
 MODULE = "dcpred.comparison.trial"
 ASKED, PAGE = "compare.json", "report.html"
-SHARED_SECONDS = 900.0  # processor time of what all systems wait for
-LOOK_SECONDS = 0.2  # time between two looks whether an end was asked for
+SHARED_SECONDS = 900.0  # processor time of the step that all systems wait for
+LOOK_SECONDS = 0.2  # time between two checks for a request to stop
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is compared on which rows.
+    """What to compare, on which rows.
 
     train, test  addresses of (features, targets); `test` None: rows of `train` are held out
-    rows         training rows, at most
-    test_rows    rows to judge by, at most
-    by_time      a column: later rows are held out than those that train
+    rows         maximum number of training rows
+    test_rows    maximum number of test rows
+    by_time      a column: held-out rows are later than those that train
     by_group     a column: whole groups are held out
     """
 
@@ -77,32 +77,32 @@ class Asked:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a point; None for what is not known."""
+    """The result of a point; None for unknown values."""
 
     system: str
     what: str
     status: str
     """done, time limit, not installed, or failed."""
     why: str
-    """Why there is no result, or what else is to be said of one."""
+    """Why there is no result, or another remark."""
     quality: float | None
-    """Share of right classes, or RMSE, on the test rows."""
+    """Accuracy, or RMSE, on the test rows."""
     cost_ratio: float | None
-    """Time of a row in linear predictions."""
+    """Time per row in linear predictions."""
     us_per_row: float | None
     seconds: float | None
-    """Processor time of its training alone, without what is shared."""
+    """Processor time of its own training, without the shared step."""
     bytes: int | None
     """Of the model."""
     agreement: float | None
-    """With the exact machine: share of test rows of the same class, or the correlation of numbers."""
+    """Agreement with the exact SVM: fraction of equal test labels, or correlation of predictions."""
     multiplications: float | None
-    """Of a row, in those of a linear prediction, where the system counts them."""
+    """Multiplications per row, in those of a linear prediction, where the system counts them."""
 
 
 @dataclass(frozen=True)
 class CompareReport:
-    """What came of a comparison."""
+    """The result of a comparison."""
 
     folder: str
     task: str
@@ -114,17 +114,17 @@ class CompareReport:
     results: list[Result]
     kernel_errors: list[dict[str, Any]]
     shared_seconds: float
-    """Processor time in which these settings were chosen and the scaling was learned."""
+    """Processor time of the choice of these settings and of the ARD scaling."""
     notes: list[str]
-    """What is to be known beside the table: sentences."""
+    """Remarks on the table: sentences."""
     metric: str | None = None
-    """The score that `quality` is, of dcpred.tuning.metrics.LABEL_SCORERS; greater is then better. None: the
-    share of right classes, or RMSE.
+    """The score in `quality`, of dcpred.tuning.metrics.LABEL_SCORERS; greater is then better. None: accuracy,
+    or RMSE.
     """
 
     @property
     def percents(self) -> bool:
-        """Whether quality is a share that is shown in percent."""
+        """Whether quality is shown in percent."""
         return self.task == "classification" and self.metric in (None, *SHARES)
 
     @property
@@ -147,28 +147,29 @@ def compare(
     metric: str | None = None,
     say: Reporter,
 ) -> CompareReport:
-    """Try every point of every system, and write tables and plots.
+    """Evaluate every point of every system, and write tables and plots.
 
     systems        names with commas; None: all that learn the task
-    budgets        of searches, as "20x"
-    limit_seconds  processor time that the fits of a system may take together
-    metric         a score of dcpred_tasks.evaluation.named_scores: what searches of ours compare settings by,
-                   and what the table shows
+    budgets        of searches, for example "20x"
+    limit_seconds  processor time that all fits of a system share
+    metric         a score of dcpred_tasks.evaluation.named_scores, which our searches optimise and the table
+                   shows
 
-    Raises SettingsError, DataError, PlanConflictError where the folder holds another comparison,
-    SchedulerError, InterruptedRunError, IncompleteError where no point has a result.
+    Raises SettingsError, DataError, PlanConflictError if the folder holds another comparison,
+    SchedulerError, InterruptedRunError, IncompleteError if no point has a result.
     """
     if not 1 <= limit_seconds < math.inf:
         raise SettingsError(
-            f"the time limit was set to {limit_seconds:g} s, but it is a number of seconds; use 1 or more"
+            f"Cannot compare within {limit_seconds:g} s: it is not a number of seconds from 1 on. Use"
+            " another."
         )
     if metric is not None:
         check_label_score(metric, asked.task)
     names = chosen_systems(systems, asked.task)
     if budgets and OURS not in names:
         raise SettingsError(
-            f"a budget was given for searches of {OURS}, but the systems are {', '.join(names)}; add {OURS},"
-            " or leave out the budget"
+            f"Cannot use a budget: it is for searches of {OURS}, but the systems are {', '.join(names)}."
+            f" Add {OURS}, or omit the budget."
         )
     points = {name: points_of(name, budgets, asked.task, metric) for name in names}
     with pool() as workers:
@@ -176,11 +177,11 @@ def compare(
         _begun(asked, folder, points, metric)
         workers.check_sees(str(folder))
         _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, say, "choosing scaling, γ and C")
-        shared = told_of(folder, SHARED)
+        shared = _result_of(folder, SHARED)
         if shared["status"] != "done":
             raise IncompleteError(
-                "settings for all kernel machines were to be chosen, but that ended with"
-                f" {shared['status']} ({shared.get('why', '')}); use fewer rows, or run it again"
+                "Cannot choose settings for all kernel machines: the step ended with"
+                f" {shared['status']} ({shared.get('why', '')}). Use fewer rows, or run the command again."
             )
         work = {name: [point.name for point in its] for name, its in points.items()} | {KERNELS: [KERNELS]}
         _try_all(workers, folder, work, limit_seconds, say, "trying systems")
@@ -192,29 +193,30 @@ def compare(
         first = report.results[0]
         why = f"{first.status}: {first.why}" if first.why else first.status
         raise IncompleteError(
-            f"{len(report.results):,} points were tried, but none has a result (the first one: {why}); use a"
-            " larger --time-limit or fewer --rows"
+            f"None of {len(report.results):,} points has a result (the first one: {why}). Use a"
+            " larger --time-limit or fewer --rows."
         )
     return report
 
 
 def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: str | None) -> None:
-    """The folder as it is to be, with rows, and what this call asks for beside what was asked before."""
-    told: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
+    """Prepare the folder with its rows, and add the points of this call to earlier ones."""
+    document: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
     file = folder / ASKED
     before: dict[str, Any] = {}
     if file.exists():
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
-            same = {key: before.get(key) for key in told} == told
+            same = {key: before.get(key) for key in document} == document
         except (AttributeError, ValueError, RecursionError):
             same = False
         if not same:
             raise PlanConflictError(
-                f"{folder} holds a comparison of other data, rows or seed; name another folder"
+                f"Cannot compare in {folder}: it holds a comparison of other data, rows or seed. Choose"
+                " another folder."
             )
     elif folder.exists() and not all(is_system_file(entry.name) for entry in folder.iterdir()):
-        raise PlanConflictError(f"{folder} was to hold a comparison, but it holds other files; name another")
+        raise PlanConflictError(f"Cannot compare in {folder}: it holds other files. Choose another folder.")
     check_new_name(folder)
     if not (folder / ROWS).exists():
         by = asked.by_time, asked.by_group
@@ -222,7 +224,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: s
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}
-    replace_bytes(file, json.dumps(told | {"points": every, "metric": metric}, indent=1).encode())
+    replace_bytes(file, json.dumps(document | {"points": every, "metric": metric}, indent=1).encode())
 
 
 def _try_all(
@@ -242,8 +244,8 @@ def _try_all(
 
 @contextmanager
 def _stopping(folder: Path) -> Iterator[str]:
-    """The name of a file in the folder that is made when an end is asked for: processes end at once, which
-    else would go on for minutes.
+    """The name of a file in the folder that requests a stop: processes end at once, which would otherwise
+    run for minutes.
     """
     name, over = f"stop-{os.getpid()}-{os.urandom(4).hex()}", threading.Event()
 
@@ -265,21 +267,21 @@ def _stopping(folder: Path) -> Iterator[str]:
 
 
 def read_comparison(folder: Path) -> CompareReport:
-    """What a folder holds of a comparison, as far as it has come, in the order of systems. Raises DataError
-    where nothing was tried.
+    """The comparison in a folder, finished or not, in the order of systems. Raises DataError if it has no
+    point.
     """
     asked = json.loads((folder / ASKED).read_text(encoding="utf-8"))
-    points = [Point(**told) for told in asked["points"].values()]
+    points = [Point(**result) for result in asked["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
     if not points or not (folder / ROWS).exists():
-        raise DataError(f"a comparison was asked for at {folder}, but nothing of it is done; run it again")
+        raise DataError(f"Cannot read a comparison at {folder}: it has no result yet. Run it again.")
     order = {name: number for number, name in enumerate(every_system())}
     points.sort(key=lambda point: order.get(point.system, len(order)))
-    return _reported(folder, asked, read_rows(folder), told_of(folder, SHARED), points)
+    return _reported(folder, asked, read_rows(folder), _result_of(folder, SHARED), points)
 
 
-def told_of(folder: Path, name: str) -> dict[str, Any]:
-    """What came of a point, as it was written."""
+def _result_of(folder: Path, name: str) -> dict[str, Any]:
+    """The stored result of a point."""
     found: dict[str, Any] = json.loads((folder / POINTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
@@ -289,29 +291,29 @@ def _reported(
 ) -> CompareReport:
     task, metric = asked["task"], asked.get("metric")
     exact = _predicted(folder, f"{EXACT}-0")
-    results, every = [], {point.name: told_of(folder, point.name) for point in points}
+    results, every = [], {point.name: _result_of(folder, point.name) for point in points}
     linear = _linear_us(every.values())
     for point in points:
-        told = every[point.name]
-        own = _predicted(folder, point.name) if told["status"] == "done" else None
-        known = {name: told.get(name) for name in ("quality", "us_per_row", "seconds")}
+        result = every[point.name]
+        own = _predicted(folder, point.name) if result["status"] == "done" else None
+        known = {name: result.get(name) for name in ("quality", "us_per_row", "seconds")}
         if metric is not None and own is not None:
             known["quality"] = label_score(metric, rows.target_test, own)
         results.append(
             Result(
                 system=point.system,
                 what=point.what,
-                status=told["status"],
-                why=told.get("why") or _limit(told),
-                bytes=told.get("bytes"),
-                cost_ratio=_cost(told, linear),
+                status=result["status"],
+                why=result.get("why") or _limit(result),
+                bytes=result.get("bytes"),
+                cost_ratio=_cost(result, linear),
                 agreement=_agreement(own, exact, task),
-                multiplications=told.get("multiplications"),
+                multiplications=result.get("multiplications"),
                 **known,
             )
         )
     there = (folder / POINTS / f"{KERNELS}.json").exists()
-    errors: dict[str, Any] = told_of(folder, KERNELS) if there else {"status": "done"}
+    errors: dict[str, Any] = _result_of(folder, KERNELS) if there else {"status": "done"}
     return CompareReport(
         folder=str(folder),
         task=task,
@@ -334,26 +336,26 @@ def _reported(
 
 
 def _lost_in_groups(results: Sequence[Result]) -> list[str]:
-    """Where machines that sum over groups of support vectors fail, if the table has any."""
+    """Where models that sum over groups of support vectors fail, if the table has any."""
     return [CANCELLATION] if any(one.system in GROUPED for one in results) else []
 
 
-def _linear_us(told: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Microseconds of a linear prediction on each machine: the median beside all points that were timed
-    there. What else runs moves the time beside a single point by half and more.
+def _linear_us(results: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Microseconds of a linear prediction on each computer: the median of all points timed there. Other
+    work changes the time at a single point by half and more.
     """
     beside: dict[str, list[float]] = {}
-    for one in told:
+    for one in results:
         if "linear_us" in one:
             beside.setdefault(one["host"], []).append(one["linear_us"])
     return {host: float(np.median(times)) for host, times in beside.items()}
 
 
-def _cost(told: dict[str, Any], linear: dict[str, float]) -> float | None:
-    """Of a row, in linear predictions; as it was written by versions that timed no common one."""
-    if "linear_us" not in told:
-        return told.get("cost_ratio")
-    return float(told["us_per_row"] / linear[told["host"]])
+def _cost(result: dict[str, Any], linear: dict[str, float]) -> float | None:
+    """The cost of a row in linear predictions; older files without a common unit keep theirs."""
+    if "linear_us" not in result:
+        return result.get("cost_ratio")
+    return float(result["us_per_row"] / linear[result["host"]])
 
 
 def _cut(results: list[Result]) -> list[str]:
@@ -363,33 +365,33 @@ def _cut(results: list[Result]) -> list[str]:
     for system in cut:
         its = [one for one in results if one.system == system]
         words.append(f"{system} ({sum(one.status == 'done' for one in its)} of {len(its)} points)")
-    return [f"The time limit cut short {', '.join(words)}."] if words else []
+    return [f"The time limit ended {', '.join(words)} early."] if words else []
 
 
 def _units(linear: dict[str, float]) -> list[str]:
-    """A sentence on the unit of costs on each machine."""
-    told = [f"{1e3 * us:.3g} ns{f' on {host}' if len(linear) > 1 else ''}" for host, us in linear.items()]
-    return [f"A linear prediction takes {', '.join(told)}, the median beside all points."] if told else []
+    """A sentence on the unit of costs on each computer."""
+    units = [f"{1e3 * us:.3g} ns{f' on {host}' if len(linear) > 1 else ''}" for host, us in linear.items()]
+    return [f"A linear prediction takes {', '.join(units)}, the median of all points."] if units else []
 
 
-def _without_errors(told: dict[str, Any]) -> list[str]:
-    if told["status"] == "done":
+def _without_errors(result: dict[str, Any]) -> list[str]:
+    if result["status"] == "done":
         return []
-    why = told.get("why") or _limit(told)
-    return [f"Errors of kernel functions are missing: {told['status']}{f', {why}' if why else ''}."]
+    why = result.get("why") or _limit(result)
+    return [f"Errors of kernel functions are missing: {result['status']}{f', {why}' if why else ''}."]
 
 
 def _left_out(rows: Rows) -> list[str]:
-    told = []
+    sentences = []
     if rows.n_bad:
-        told.append(f"{rows.n_bad:,} rows are left out, for not all of their values are finite.")
+        sentences.append(f"{rows.n_bad:,} rows are skipped: some of their values are not finite.")
     if rows.n_unseen:
-        told.append(f"{rows.n_unseen:,} test rows are left out, of classes that no training row has.")
-    return told
+        sentences.append(f"{rows.n_unseen:,} test rows are skipped: no training row has their class.")
+    return sentences
 
 
-def _limit(told: dict[str, Any]) -> str:
-    return f"{told['limit_seconds']:g} s for this system" if told["status"] == "time limit" else ""
+def _limit(result: dict[str, Any]) -> str:
+    return f"{result['limit_seconds']:g} s for this system" if result["status"] == "time limit" else ""
 
 
 def _predicted(folder: Path, name: str) -> Any:

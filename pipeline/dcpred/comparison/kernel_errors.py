@@ -1,4 +1,4 @@
-"""How near the functions of a basis come to its kernel: ‖Z Zᵀ − K‖ / ‖K‖ (Frobenius) against their number."""
+"""Approximation error of kernel bases: ‖Z Zᵀ − K‖ / ‖K‖ (Frobenius) by the number of functions."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ OF_ROWS = ("nystrom", "kmeans_nystrom")  # exact where every row is a landmark
 
 
 def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
-    """By basis, kernel and size: functions that there are, and the mean error over seeds.
+    """By basis, kernel and size: the number of functions, and the mean error over seeds.
 
     rbf         rows of standard scaling, γ by the median distance
     polynomial  (x·u + 1)², rows of standard scaling and length 1

@@ -1,10 +1,10 @@
-"""The page of a comparison, and its pictures."""
+"""The page of a comparison, and its plots."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dcpred.comparison.systems import OURS, RIVALS
-from dcpred.comparison.tables import cells, frontier, heads, said, unbeaten
+from dcpred.comparison.systems import BASELINES, OURS
+from dcpred.comparison.tables import cells, description, frontier, heads, unbeaten
 from dcpred.pages import charts
 from dcpred.pages.charts import Line, Paint
 from dcpred.pages.page import Page, Picture, Section, Table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dcpred.comparison.compare import CompareReport, Result
 
 SCORE_PLOT, ERROR_PLOT = "score_against_cost.png", "kernel_error.png"
-PLOT = (720, 450)  # CSS pixels of a picture in a file of its own
+PLOT = (720, 450)  # CSS pixels of a plot in a separate file
 
 
 def comparison_page(report: "CompareReport") -> Page:
@@ -41,7 +41,7 @@ def comparison_page(report: "CompareReport") -> Page:
         ]
         for one in done
     ]
-    text = "★ is beaten by no cheaper one."
+    text = "★ marks systems that no cheaper one beats."
     table = Table(heads(report), lines, "Points", text, texts=2, wide=True)
     others = [
         [plain(one.system), plain(one.what), plain(cells(report, one)[2])]
@@ -53,8 +53,8 @@ def comparison_page(report: "CompareReport") -> Page:
     if report.kernel_errors:
         parts.append(_errors(report))
     return Page(
-        title="Systems side by side",
-        lead=said(report),
+        title="Comparison of systems",
+        lead=description(report),
         facts=facts,
         sections=[
             Section("Pictures", parts=parts),
@@ -68,7 +68,7 @@ def comparison_page(report: "CompareReport") -> Page:
 
 
 def write_plots(report: "CompareReport", folder: Path) -> None:
-    """The pictures as files of their own."""
+    """Write the plots as separate files."""
     paints: dict[str, Paint | None] = {
         SCORE_PLOT: score_paint(report) if any(one.status == "done" for one in report.results) else None,
         ERROR_PLOT: _error_paint(report) if report.kernel_errors else None,
@@ -92,8 +92,8 @@ def _score(report: "CompareReport", front: list["Result"]) -> Picture:
     text = (
         f"{name[0].upper() + name[1:]} against the cost of a row;"
         f" {better} is better, to the left is cheaper. A line joins the"
-        " points of a system that no cheaper one of it beats, dashed where it is what a practitioner would"
-        f" pick instead. No cheaper point beats those of {', '.join(names)}; the best is {best.system} with"
+        " points of a system that are on its Pareto front; it is dashed for baselines."
+        f" The Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
     lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]
@@ -116,7 +116,7 @@ def score_paint(report: "CompareReport") -> Paint:
             every = [one for one in done if one.system == system]
             mine = system == OURS
             colour = FIRST if mine else INK if system in front else MUTED
-            kind = "s" if system in RIVALS else "o"
+            kind = "s" if system in BASELINES else "o"
             axes.plot(
                 [one.cost_ratio for one in every],
                 [factor * (one.quality or 0.0) for one in every],
@@ -131,7 +131,7 @@ def score_paint(report: "CompareReport") -> Paint:
                 marker=kind,
                 markersize=7 if mine else 4,
                 linewidth=3.0 if mine else 1.2,
-                linestyle="--" if system in RIVALS else "-",
+                linestyle="--" if system in BASELINES else "-",
                 color=colour,
                 zorder=3 if mine else 2,
             )
@@ -149,21 +149,21 @@ def score_paint(report: "CompareReport") -> Paint:
 
 
 def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tuple[float, float]:
-    """From twice as far as the middle lies from the best, so that the worst do not press all others together;
-    further where the best of ours is not in it.
+    """The range starts at twice the distance of the median from the best: the worst points do not compress
+    the others. It is wider if the best of ours lies outside.
     """
     sign = 1.0 if more_is_better else -1.0
     values = sorted((sign * value for value in values), reverse=True)
     best, middle = values[0], values[len(values) // 2]
-    room = max(best - middle, 1e-9)
-    worst = min([middle - 2 * room, *([max(sign * value for value in ours) - 0.2 * room] if ours else [])])
-    low, high = sorted((sign * worst, sign * (best + 0.2 * room)))
+    span = max(best - middle, 1e-9)
+    worst = min([middle - 2 * span, *([max(sign * value for value in ours) - 0.2 * span] if ours else [])])
+    low, high = sorted((sign * worst, sign * (best + 0.2 * span)))
     return low, high
 
 
 def _errors(report: "CompareReport") -> Picture:
     text = (
-        "How far products of a basis are from kernel values, ‖Z Zᵀ − K‖ / ‖K‖, by the number of its"
+        "Distance of a basis' products from kernel values, ‖Z Zᵀ − K‖ / ‖K‖, by the number of its"
         " functions; lower is better. Each line has the name of its basis."
     )
     lines = [

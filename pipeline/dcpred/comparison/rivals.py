@@ -1,4 +1,4 @@
-"""What a practitioner would pick instead, by the packages that are there, in one thread."""
+"""Baselines of other packages, in one thread."""
 
 import pickle
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from dcpred.comparison.rows import Rows
 Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def rival(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
-    """What fits it, and gives what predicts class numbers or numbers, and its bytes when pickled. Its package
-    is imported at once. Raises ImportError.
+def baseline(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
+    """Returns a fit, which returns a function that predicts class numbers or targets, and pickled bytes.
+    Imports the package at once. Raises ImportError.
     """
     made = _made(name, size, rows, shared)
 
@@ -26,7 +26,7 @@ def rival(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[
 
 
 def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
-    # Imported here: each of them takes seconds, and none is needed by the others.
+    # Imported here: each of them takes seconds, and none needs the others.
     several = bool(rows.n_classes)
     if name == "lightgbm":
         import lightgbm  # noqa: PLC0415
@@ -50,7 +50,7 @@ def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
 
 
 def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
-    """With the γ and C that suit the exact machine with standard scaling. Targets of SVR are scaled, for its
+    """With the γ and C that suit the exact SVM with standard scaling. Targets of SVR are scaled, because its
     C and its tube of 0.1 have their unit; its C is 10.
     """
     import daal4py  # noqa: PLC0415
@@ -59,7 +59,7 @@ def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
     from sklearnex.svm import SVC, SVR  # noqa: PLC0415
 
-    daal4py.daalinit(1)  # It has threads of its own.
+    daal4py.daalinit(1)  # It has its own threads.
     gamma = settings["gamma"]
     if several:
         return make_pipeline(StandardScaler(), SVC(C=settings["C"], gamma=gamma))

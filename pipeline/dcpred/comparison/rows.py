@@ -1,4 +1,4 @@
-"""The rows of a comparison: drawn from a data set once, kept in its folder."""
+"""The rows of a comparison: drawn once from a data set, stored in its folder."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +23,9 @@ from dcpred_tasks.training.target_means import fit_to_rows, target_coded
 
 ROWS = "rows.npz"
 NUMBERS = ("n_classes", "n_unseen", "n_bad", "ordered")
-LOOKED_AT = 20_000  # targets that are looked at for whether they are classes
+LOOKED_AT = 20_000  # number of targets to check for being classes
 LEAST_ROWS = 50
-WHOLE_ORDER = 2**24  # rows whose numbers are put in order as a whole, as comparisons always did
+WHOLE_ORDER = 2**24  # up to this many rows a permutation of all is drawn: earlier comparisons stay the same
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Rows:
     X       float32 (n, n_features)
     target  int64 class numbers, or float64; (n,)
     n_classes  0 for regression
-    n_unseen   test rows that were left out, for no training row has their class
-    n_bad      rows of both kinds that were left out, for not all of their values are finite
-    ordered    1 where rows are held out by time
-    unit       units of training rows (training.folds) where they are held out by time or by group; or (0,)
+    n_unseen   skipped test rows, whose class no training row has
+    n_bad      skipped rows of both kinds, with values that are not finite
+    ordered    1 if rows are held out by time
+    unit       units of training rows (training.folds) if they are held out by time or by group; or (0,)
     """
 
     X: SingleArray
@@ -56,12 +56,12 @@ class Rows:
         return "classification" if self.n_classes else "regression"
 
     def taken(self, numbers: NDArray[np.int64]) -> "Rows":
-        """These training rows alone."""
+        """Only these training rows."""
         unit = self.unit[numbers] if len(self.unit) else self.unit
         return replace(self, X=self.X[numbers], target=self.target[numbers], unit=unit)
 
     def held_out(self) -> list[tuple[IntArray, IntArray]] | None:
-        """Pairs of training and held-out rows, the latest last; None where they are drawn at random."""
+        """Pairs of training and held-out rows, the latest last; None if they are drawn at random."""
         if not len(self.unit):
             return None
         count = int(self.unit.max()) // UNITS
@@ -71,7 +71,7 @@ class Rows:
 
 def read_rows(folder: Path) -> Rows:
     found: dict[str, Any] = dict(read_arrays(folder / ROWS))
-    counts = {name: int(found.get(name, 0)) for name in NUMBERS}  # earlier versions kept fewer
+    counts = {name: int(found.get(name, 0)) for name in NUMBERS}  # earlier versions stored fewer
     return Rows(**found | counts)
 
 
@@ -84,11 +84,12 @@ def draw_rows(
     seed: int,
     by: tuple[str | None, str | None] = (None, None),
 ) -> Rows:
-    """At most n rows to train on and n_test to judge by.
+    """Draws at most n training rows and n_test test rows.
 
     train, test  addresses of (features, targets); without `test` a fifth of the rows is held out, n_test at
                  most
     by           columns of time or of groups, by which rows are held out
+
     Raises DataError.
     """
     rng = np.random.default_rng(seed)
@@ -112,13 +113,13 @@ def draw_rows(
         _check_classes(train[1], order)
     if len(X) < LEAST_ROWS or not len(X_test):
         raise DataError(
-            f"systems were to be compared on {train[0]}, but {len(X):,} finite rows are left to train on and"
-            f" {len(X_test):,} to judge by; use {LEAST_ROWS} or more"
+            f"Cannot compare systems on {train[0]}: it has {len(X):,} finite training rows and"
+            f" {len(X_test):,} test rows. Use at least {LEAST_ROWS} training rows and 1 test row."
         )
     if X.shape[1] != X_test.shape[1]:
         raise DataError(
-            f"training rows have {X.shape[1]:,} features and test rows {X_test.shape[1]:,}; use data of the"
-            " same features"
+            f"Cannot compare systems: training rows have {X.shape[1]:,} features, test rows"
+            f" {X_test.shape[1]:,}. Use data of the same features."
         )
     schema = _common_schema(train[0], test)
     if task == "regression":
@@ -127,7 +128,9 @@ def draw_rows(
         return Rows(X, targets[0], X_test, targets[1], 0, 0, bad, ordered, unit)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
+        raise DataError(
+            f"Cannot train a classifier: all rows of {train[1]} are {classes[0]}. Add other classes."
+        )
     X, X_test = _encoded(schema, X, numbers, X_test, task)
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
@@ -140,7 +143,7 @@ def draw_rows(
 def _divided(
     x: str, by: tuple[str | None, str | None], rng: np.random.Generator, n: int, n_test: int, seed: int
 ) -> tuple[IntArray, IntArray, Folds | None]:
-    """Numbers of training and of test rows by time or by group, at most so many, and folds of the former.
+    """Training and test row numbers by time or by group, at most so many, and folds of the former.
 
     n_test  0: all rows train
     """
@@ -159,27 +162,27 @@ def _divided(
 
 
 def drawn_numbers(rng: np.random.Generator, total: int, n: int) -> NDArray[np.int64]:
-    """At most n different row numbers of `total`, in random order: the memory is that of those alone."""
+    """At most n different row numbers of `total`, in random order: memory does not grow with `total`."""
     if total <= WHOLE_ORDER:
         return rng.permutation(total)[:n]
     return rng.choice(total, min(n, total), replace=False)
 
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:
-    """Raise DataError where targets look like numbers, as training does."""
+    """Raise DataError if targets look continuous, as training does."""
     raw = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
     y = zarr_arrays.plain_text(raw, address)
     survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
     different = len(np.unique(y))
     if y.dtype.kind == "f" and different > max(len(y) // 2, 2):
         raise DataError(
-            f"classification was asked for, but y has {different:,} different values in {len(y):,} rows; use"
-            " regression (--task regression), or give y fewer classes"
+            f"Cannot train a classifier: y has {different:,} different values in {len(y):,} rows. Use"
+            " regression (--task regression), or give y fewer classes."
         )
 
 
 def _common_schema(x: str, test: tuple[str, str] | None) -> Schema | None:
-    """The schema of the training rows. Raises DataError where test rows are encoded otherwise."""
+    """The schema of the training rows. Raises DataError if test rows are encoded in another way."""
     schema, other = schema_of_array(x), None if test is None else schema_of_array(test[0])
     if schema is not None and other is not None and (difference := first_difference(other, schema)):
         raise DataError(
@@ -192,8 +195,8 @@ def _common_schema(x: str, test: tuple[str, str] | None) -> Schema | None:
 def _encoded(
     schema: Schema | None, X: SingleArray, y: NDArray[Any], X_test: SingleArray, task: str
 ) -> tuple[SingleArray, SingleArray]:
-    """Rows in which features that the schema of the data says are codes became columns of 0 and 1, or of many
-    categories means of the target, fitted to the training rows: to no system are codes amounts.
+    """Rows in which categorical features became columns of 0 and 1, or target encodings if they have many
+    categories, fitted to the training rows: no system reads categories as amounts.
     """
     settings = make_settings({"task": task})
     if coded := target_coded(schema, settings):
@@ -217,12 +220,12 @@ def write_rows(folder: Path, rows: Rows) -> None:
 def _read(
     addresses: tuple[str, str], numbers: NDArray[np.int64], task: str
 ) -> tuple[SingleArray, NDArray[Any], NDArray[np.bool_]]:
-    """Rows by number, those that are finite, and which these are."""
+    """Finite rows by number, and which these are."""
     X, y = (zarr_arrays.open_array(address) for address in addresses)
     if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
         raise DataError(
-            f"features (rows, features) and a target for each row were asked for, but {addresses[0]} is"
-            f" {X.shape} and {addresses[1]} {y.shape}; name others with --x and --y"
+            f"Cannot use {addresses[0]} of shape {X.shape} with {addresses[1]} of shape {y.shape}: features"
+            " have to be (rows, features) and targets (rows,). Name other arrays with --x and --y."
         )
     stored_chunks.check_complete(addresses[0], X)
     if task == "classification":

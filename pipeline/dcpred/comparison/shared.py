@@ -1,5 +1,5 @@
 """Scaling, γ and C (or ridge) that all kernel machines of a comparison share: those that suit the exact
-machine on rows that are held out of the training rows. Scalings are learned here, once, for all of them.
+SVM on held-out training rows. ARD scalings are learned here, once, for all of them.
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ from dcpred_tasks.training.survey import survey_rows
 MOST_ROWS, MOST_HELD = 1_500, 2_000
 SCALINGS = ("standard", "minmax")
 WIDTHS = (0.25, 1.0, 4.0, 16.0)  # factors of γ = 1 / (features × variance)
-LEARNED_WIDTHS = (0.5, 1.0, 2.0)  # values of γ with learned scaling
+LEARNED_WIDTHS = (0.5, 1.0, 2.0)  # values of γ with ARD scaling
 PENALTIES = (1.0, 10.0, 100.0)
 TREE_PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 RIDGES = (1e-3, 1e-2, 1e-1)
 
 
 def choose_shared(rows: Rows) -> dict[str, Any]:
-    """Settings; `standard`, those that are best with standard scaling; `of`, what some machines have
-    otherwise; `scalings` of all training rows by their names; and all that were tried. Learned scaling, which
-    takes longer, is tried with the C or ridge that is best of the others.
+    """Settings; `standard`, the best with standard scaling; `of`, exceptions of some models; `scalings` of
+    all training rows by name; and all candidates. ARD scaling, which takes longer, is evaluated only with the
+    C or ridge that is best for the others.
     """
     held = min(MOST_HELD, len(rows.X) // 3)
     order = np.random.default_rng(0).permutation(len(rows.X))
@@ -56,7 +56,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
         unit = _unit_gamma(scalings[scaling](some.X))
         for width, value in product(WIDTHS, values):
             attempt(scaling, width * unit, value)
-    # C of local deep kernels, which overfit where exact machines do not
+    # C of local deep kernels, which overfit where exact SVMs do not
     trees = {"scaling": "standard", "machine": "ldkl", "size": 16}
     tree_C = min(TREE_PENALTIES, key=lambda C: error(trees | {"C": C})) if rows.n_classes else None
     strength = min(tried, key=lambda one: one["error"])["settings"][name]
@@ -84,8 +84,8 @@ def scaling_of(rows: Rows, name: str) -> Scaling:
 
 
 def fitted_with(rows: Rows, scaling: Scaling, values: Mapping[str, object]) -> Model:
-    """A model of these settings, in one leaf of all rows unless they say otherwise, with a scaling that is
-    there already.
+    """A model of these settings with an existing scaling, in one leaf of all rows unless they state
+    otherwise.
     """
     one_leaf = {"n_leaves": 1, "max_leaf_rows": 1_000_000}
     settings = make_settings({"task": rows.task, "categorical": "none", **one_leaf, **values})

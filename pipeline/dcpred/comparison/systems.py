@@ -1,4 +1,4 @@
-"""The systems that are compared, each with the points of its cost grid, the cheapest first."""
+"""The systems to compare, each with the points of its cost grid, the cheapest first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from dcpred_tasks.training.losses import DISTANCE
 
 OURS = "dcpred"
 EXACT = "exact"
-LOCAL_ROWS = 20_000  # training rows of an exact machine, at most
+LOCAL_ROWS = 20_000  # maximum number of training rows of an exact SVM
 SIZES: dict[str, Sequence[int]] = {
     "nystrom": (16, 64, 256, 1024),
     "kmeans_nystrom": (16, 64, 256, 1024),
@@ -28,7 +28,7 @@ SIZES: dict[str, Sequence[int]] = {
     "ball_tree": (8, 32),
     "support_tree": (8, 32),
 }
-# τ of AdaptSVM: one that keeps the decisions of the exact machine, and the one of most figures of its paper;
+# τ of AdaptSVM: one that keeps the decisions of the exact SVM, and the one of most figures of its paper;
 # ε of a support tree by its error.
 TOLERANCES = {"adapt_svm": (0.001, 1000.0), "support_tree": (0.02, 0.1)}
 GROUPED = {"adapt_svm", "group_svm"}
@@ -41,11 +41,11 @@ CANCELLATION = (
 # γ as in the paper of AdaptSVM, 1 / features, where its assumptions hold better.
 WIDE: dict[str, Any] = {"scaling": "standard", "gamma": "scale"}
 LANDMARKS = (4, 8, 16, 32, 64, 128, 256)
-NEAR = (32, 64, 128)  # landmarks near the local machines, of classes in leaves as large as may be
-LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest machines first
+NEAR = (32, 64, 128)  # landmarks of models close to the local SVMs, of classes in leaves as large as possible
+LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest local SVMs first
 TREES = (20, 100, 400)
-# What a practitioner would pick instead: its package, and what its points count.
-RIVALS = {
+# Baselines of other packages: their package, and what their points count.
+BASELINES = {
     "lightgbm": ("lightgbm", "LightGBM"),
     "xgboost": ("xgboost", "XGBoost"),
     "hist_gradient_boosting": ("sklearn", "HistGradientBoosting of scikit-learn"),
@@ -59,10 +59,10 @@ class Point:
     """One model of a system.
 
     name      of its files: SYSTEM-WHAT
-    what      what it has, in words
-    settings  of an estimator of ours; of a machine or basis beside those that all kernel machines share
-    rival     the system of RIVALS; "" for one of ours
-    size      what a rival counts
+    what      its description
+    settings  of our estimators; of a leaf model or basis, those besides the shared ones
+    rival     the system of BASELINES; "" for one of ours
+    size      what a baseline counts
     """
 
     system: str
@@ -74,12 +74,12 @@ class Point:
 
     @property
     def machine(self) -> str:
-        """The machine or basis that it has; "" where it has neither."""
+        """The leaf model or basis that it has; "" where it has neither."""
         return str(self.settings.get("machine") or self.settings.get("basis") or "")
 
 
 def every_system() -> tuple[str, ...]:
-    return (OURS, *BASES, *MACHINES, "dc_svm", *RIVALS)
+    return (OURS, *BASES, *MACHINES, "dc_svm", *BASELINES)
 
 
 def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
@@ -90,16 +90,16 @@ def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
     for name in chosen:
         if name not in every_system():
             raise SettingsError(
-                f"system {name!r} was asked for, but no system has this name; name some of"
-                f" {', '.join(every_system())}"
+                f"Cannot compare system {name!r}: no system has this name. Choose from"
+                f" {', '.join(every_system())}."
             )
         if not _learns(name, task):
             raise SettingsError(
-                f"system {name} was asked for with task {task}, but it learns"
-                f" {' and '.join(known(name).tasks)}; leave it out"
+                f"Cannot compare system {name} with task {task}: it learns"
+                f" {' and '.join(known(name).tasks)}. Omit it."
             )
     if not chosen:
-        raise SettingsError("no system was named; name some, or leave out --systems")
+        raise SettingsError("Cannot compare: no system is named. Name some, or omit --systems.")
     return chosen
 
 
@@ -108,10 +108,10 @@ def _learns(name: str, task: str) -> bool:
 
 
 def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None = None) -> list[Point]:
-    """The grid of a system. `budgets` and `metric` are those of searches, for ours."""
+    """The grid of a system. `budgets` and `metric` apply to our searches."""
     if system == OURS:
         return _ours(budgets, task, metric)
-    if system in RIVALS:
+    if system in BASELINES:
         counted = "trees" if system != "sklearnex_svc" else ""
         sizes = TREES if counted else (0,)
         return [
@@ -124,7 +124,7 @@ def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None
 
 
 def _of_machine(system: str) -> list[Point]:
-    """One leaf of all rows, of each size and tolerance."""
+    """One leaf of all rows, for each size and tolerance."""
     one = known(system)
     own: dict[str, Any] = {"basis" if system in BASES else "machine": system, "local_rows": LOCAL_ROWS}
     if "rbf" not in one.kernels:
@@ -154,7 +154,7 @@ def _ours(budgets: Sequence[str], task: str, metric: str | None) -> list[Point]:
     """Searches come last: they take longest, and the time limit may cut them."""
     near = {"scaling": "learned", "n_leaves": 1, "loss": DISTANCE}
     points = [
-        Point(OURS, f"{OURS}-near-{m}", f"{m} landmarks near the exact machine", near | {"landmarks": m})
+        Point(OURS, f"{OURS}-near-{m}", f"{m} landmarks near the exact SVM", near | {"landmarks": m})
         for m in (NEAR if task == "classification" else ())
     ]
     points += [

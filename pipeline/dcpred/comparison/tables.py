@@ -1,4 +1,4 @@
-"""What a comparison found as a table, in CSV and Markdown, and which points no cheaper one beats."""
+"""Tables of a comparison in CSV and Markdown, and its Pareto front."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ def heads(report: "CompareReport") -> list[str]:
 
 
 def cells(report: "CompareReport", one: "Result") -> list[str]:
-    """A line of the table, in words."""
+    """A line of the table as text."""
     if one.status != "done":
         why = f"{one.status}: {one.why}" if one.why else one.status
         return [one.system, one.what, why, *[""] * 6]
@@ -62,11 +62,11 @@ def markdown(report: "CompareReport") -> str:
     """The table with its head."""
     lines = [" | ".join(["", *heads(report), ""]).strip(), "|" + "---|" * len(heads(report))]
     lines += [" | ".join(["", *cells(report, one), ""]).strip() for one in report.results]
-    return f"{said(report)}\n\n" + "\n".join(lines) + "\n"
+    return f"{description(report)}\n\n" + "\n".join(lines) + "\n"
 
 
 def frontier(report: "CompareReport") -> list["Result"]:
-    """Points that no cheaper one beats, by cost."""
+    """Points that no cheaper one beats, by cost: the Pareto front."""
     done = [one for one in report.results if one.status == "done"]
     return unbeaten(done, report.more_is_better)
 
@@ -81,15 +81,15 @@ def unbeaten(points: list["Result"], more_is_better: bool) -> list["Result"]:
     return best
 
 
-def said(report: "CompareReport") -> str:
+def description(report: "CompareReport") -> str:
     """What was compared, in a few sentences."""
     shared = ", ".join(f"{name} {_short(value)}" for name, value in report.shared.items())
     sentences = [
         f"{report.n_rows:,} training rows and {report.n_test_rows:,} test rows of {report.n_features:,}"
         " features.",
-        f"Kernel machines share {shared}, which suit the exact machine on held-out training rows: that took"
-        f" {_short(report.shared_seconds)} s of a processor once, beside the fits.",
-        "A fit is the processor time of the training of a point alone; cost is the time of a row in linear"
+        f"Kernel machines share {shared}, which suit the exact SVM on held-out training rows: that took"
+        f" {_short(report.shared_seconds)} s of a processor once, in addition to the fits.",
+        "A fit is the processor time of a point's own training; cost is the time per row in linear"
         " predictions, one thread.",
         *report.notes,
         *_second_hand(report),

@@ -1,11 +1,11 @@
-"""One point of a comparison, in a process of its own, so that a time limit can end it and what it imports is
-nobody's but its own:
+"""One point of a comparison, in a process of its own: a time limit can end it, and its imports affect no
+other:
 
     python -m dcpred.comparison.trial FOLDER NAME SECONDS
 
-writes FOLDER/points/NAME.json, and NAME.npz with its predictions of the test rows. SECONDS is the processor
-time that it may take to fit; it ends with SIGXCPU there. It ends, too, when its standard input does: nobody
-waits for its result then.
+writes FOLDER/points/NAME.json, and NAME.npz with its predictions of the test rows. SECONDS is its limit of
+processor time to fit; it ends with SIGXCPU there. It also ends when its standard input does: nothing waits
+for its result then.
 """
 
 import json
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.comparison.kernel_errors import kernel_errors
-from dcpred.comparison.rivals import Predict, rival
+from dcpred.comparison.rivals import Predict, baseline
 from dcpred.comparison.rows import Rows, read_rows
 from dcpred.comparison.shared import choose_shared, fitted_with
 from dcpred.comparison.systems import Point
@@ -40,26 +40,26 @@ from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
 
 SHARED, KERNELS = "shared", "kernel_errors"
 POINTS = "points"
-COST_SECONDS, COST_REPEATS = 0.5, 5  # about what the timings of a point take, and how many they are
+COST_SECONDS, COST_REPEATS = 0.5, 5  # approximate time of the timings of a point, and their number
 Fit = Callable[[], tuple[Predict, dict[str, Any]]]
 
 
 def main(folder: Path, name: str, limit_seconds: float) -> None:
-    """Write what came of a point."""
+    """Write the result of a point."""
     rows = read_rows(folder)
-    told: dict[str, Any]
+    summary: dict[str, Any]
     if name == SHARED:
         with counted(limit_seconds) as time:
-            told = choose_shared(rows)
-        told["seconds"] = time.seconds
+            summary = choose_shared(rows)
+        summary["seconds"] = time.seconds
     elif name == KERNELS:
         with counted(limit_seconds) as time:
-            told = {"errors": kernel_errors(rows)}
-        told["seconds"] = time.seconds
+            summary = {"errors": kernel_errors(rows)}
+        summary["seconds"] = time.seconds
     else:
         point = Point(**json.loads((folder / "compare.json").read_text(encoding="utf-8"))["points"][name])
-        told = _tried(folder, point, rows, limit_seconds)
-    replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | told).encode())
+        summary = _tried(folder, point, rows, limit_seconds)
+    replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | summary).encode())
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Spent:
 @contextmanager
 def counted(limit_seconds: float) -> Iterator[Spent]:
     """Counts the processor time of this process, its threads and its children; the system ends it with
-    SIGXCPU where it takes more than so many seconds.
+    SIGXCPU at the limit.
     """
     found = Spent()
     begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
@@ -103,14 +103,14 @@ def _shared(folder: Path) -> dict[str, Any]:
 
 
 def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict[str, Any]:
-    """A fit, its predictions, and what they cost."""
-    fit = _fit_of(point, rows, _shared(folder))  # what is imported is imported there
+    """A fit, its predictions, and their cost."""
+    fit = _fit_of(point, rows, _shared(folder))  # imports happen here, outside the timing
     with counted(limit_seconds) as time:
-        predict, told = fit()
+        predict, summary = fit()
     predicted = predict(rows.X_test)
     write_arrays(folder / POINTS / f"{point.name}.npz", {"predicted": predicted})
     us, linear = measure_call(predict, rows.X_test, COST_SECONDS, repeats=COST_REPEATS)
-    return told | {
+    return summary | {
         "quality": quality(predicted, rows),
         "us_per_row": us,
         "linear_us": linear,
@@ -120,7 +120,7 @@ def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict
 
 
 def quality(predicted: NDArray[Any], rows: Rows) -> float:
-    """The share of right classes, or the root of the mean squared error."""
+    """Accuracy, or the root of the mean squared error."""
     if rows.n_classes:
         return float((predicted == rows.target_test).mean())
     return float(np.sqrt(np.mean((predicted - rows.target_test) ** 2)))
@@ -128,7 +128,7 @@ def quality(predicted: NDArray[Any], rows: Rows) -> float:
 
 def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
     if point.rival:
-        return rival(point.rival, point.size, rows, shared)
+        return baseline(point.rival, point.size, rows, shared)
     if not point.machine:
         return _ours(point, rows)
     training_of(point.machine)
@@ -137,13 +137,13 @@ def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
         values = shared["settings"] | shared["of"].get(point.system, {}) | point.settings
         scaling = Scaling.of(shared["scalings"][values.pop("scaling")])
         model = fitted_with(rows, scaling, values)
-        return _predictor(model), _told(model) | {"why": note_of(point, rows, model)}
+        return _predictor(model), _figures(model) | {"why": note_of(point, rows, model)}
 
     return fit
 
 
 def _ours(point: Point, rows: Rows) -> Fit:
-    """Ours, by the estimators, which choose what is not said; with machine code that is there already."""
+    """Ours, by the estimators, which choose settings that are not given; with compiled machine code."""
     from dcpred.estimators.classifier import DCPredClassifier  # noqa: PLC0415 - Dask comes with it
     from dcpred.estimators.regressor import DCPredRegressor  # noqa: PLC0415
 
@@ -157,25 +157,23 @@ def _ours(point: Point, rows: Rows) -> Fit:
 
     def fit() -> tuple[Predict, dict[str, Any]]:
         model: Model = made.fit(rows.X, rows.target).model_
-        return _predictor(model), _told(model)
+        return _predictor(model), _figures(model)
 
     return fit
 
 
-def _told(model: Model) -> dict[str, Any]:
+def _figures(model: Model) -> dict[str, Any]:
     return {"bytes": model.nbytes, "multiplications": _multiplications(model), "leaves": model.n_leaves}
 
 
 def note_of(point: Point, rows: Rows, model: Model) -> str:
-    """What the line of a point says beside its size: that it was trained on fewer rows, or is not what its
-    name says.
-    """
+    """A remark of a point besides its size: that it was trained on fewer rows, or differs from its name."""
     largest = int(model.leaf_rows.max())
     most = known(point.machine).most_trained_on(largest, int(point.settings.get("local_rows", largest)))
     of_rows = f"{most:,} of {largest:,} rows" if model.n_leaves == 1 else f"{most:,} rows of a leaf at most"
     notes = [f"trained on {of_rows}"] if most < largest else []
     if point.machine in ("ball_tree", "support_tree") and isinstance(model.machine(0), Exact):
-        notes.append("bounds do not help: the exact machine")
+        notes.append("bounds do not help: the exact SVM")
     return "; ".join(notes)
 
 
@@ -190,8 +188,8 @@ def _predictor(model: Model) -> Predict:
 
 
 def _multiplications(model: Model) -> float | None:
-    """Of a row in the mean over training rows, in those of a linear prediction of one output. The walk down
-    the tree is not counted. None for compact models, whose engine is timed.
+    """Multiplications per row, averaged over training rows, in those of a linear prediction of one output.
+    The walk down the tree is not counted. None for compact models, whose engine is timed.
     """
     if model.machines is None:
         return None

@@ -1,4 +1,4 @@
-"""What a prediction costs: predicted from the arrays of a model, and measured.
+"""The cost of a prediction: predicted from the arrays of a model, and measured.
 
 May import: dcpred_tasks.
 """

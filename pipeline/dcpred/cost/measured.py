@@ -1,15 +1,14 @@
-"""What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
+"""The cost of a prediction, in linear predictions: the unit of Hsieh et al. 2014.
 
 Processor time per row of the model divided by that of a float32 `X @ w` on the same rows, in the same
 thread of the same process, interleaved, medians. Both stream over rows that do not fit in cache, as bulk
-scoring does; the ratio in cache is measured too. The linear prediction reads rows that are filled up with
-zeros to a multiple of 16 bytes, 256 MiB of them: BLAS takes up to three times as long where rows start
-elsewhere, and a unit should not jump from 7 to 8 features. The model reads the rows as they are.
-predicted.py predicts the same cost from the arrays of a model.
+scoring does; the ratio in cache is measured, too. The linear prediction reads 256 MiB of rows, padded with
+zeros to a multiple of 16 bytes: BLAS is up to three times slower without that alignment, and the unit would
+jump from 7 to 8 features. The model reads unpadded rows. predicted.py predicts the same cost from the
+arrays of a model.
 
-Other work on the machine takes turns on the processor, which processor time does not count, and shares caches
-and memory, which it does: the spread of ratios from round to round tells. Beside four processes that fill
-memory, on two cores, a ratio of 9.5 was measured as 9.8 and 10.1 (2026-11-22).
+Processor time excludes the turns of other work, but not its use of shared caches and memory: the
+spread of ratios from round to round shows that. See DECISIONS.md, "Cost beside other work".
 """
 
 import time
@@ -31,13 +30,13 @@ CACHE_BYTES = 2**19
 REPEATS = 11
 BUDGET_SECONDS = 1.5
 LOOP_SECONDS = 0.02
-FEWEST_ROWS = 64  # the least that a timed call has
-SPREAD = 1.25  # most over least ratio of rounds, beyond which others shared caches and memory
+FEWEST_ROWS = 64  # minimum rows of a timed call
+SPREAD = 1.25  # maximum spread of ratios of rounds without a warning of other work
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a prediction costs, and what a linear one does."""
+    """The cost of a prediction, and that of a linear one."""
 
     us_per_row: float
     """Microseconds per row of the model, streaming from memory."""
@@ -52,11 +51,11 @@ class Cost:
     cached_cost_ratio: float
     """The ratio of the two in cache."""
     beside_other_work: bool = False
-    """Whether the machine did other work meanwhile, so that the numbers are rough."""
+    """Whether the computer did other work meanwhile: the numbers are then rough."""
     least_cost_ratio: float = 0.0
-    """A tenth of the rounds streaming from memory had this ratio or a lower one."""
+    """The 10 % quantile of the ratio over rounds that stream from memory."""
     most_cost_ratio: float = 0.0
-    """A tenth of them had this ratio or a higher one."""
+    """The 90 % quantile of that ratio."""
 
 
 def measure_cost(
@@ -67,12 +66,13 @@ def measure_cost(
     repeats: int = REPEATS,
     budget_seconds: float = 0.0,
 ) -> Cost:
-    """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
+    """Measures the cost of a model.
 
-    stream_bytes    of rows that are filled up; 0: STREAM_BYTES
-    repeats         timings of which the median is taken
-    budget_seconds  about what the model takes in all timings together, and at most so long again for those in
-                    cache; 0: BUDGET_SECONDS
+    X               some raw rows, (n_samples, n_features), repeated to fill the stream
+    stream_bytes    size of the padded rows; 0: STREAM_BYTES
+    repeats         number of timings, of which the median counts
+    budget_seconds  approximate time of the model in all timings, and again at most that in cache;
+                    0: BUDGET_SECONDS
     """
     rows, budget_seconds = np.ascontiguousarray(X, np.float32), budget_seconds or BUDGET_SECONDS
     with one_thread():
@@ -102,8 +102,8 @@ def measure_call(
 
 @lru_cache
 def measured_linear_ns(n_features: int, *, stream_bytes: int = 0, repeats: int = REPEATS) -> float:
-    """The unit of costs on this machine, in nanoseconds: a float32 `X @ w` streaming from memory. It is
-    measured once per process, in about a second; the least time is that without other work.
+    """The unit of costs on this computer, in nanoseconds: a float32 `X @ w` streaming from memory. Measured
+    once per process, in about a second; the minimum excludes other work.
     """
     width = padded_features(n_features)
     rows = np.ones((max((stream_bytes or STREAM_BYTES) // (4 * width), 1), width), np.float32)
@@ -116,11 +116,11 @@ def measured_linear_ns(n_features: int, *, stream_bytes: int = 0, repeats: int =
 def _measure(
     predict: Callable[[SingleArray], object], X: SingleArray, repeats: int, budget_seconds: float
 ) -> tuple[tuple[float, float], float, float]:
-    """Medians of µs per row, (prediction, linear), and the least and most ratio, but for a tenth of rounds.
+    """Medians of µs per row, (prediction, linear), and the 10 and 90 % quantiles of the ratio.
 
-    A slow model takes one part of X after another, so that its
-    time is bounded and it never finds its rows in cache that a linear prediction would not; short calls are
-    looped, so that what fits in cache is there and the clock sees more than its own noise.
+    A slow model reads one part of X after another: its time is bounded, and it never finds its rows in cache
+    where a linear prediction would not. Short calls are looped: data that fit in cache are there, and the
+    clock measures more than its own noise.
     """
     padded = padded_rows(X)
     w = np.linspace(-1, 1, padded.shape[1], dtype=np.float32)
@@ -143,7 +143,7 @@ def _measure(
 
 
 def padded_rows(rows: SingleArray) -> SingleArray:
-    """Rows filled up with zeros until their bytes are a multiple of 16; the same array where they are."""
+    """Rows padded with zeros until their bytes are a multiple of 16; the same array if they are."""
     n_features = padded_features(rows.shape[1])
     if n_features == rows.shape[1]:
         return rows
@@ -165,6 +165,6 @@ def _seconds(call: Callable[[], object], loops: int = 1) -> float:
 
 
 def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:
-    """Rows, repeated until they take so many bytes when they are filled up."""
+    """Rows, repeated to so many bytes after padding."""
     copies = -(-n_bytes // (4 * len(rows) * padded_features(rows.shape[1])))
     return rows if copies <= 1 else np.tile(rows, (copies, 1))

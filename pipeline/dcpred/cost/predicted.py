@@ -1,13 +1,10 @@
-"""What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times
+"""Predict the cost of a prediction from a model's arrays alone: counts of the engine's work per row, times
 nanoseconds.
 
-The nanoseconds were fitted to 223 models of float32 rows: 8 to 784 features, 1 to 4,096 leaves, 4 to 256
-landmarks, 1 to 26 outputs, up to 300 products, every kernel (2026-11-22, as tests/benchmarks/predicted.py
-measures; x86-64 with AVX-512 and 2 MiB of second-level cache). Half of them are within 5 %, nine of ten
-within 15 %, all within a third; of models held out from a fit half were within 5 %, nine of ten within 17
-%. On other machines times differ more than their ratio, which is what is predicted. Rows are taken to fall
-into leaves as the training rows did. The unit, a linear prediction, is one of the raw features, also where
-some are coded and rows have more columns; what their conversion takes was fitted to five such models.
+The nanoseconds are fitted to 223 models of many shapes (tests/benchmarks/predicted.py). See DECISIONS.md,
+"Predicted cost". On other computers times differ more than their ratio, which is what is predicted. Rows
+are assumed to fall into leaves as the training rows did. The unit, a linear prediction, is one of the raw
+features, also if one-hot encoding gives rows more columns.
 """
 
 from dataclasses import dataclass
@@ -21,15 +18,15 @@ from dcpred_tasks.model.basis import Prices
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import Sum
 
-UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
-CLIP_NS, QUANTILE_NS = 0.6, 2.0  # a feature of a vector of 16 that is mapped
-NEAR_CENTRES = 2**15  # bytes of centres that rows walk past at full speed
-NEAR_LANDMARKS = 2**18  # the same of landmarks, which a tile of rows reads but once
+UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS is slower where rows start elsewhere
+CLIP_NS, QUANTILE_NS = 0.6, 2.0  # per mapped feature, in vectors of 16
+NEAR_CENTRES = 2**15  # bytes of centres up to which the walk runs at full speed
+NEAR_LANDMARKS = 2**18  # the same for landmarks, which a block of rows reads only once
 
 
 @dataclass(frozen=True)
 class PredictedCost:
-    """What a row will cost, in nanoseconds."""
+    """The predicted cost of a row, in nanoseconds."""
 
     convert: float
     """ns per row to scale it into single precision."""
@@ -52,19 +49,19 @@ class PredictedCost:
 
 
 def padded_features(n_features: int) -> int:
-    """Features of a row of the unit: float32 rows filled up with zeros to a multiple of 16 bytes."""
+    """Features per row of the unit: float32 rows padded with zeros to a multiple of 16 bytes."""
     return -(-n_features // UNIT_FEATURES) * UNIT_FEATURES
 
 
 def linear_ns(n_features: int) -> float:
-    """A float32 `X @ w` streaming from memory, of rows that start on 16 bytes: the unit of costs."""
+    """A float32 `X @ w` streaming from memory, of rows aligned to 16 bytes: the unit of costs."""
     return 1.2 + 0.245 * padded_features(n_features)
 
 
 def predict_cost(model: Model, by_distances: bool | None = None) -> PredictedCost:
     """The cost of float32 rows by the compiled engine.
 
-    by_distances  whether rows walk down the tree in double precision; None: as the centres ask for
+    by_distances  whether rows walk down the tree in double precision; None: as the centres require
     """
     held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
@@ -85,9 +82,7 @@ def predict_cost(model: Model, by_distances: bool | None = None) -> PredictedCos
 
 
 def _encode_ns(model: Model) -> float:
-    """Codes looked up, and a row with their means written, in NumPy (one code: 19 ns of 8 features, 58 of 54;
-    2026-11).
-    """
+    """Look up categories and write rows with their means, in NumPy: see DECISIONS.md, "Predicted cost"."""
     targets = model.scaling.targets
     return (
         0.0 if targets is None else 0.85 * targets.n_columns + 12.0 * len(targets.feature) * targets.n_means
@@ -95,7 +90,7 @@ def _encode_ns(model: Model) -> float:
 
 
 def _map_ns(model: Model) -> float:
-    """Amounts mapped, once for both conversions, in vectors of 16 features (2026-11)."""
+    """Feature maps, once for both conversions, in vectors of 16 features."""
     coding = model.scaling.coding
     if coding is None or coding.map is None:
         return 0.0
@@ -104,9 +99,9 @@ def _map_ns(model: Model) -> float:
 
 
 def _convert_ns(model: Model) -> float:
-    """One conversion of a row: of features that lie side by side, or of the columns that they become first.
-    Where gaps are known, every number is looked at, and with indicators the row is copied. Logarithms are of
-    whole vectors.
+    """One conversion of a row: of contiguous features, or of the columns that they become first. A model
+    that accepts missing values checks every number, and with indicators it copies the row. Logarithms are
+    of whole vectors.
     """
     d, columns, coding = model.scaling.n_encoded, model.n_columns, model.scaling.coding
     if coding is None:
@@ -123,7 +118,7 @@ def _convert_ns(model: Model) -> float:
 
 
 def prices_of(model: Model) -> Prices:
-    """What the bases of a model's leaves cost for a row."""
+    """The cost per row of the bases of a model's leaves."""
     held, family = len(held_features(model)), model.kernel.family
     if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
         return Prices(1, 8.0 + 0.68 * model.n_columns, 0.0, 0.0, 3.0, 15.0, 1.2)
@@ -141,16 +136,16 @@ def prices_of(model: Model) -> Prices:
 
 
 def _doublings(n_bytes: float, near: float) -> float:
-    """log₂ of how many times bytes exceed those that a core keeps near: what is read from farther away grows
-    slowly with how much there is.
+    """log₂ of the ratio of bytes to those that a core keeps near: the cost of farther reads grows slowly
+    with their size.
     """
     return float(np.log2(max(n_bytes / near, 1.0)))
 
 
 def _descend_ns(model: Model, share: FloatArray, held: int, by_distances: bool | None) -> float:
-    """The walk, with the sort of rows by node at each level and by leaf at its end. Rows of more than a few
-    features are taken to walk by whole numbers of 16 bits, and so they do but for trees with centres that lie
-    very close.
+    """The walk, with the sort of rows by node at each level and by leaf at its end. With more than a few
+    features rows are assumed to use the int16 quantised walk, which holds unless a tree's centres are very
+    close.
     """
     if model.tree.n_nodes == 0:
         return 0.0
@@ -167,7 +162,7 @@ def _descend_ns(model: Model, share: FloatArray, held: int, by_distances: bool |
 
 
 def _present(model: Model) -> FloatArray:
-    """Outputs that each leaf has weights for: of several classes those that it has rows of."""
+    """Number of outputs with weights in each leaf: with several classes, those that it has rows of."""
     if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
         return np.full(model.n_leaves, float(model.n_outputs))
     return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])

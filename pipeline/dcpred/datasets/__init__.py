@@ -1,4 +1,4 @@
-"""Tables and matrices into Zarr.
+"""Import of tables and matrices into Zarr.
 
 May import: dcpred_tasks.
 """

@@ -18,9 +18,9 @@ BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")
 IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # in place of a value that is missing
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-IGNORED = ("_", ".")  # beginnings of names of files that writers of folders leave beside their rows
+IGNORED = ("_", ".")  # first letters of files that writers of folders add to the rows
 
 
 def batch_rows(n_columns: int) -> int:
@@ -28,8 +28,8 @@ def batch_rows(n_columns: int) -> int:
 
 
 def _foreign(schema: Any) -> dict[str, str]:
-    """The columns whose type is an extension that Arrow does not know here, with its name: what their values
-    mean is not known.
+    """The columns with an extension type that Arrow does not know here, with its name: the meaning of their
+    values is unknown.
     """
     return {
         field.name: field.metadata[EXTENSION].decode(errors="replace")
@@ -46,10 +46,10 @@ def _refuse_foreign(source: str, foreign: Mapping[str, str], names: Sequence[str
 
 @dataclass(frozen=True)
 class _Part:
-    """A Parquet file, and the values that its folder names tell."""
+    """A Parquet file, and the values in its folder names."""
 
     path: Path
-    told: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class ParquetRows:
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         _refuse_foreign(self.name, self.foreign, names)
         for part in self.parts:
-            stored = [name for name in names if name not in part.told]
+            stored = [name for name in names if name not in part.constants]
             with pq.ParquetFile(part.path) as file:
                 for batch in self._read(part, file, stored, batch_rows(len(names))):
                     held = {name: self._as(part, batch.column(name), name) for name in stored}
-                    for name in part.told.keys() & set(names):
-                        held[name] = pa.repeat(part.told[name], len(batch)).cast(self.types[name])
+                    for name in part.constants.keys() & set(names):
+                        held[name] = pa.repeat(part.constants[name], len(batch)).cast(self.types[name])
                     yield {name: held[name] for name in names}
 
     def _read(self, part: _Part, file: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
@@ -79,19 +79,21 @@ class ParquetRows:
             name = next((one for one in names if not _is_readable(file, one)), names[0])
             kind = file.schema_arrow.field(name).type
             raise DataError(
-                f"column {name!r} of {part.path.name} has the type {kind}, which cannot be read ({error});"
+                f"Cannot read column {name!r} of {part.path.name}: it has the type {kind} ({error})."
                 f" {leave_out(name)}"
             ) from None
 
     def _as(self, part: _Part, column: Any, name: str) -> Any:
-        """A column of one file as the type of all of them."""
+        """A column of one file, cast to the common type."""
         kind = self.types[name]
         try:
             return column if column.type == kind else column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"column {name!r} of {part.path.name} is {column.type}, and {kind} in other files of"
-                f" {self.name}, which does not hold all its values ({str(error).splitlines()[0]}); convert it"
+                f"Cannot read column {name!r} of {part.path.name}: it is {column.type}, but {kind} in other"
+                " files of"
+                f" {self.name}, which does not hold all its values ({str(error).splitlines()[0]}). Convert"
+                " it."
             ) from None
 
 
@@ -104,8 +106,8 @@ def _is_readable(file: Any, name: str) -> bool:
 
 
 def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
-    """A Parquet file, or a folder of such files, below folders named `column=value` or not. An index that
-    pandas stored is a column only where it is among those that an option names.
+    """A Parquet file, or a folder of them, also below folders named `column=value`. An index that pandas
+    stored is a column only if an option names it.
     """
     if path.is_dir():
         return _folder(path, named)
@@ -134,8 +136,8 @@ def _folder(path: Path, named: Collection[str]) -> ParquetRows:
     )
     if not files:
         raise DataError(
-            f"{path} was to be imported, but it is a directory without a .parquet file in it; name a file, or"
-            " a directory of Parquet files"
+            f"Cannot import {path}: it is a directory without a .parquet file. Name a file, or"
+            " a directory of Parquet files."
         )
     read = [_schema(file, named) for file in files]
     first = read[0][1]
@@ -145,23 +147,23 @@ def _folder(path: Path, named: Collection[str]) -> ParquetRows:
                 if name not in other.names:
                     at = files[0] if where is file else file
                     raise DataError(
-                        f"the files in {path.name} must have the same columns, but {name!r} is in"
-                        f" {where.relative_to(path)} and not in {at.relative_to(path)}; add it, or import the"
-                        " files one by one"
+                        f"Cannot import {path.name}: its files have different columns. {name!r} is in"
+                        f" {where.relative_to(path)} and not in {at.relative_to(path)}. Add it, or import the"
+                        " files one by one."
                     )
     if not sum(n for n, _ in read):
         raise no_rows(path.name)
-    told = _told(path, files)
+    summary = _folder_values(path, files)
     types = _common_types(path, files, [schema for _, schema in read]) | {
-        name: _type_of([each[name] for each in told]) for name in told[0]
+        name: _type_of([each[name] for each in summary]) for name in summary[0]
     }
-    clash = set(told[0]) & set(first.names)
+    clash = set(summary[0]) & set(first.names)
     if clash:
         raise DataError(
-            f"column {sorted(clash)[0]!r} is in the files of {path.name} and in the names of its folders;"
-            " rename one of them"
+            f"Cannot import {path.name}: column {sorted(clash)[0]!r} is in its files and in the names of its"
+            " folders. Rename one of them."
         )
-    parts = tuple(_Part(file, values) for file, values in zip(files, told, strict=True))
+    parts = tuple(_Part(file, values) for file, values in zip(files, summary, strict=True))
     foreign = {name: kind for _, schema in read for name, kind in _foreign(schema).items()}
     return ParquetRows(path.name, types, parts, foreign)
 
@@ -171,7 +173,7 @@ def _is_ignored(relative: Path) -> bool:
 
 
 def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> dict[str, Any]:
-    """For each column a type that holds the values of all files."""
+    """A type for each column that holds the values of all files."""
     found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
     for file, schema in zip(files, schemas, strict=True):
         for name, kind in zip(schema.names, schema.types, strict=True):
@@ -183,15 +185,15 @@ def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> 
                 found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
             except (pa.ArrowTypeError, pa.ArrowInvalid):
                 raise DataError(
-                    f"the files in {path.name} must have the same columns, but {name!r} is {found[name]} in"
-                    f" {files[0].relative_to(path)} and {kind} in {file.relative_to(path)}; convert one of"
-                    " them"
+                    f"Cannot import {path.name}: column {name!r} is {found[name]} in"
+                    f" {files[0].relative_to(path)} and {kind} in {file.relative_to(path)}. Convert one of"
+                    " them."
                 ) from None
     return found
 
 
-def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """What the names of folders say of each file: whole numbers where all of a column are, else text."""
+def _folder_values(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The values in folder names for each file: integers if all of a column are, else text."""
     found = [
         {
             unquote(name): unquote(value)
@@ -200,27 +202,27 @@ def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
         }
         for file in files
     ]
-    for file, told in zip(files, found, strict=True):
-        if told.keys() != found[0].keys():
+    for file, summary in zip(files, found, strict=True):
+        if summary.keys() != found[0].keys():
             raise DataError(
-                f"all files of {path.name} must lie below folders of the same columns, but"
-                f" {files[0].relative_to(path)} and {file.relative_to(path)} do not; move one of them"
+                f"Cannot import {path.name}: its files lie below folders of different columns:"
+                f" {files[0].relative_to(path)} and {file.relative_to(path)}. Move one of them."
             )
     whole = {
-        name: all(WHOLE.fullmatch(told[name]) or told[name] == HIVE_NULL for told in found)
+        name: all(WHOLE.fullmatch(summary[name]) or summary[name] == HIVE_NULL for summary in found)
         for name in found[0]
     }
     return [
         {
             name: None if value == HIVE_NULL else int(value) if whole[name] else value
-            for name, value in told.items()
+            for name, value in summary.items()
         }
-        for told in found
+        for summary in found
     ]
 
 
 def _split(folder: str) -> tuple[str, str, str]:
-    """Name and value of a folder that is called `name=value`; an empty name for another."""
+    """Name and value of a folder called `name=value`; an empty name for another folder."""
     name, equals, value = folder.partition("=")
     return (name, equals, value) if equals else ("", "", "")
 
@@ -252,8 +254,8 @@ def read_ipc(path: Path) -> IpcRows:
     with path.open("rb") as file:
         if file.read(len(FEATHER_1)) == FEATHER_1:
             raise DataError(
-                f"{path.name} was to be imported, but it is of Feather version 1; write it again, as"
-                " pandas.DataFrame.to_feather does"
+                f"Cannot import {path.name}: it has Feather version 1. Write it again, for example by"
+                " pandas.DataFrame.to_feather."
             )
     n_rows, types = 0, None
     for batch in _record_batches(path):
@@ -274,7 +276,7 @@ def _record_batches(path: Path) -> Iterator[Any]:
             with reader:
                 numbers = range(reader.num_record_batches) if is_file else ()
                 for batch in map(reader.get_batch, numbers) if is_file else reader:
-                    # Offsets of text are believed otherwise, wherever they lead.
+                    # Without validation, offsets of text may point anywhere.
                     batch.validate(full=True)
                     yield batch
         except (pa.ArrowInvalid, OSError) as error:

@@ -1,7 +1,7 @@
 """Files and groups that hold named arrays: Zarr of both formats, HDF5 and NetCDF.
 
-Each gives its arrays while it is open: what has a shape and a dtype, and is sliced by rows. Nothing is
-followed that leads to another file.
+A container provides its arrays while it is open: objects with a shape and a dtype that are sliced by rows. No
+link to another file is followed.
 """
 
 import warnings
@@ -27,7 +27,7 @@ from dcpred_tasks.storage.array_attributes import MARKERS
 HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"), (".nc", ".nc4", ".cdf", ".netcdf")
 HDF5_MAGIC, NETCDF_3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
 TEXT_DTYPE: np.dtype[Any] = np.dtypes.StringDType()
-DEFAULT_MARKERS = {  # NC_FILL_FLOAT and its like
+DEFAULT_MARKERS = {  # NC_FILL_FLOAT and others
     **dict.fromkeys(("f4", "f8"), 9.969209968386869e36),
     "i4": -2147483647,
     "i8": -9223372036854775806,
@@ -36,7 +36,7 @@ DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
 class NamedArray(Protocol):
-    """An array of a container that is open."""
+    """An array of an open container."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class NamedArray(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What is said of it."""
+        """Its attributes."""
 
     @property
     def is_index(self) -> bool:
@@ -56,18 +56,18 @@ class NamedArray(Protocol):
 
     @property
     def chunk_rows(self) -> int | None:
-        """Rows that are decoded together; None where any rows can be read alone."""
+        """Rows that are decoded together; None if any rows can be read alone."""
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """Rows in memory."""
 
 
 class Container(Protocol):
-    """What holds named arrays."""
+    """A container of named arrays."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     def opened(self) -> AbstractContextManager[dict[str, NamedArray]]:
         """Its arrays by name; those in groups of it are named `group/array`."""
@@ -120,7 +120,7 @@ class _ZarrArray(_Array):
         super().__init__(array, array.shape, np.dtype(array.dtype), attributes, is_index, rows)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
-        if rows.start == 0:  # once for each pass
+        if rows.start == 0:  # once per pass
             check = stored_chunks.check_labels if self.may_hold_classes else stored_chunks.check_complete
             check(zarr_arrays.address_of(self.of), self.of)
         return zarr_arrays.read_rows(self.of, rows.start, min(rows.stop, self.shape[0]))
@@ -141,7 +141,7 @@ class _Hdf5Array(_Array):
             return np.asarray(self.of[rows])
         except UnicodeDecodeError as error:
             raise DataError(
-                f"Cannot read an array of text: {error.object[:60]!r} is not text in UTF-8. Write it as text."
+                f"Cannot read an array of text: {error.object[:60]!r} is not UTF-8. Write it as UTF-8."
             ) from None
         except (RuntimeError, TypeError) as error:
             raise OSError(str(error)) from error
@@ -149,7 +149,7 @@ class _Hdf5Array(_Array):
 
 @dataclass(frozen=True)
 class Hdf5File:
-    """A file of HDF5, as NetCDF 4 is."""
+    """A file of HDF5 or NetCDF 4."""
 
     path: Path
 
@@ -175,13 +175,13 @@ class Hdf5File:
             yield arrays
 
     def _arrays(self, h5py: Any, file: Any) -> Iterator[tuple[str, NamedArray]]:
-        """Breadth first, so that a group with several links has its shortest name."""
+        """Breadth first: a group with several links gets its shortest name."""
         is_netcdf = self.path.suffix.lower() in NETCDF or "_NCProperties" in file.attrs
         waiting, visited = deque([("", file)]), {h5py.h5o.get_info(file["/"].id).addr}
         while waiting:
             above, group = waiting.popleft()
             for name in group:
-                # Soft and external links may lead to other files, and hard ones in circles.
+                # Soft and external links may lead to other files, and hard ones may form cycles.
                 if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                     continue
                 node, path = group[name], f"{above}{name}"
@@ -196,8 +196,9 @@ class Hdf5File:
     def _array(self, h5py: Any, node: Any, name: str, *, is_netcdf: bool) -> NamedArray:
         if node.is_virtual or node.external:
             raise DataError(
-                f"array {name!r} of {self.name} lies in other files, which are not followed; write it into"
-                " this one"
+                f"Cannot read array {name!r} of {self.name}: it lies in other files, and links to them are"
+                " not"
+                " followed. Write it into this file."
             )
         attributes = dict(node.attrs)
         text = h5py.check_string_dtype(node.dtype) is not None
@@ -210,7 +211,7 @@ class Hdf5File:
 
 
 def _with_default_marker(attributes: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """netCDF4 writes masked values as a default where no attribute names a marker. Every integer of 8 or 16
+    """netCDF4 writes masked values as a default if no attribute names a marker. Every integer of 8 or 16
     bits may be data.
     """
     default = DEFAULT_MARKERS.get(f"{dtype.kind}{dtype.itemsize}")
@@ -242,7 +243,7 @@ class NetCdf3File:
             yield {name: _classic(file, name) for name in file.variables}
         finally:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # rows that are still looked at keep their memory
+                warnings.simplefilter("ignore")  # rows in use keep their memory
                 file.close()
 
 
@@ -270,7 +271,7 @@ def _decoded(value: Any) -> Any:
 
 
 def container(path: Path) -> Container:
-    """A file of HDF5 or NetCDF, as its first bytes tell. Raises DataError where it is neither, or where h5py
+    """A file of HDF5 or NetCDF, detected by its first bytes. Raises DataError if it is neither, or if h5py
     is not installed.
     """
     with path.open("rb") as file:
@@ -281,8 +282,8 @@ def container(path: Path) -> Container:
         raise damaged(path, ValueError("its first bytes are those of neither HDF5 nor NetCDF"))
     if find_spec("h5py") is None:
         raise DataError(
-            f"{path.name} was to be imported, but h5py, which reads HDF5 and NetCDF 4, is not installed;"
-            " install"
-            ' it by `pip install "dcpred[hdf5]"`'
+            f"Cannot import {path.name}: h5py, which reads HDF5 and NetCDF 4, is not installed."
+            " Install"
+            ' it by `pip install "dcpred[hdf5]"`.'
         )
     return Hdf5File(path)

@@ -1,7 +1,7 @@
-"""How a CSV file is written: what separates its fields, what its first line holds, and how numbers look.
+"""The format of a CSV file: its separator, its first line, and the form of numbers.
 
-A number may be written with a decimal comma and with marks between thousands, where options or a schema say
-so. The sign U+2212 and the exponent D of Fortran have one meaning, and are read without an option.
+Options or a schema may state a decimal comma and marks between thousands. The sign U+2212 and the exponent D
+of Fortran have one meaning, and are read without an option.
 """
 
 import codecs
@@ -20,10 +20,15 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.schema import TextFormat
 
 LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
-# A number, or what stands for a missing one.
+# A number, or a text that stands for a missing value.
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
-SEPARATORS = (",", ";", "\t", "|")  # the one that makes most fields of the first line, or the first of such
-SEPARATOR_LINE = re.compile(r"(?i)sep=(.)")  # the first line that Excel writes
+SEPARATORS = (
+    ",",
+    ";",
+    "\t",
+    "|",
+)  # the one that splits the first line into most fields, or the first of these
+SEPARATOR_LINE = re.compile(r"(?i)sep=(.)")  # a first line of Excel
 OTHER_SEPARATORS = re.compile(r"[:^~ \x01\x1f]")
 NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 MINUS, FORTRAN = "\u2212", r"^([+-]?\d*\.\d*)[dD]([+-]?\d+)$"
@@ -32,11 +37,11 @@ POINTED = re.compile(r"[+-]?\d*\.\d+")
 
 
 def separator_of(option: str | None) -> str | None:
-    """The separator that an option names. Raises SettingsError for what cannot be one."""
+    """The separator that an option names. Raises SettingsError for anything else."""
     found = NAMED_SEPARATORS.get(option or "", option)
     if found is not None and (len(found) != 1 or not found.isascii() or found in '"\r\n'):
         raise SettingsError(
-            f"the separator of fields must be one ASCII character, but is {option!r}; pass one, or `tab`"
+            f"Cannot use the separator {option!r}: it is not one ASCII character. Pass one, or `tab`."
         )
     return found
 
@@ -45,7 +50,7 @@ def separator_of(option: str | None) -> str | None:
 
 
 def has_marks(form: TextFormat) -> bool:
-    """Whether numbers are written otherwise than 1234.5."""
+    """Whether numbers differ from the form 1234.5."""
     return form.decimal != "." or bool(form.thousands)
 
 
@@ -58,7 +63,7 @@ def _number(form: TextFormat) -> str:
 
 
 def plain_numbers(text: Any, form: TextFormat) -> Any:
-    """Arrow strings, in which each number is written as 1234.5. Other text stays as it is."""
+    """Arrow strings, with each number rewritten as 1234.5. Other text is unchanged."""
     text = pc.replace_substring(text, MINUS, "-")
     if not has_marks(form):
         return pc.replace_substring_regex(text, FORTRAN, r"\1e\2")
@@ -68,7 +73,7 @@ def plain_numbers(text: Any, form: TextFormat) -> Any:
 
 
 def as_numbers(text: Any, form: TextFormat) -> Any:
-    """Arrow strings as float64. Raises pa.ArrowInvalid where one is no number."""
+    """Arrow strings as float64. Raises pa.ArrowInvalid if one is not a number."""
     plain = plain_numbers(text, form)
     if has_marks(form):
         fits = pc.match_substring_regex(text.fill_null("nan"), f"{_number(form)}|{NOT_FINITE}")
@@ -77,7 +82,7 @@ def as_numbers(text: Any, form: TextFormat) -> Any:
 
 
 def first_refused(array: Any, convert: Callable[[Any], Any]) -> int:
-    """The place of the first value that `convert` refuses by pa.ArrowInvalid, where it refuses one."""
+    """The position of the first value that `convert` refuses by pa.ArrowInvalid, if there is one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -98,15 +103,15 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
         pieces = block.splitlines(keepends=True)
         if len(block) == LONGEST_LINE and len(pieces) == 1 and not block.endswith(b"\n"):
             raise DataError(
-                f"{name} was to be read as CSV, but a line has more than {LONGEST_LINE / 2**20:,.0f} MiB;"
-                " name a file of lines"
+                f"Cannot read {name} as CSV: a line has more than {LONGEST_LINE / 2**20:,.0f} MiB."
+                " Name a file of lines."
             )
         yield from pieces
 
 
 def no_text(name: str, where: str = "its first line", encoding: str = "latin1") -> DataError:
     return DataError(
-        f"Cannot read {name}: {where} is no text in UTF-8. Save the file as UTF-8, for example by `iconv -f"
+        f"Cannot read {name}: {where} is not text in UTF-8. Save the file as UTF-8, for example by `iconv -f"
         f" {encoding} -t utf-8 OLD.csv > NEW.csv`"
     )
 
@@ -124,7 +129,7 @@ class FirstLine:
     fields   what it holds
     start    the byte at which it begins
     end      the byte at which the next line begins
-    more     whether another line that is not empty follows
+    more     whether another line follows that is not empty
     """
 
     def __init__(self, path: Path, separator: str, *, quotes: bool) -> None:
@@ -142,7 +147,7 @@ class FirstLine:
                 raise no_text(path.name) from None
             except csv.Error as error:
                 raise DataError(
-                    f"Cannot read {path.name}: its first line is no CSV ({error}). Correct it, or pass"
+                    f"Cannot read {path.name}: its first line is not CSV ({error}). Correct it, or pass"
                     " --no-quotes where quotation marks are text"
                 ) from None
             self.more = any(line.strip() for line in lines)
@@ -158,12 +163,12 @@ def first_line(
 ) -> tuple[str, FirstLine]:
     """The separator of a file, and its first line.
 
-    separator  what an option says
+    separator  from an option
     named      the columns that options name
     """
     _refuse_utf_16(path)
     if separator is None:
-        separator = _said(path)
+        separator = _stated_separator(path)
     if separator is not None:
         return separator, FirstLine(path, separator, quotes=quotes)
     found = {one: FirstLine(path, one, quotes=quotes) for one in SEPARATORS}
@@ -176,17 +181,17 @@ def first_line(
     if len(fields) == 1 and OTHER_SEPARATORS.search(fields[0].strip()) and set(named) - {fields[0].strip()}:
         raise DataError(
             f"Cannot find the columns of {path.name}: its first line {fields[0][:60]!r} is one field."
-            " Name what separates fields by --separator"
+            " Name the field separator by --separator"
         )
     return separator, found[separator]
 
 
-def _said(path: Path) -> str | None:
-    """The separator that a first line such as `sep=;` states."""
+def _stated_separator(path: Path) -> str | None:
+    """The separator that a first line like `sep=;` states."""
     with open_bytes(path) as file:
         head = file.read(16).decode("utf-8-sig", errors="replace").splitlines()
-    said = SEPARATOR_LINE.fullmatch(head[0].strip(" ")) if head else None
-    return said[1] if said else None
+    stated = SEPARATOR_LINE.fullmatch(head[0].strip(" ")) if head else None
+    return stated[1] if stated else None
 
 
 def is_row(fields: Sequence[str], form: TextFormat) -> bool:

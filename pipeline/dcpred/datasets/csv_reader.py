@@ -1,16 +1,16 @@
-"""A streaming reader of CSV, and how text finds its dtypes, which svmlight does likewise.
+"""A streaming reader of CSV, and the dtypes of text, which svmlight uses, too.
 
-Each reader goes through its file twice. The first pass finds what must be known before an array can be
-created: number of rows, smallest exact dtype, labels; and it refuses what cannot be imported. The second pass
-yields the rows. Neither holds more than a batch of rows.
+Each reader goes through its file twice. The first pass finds what an array needs before it is created: number
+of rows, smallest exact dtype, labels; it refuses what cannot be imported. The second pass yields the rows.
+Neither holds more than a batch of rows.
 
-Text says nothing about types. Arrow splits the file into fields, and the fields of a column become float64
-batch by batch, or stay text. The dtype is then chosen from the values:
+Text has no types. Arrow splits the file into fields, and the fields of a column become float64 batch by
+batch, or stay text. The values determine the dtype:
 
-    all whole          the smallest integer of 8 to 64 bits, unsigned where none is negative
+    all integers       the smallest integer of 8 to 64 bits, unsigned if none is negative
     otherwise          float32 if it holds every one of these float64 values, else float64
 
-A whole number past 2⁵³ that float64 does not hold is refused, and never rounded in silence.
+An integer past 2⁵³ that float64 does not hold is refused: it is never rounded.
 """
 
 import re
@@ -43,28 +43,28 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
 
-# Bytes of text read at once. Arrow reads some 32 times as many ahead: importing takes 100 MiB (2026-11).
+# Bytes of text per read. Arrow reads some 32 times as many ahead: an import takes about 100 MiB.
 BATCH_BYTES = 2**20
-# A row may be this many times as long as the first line, where BATCH_BYTES are too few.
+# A row may be this many times as long as the first line, if BATCH_BYTES is less.
 HEADER_LENGTHS = 32
-# Ways to read a file, the first of which is twice as fast: whether Arrow makes numbers and text of fields, or
-# leaves them as bytes, which are looked at here; and how many times longer than that a row may be.
+# Ways to read a file, the first of which is twice as fast: whether Arrow parses numbers and text or leaves
+# fields as bytes, which are parsed here; and the factor by which a row may be longer.
 WAYS = ((True, 1), (False, 1), (False, 8), (False, 64))
 INDEX = "index"  # a first column without a name
-SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
-GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
+SPACED = (" {}", "{} ", " {} ")  # other spellings of a missing value among numbers
+GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # texts for a missing value in any column
 LINE_BREAK = re.compile(rb"\r\n|\r|\n")
 SHOWN = 60  # letters of a value in a message
 
 
 class NotANumberError(DataError):
-    """A CSV column, by its name, holds something else than numbers."""
+    """A CSV column, by its name, holds values that are not numbers."""
 
     column = ""
 
 
 class _Pass:
-    """What is noticed while Arrow reads a file from one end to the other.
+    """Observations while Arrow reads a file from one end to the other.
 
     ragged  the first row with another number of fields than the first line
     """
@@ -97,13 +97,13 @@ class CsvFile:
     """A CSV file whose first line was read: a Source.
 
     offset     byte at which the first row begins
-    separator  what stands between fields
-    quotes     whether quotation marks enclose fields; None where they do unless that joins rows
+    separator  field separator
+    quotes     whether quotation marks enclose fields; None: they do unless that joins rows
     text       the columns that are read as text; all others are numbers
-    verbatim   those among them whose text is taken as it is: nothing in it stands for a gap
-    gap_texts  what stands for a gap beside GAP_TEXTS
-    form       how numbers are written, and which of GAP_TEXTS are values
-    follows    whether a schema says of each column what it is
+    verbatim   those among them whose text is unchanged: nothing in it stands for a missing value
+    gap_texts  texts for a missing value besides GAP_TEXTS
+    form       the form of numbers, and the GAP_TEXTS that are values
+    follows    whether a schema states the kind of each column
     """
 
     path: Path
@@ -117,7 +117,7 @@ class CsvFile:
     form: TextFormat = PLAIN_TEXT
     follows: bool = False
     checked: list[bool] = field(default_factory=list)
-    """Not empty once no quotation marks were found to join rows."""
+    """Not empty once quotation marks are known not to join rows."""
 
     @property
     def name(self) -> str:
@@ -136,7 +136,7 @@ class CsvFile:
         return replace(self, text=self.text | frozenset(names))
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        """These columns, some rows at a time. Raises NotANumberError where one that is read as numbers holds
+        """These columns, some rows at a time. Raises NotANumberError if one that is read as numbers holds
         something else.
         """
         n_rows, pass_ = 0, _Pass()
@@ -149,7 +149,7 @@ class CsvFile:
             self.checked.append(True)
 
     def _read(self, name: str, column: Any, first_row: int) -> Any:
-        """Fields as float64 or text; null where something stands for a missing value."""
+        """Fields as float64 or text; null for a missing value."""
         if pa.types.is_floating(column.type):
             return column
         try:
@@ -189,13 +189,14 @@ class CsvFile:
         where = f"{value[:SHOWN]!r} in row {row:,} (counted from 0)"
         if self.form.decimal == "," and POINTED.fullmatch(value):
             return DataError(
-                f"column {name!r} of {self.name} holds {where}, but decimals have a comma; pass --decimal ."
-                " where they have a point"
+                f"Cannot read column {name!r} of {self.name}: it holds {where}, but decimals have a comma."
+                " Pass"
+                " --decimal . where they have a point"
                 + ("" if self.form.thousands else ", or --thousands . where points stand between thousands")
                 + ("" if self.follows else f", or --categorical {as_option(name)} where the values are names")
             )
         error = NotANumberError(
-            f"column {name!r} of {self.name} must hold numbers, but it holds {where}; correct it,"
+            f"Cannot read column {name!r} of {self.name} as numbers: it holds {where}. Correct it,"
             f" {marks_hint(value)}or pass --gap {shlex.quote(value[:SHOWN])} where this stands for a missing"
             " value"
         )
@@ -205,10 +206,10 @@ class CsvFile:
     # -- Fields ----------------------------------------------------------------------------------------------
 
     def _fields(self, names: Sequence[str], pass_: "_Pass", *, raw: bool = False) -> Iterator[Columns]:
-        """Fields, some rows at a time, by the first of WAYS that reads them: Arrow says of a failure what it
-        is in words only.
+        """Fields, some rows at a time, by the first of WAYS that reads them: Arrow describes a failure only
+        in words.
 
-        raw  whether all fields stay bytes, and rows with another number of fields are left out
+        raw  whether all fields stay bytes, and rows with another number of fields are skipped
         """
         done = 0
         for typed, times in WAYS[raw:]:
@@ -236,7 +237,7 @@ class CsvFile:
         types = self.types if typed and not has_marks(self.form) else {}
         place = {name: str(i) for i, name in enumerate(self.names)}
         read = pa_csv.ReadOptions(
-            use_threads=False,  # Rows that are refused then have numbers, and memory is a few batches.
+            use_threads=False,  # Refused rows then have numbers, and memory is a few batches.
             block_size=self._block(times),
             column_names=list(place.values()),
         )
@@ -287,8 +288,8 @@ class CsvFile:
         return n_lines + (last not in (b"\n", b"\r"))
 
     def _refuse_joined_rows(self) -> None:
-        """Raise DataError where a quotation mark that was meant as text joins rows: what it encloses has as
-        many separators as whole rows have.
+        """Raise DataError if a quotation mark that is text joins rows: what it encloses has as
+        many separators as whole rows.
         """
         if self.quotes is not None or self.checked:
             return
@@ -305,7 +306,8 @@ class CsvFile:
                             f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
                             f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line"
                             f" break{'s' if len(lines) > 2 else ''} and"
-                            " what looks like whole rows. Pass --no-quotes where quotation marks are text, or"
+                            " text that resembles whole rows. Pass --no-quotes where quotation marks are"
+                            " text, or"
                             " --quotes where they enclose fields"
                         )
             first += len(column)
@@ -313,8 +315,8 @@ class CsvFile:
     # -- What columns hold -----------------------------------------------------------------------------------
 
     def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
-        """The file, with those of these columns read as text that hold something else than numbers in its
-        first batch, or in the `whole` of it.
+        """The file, with those of these columns read as text that do not hold only numbers in its first
+        batch, or in all of it if `whole`.
         """
         left, found = [name for name in names if name not in self.text], set[str]()
         everything = frozenset(self.names)
@@ -332,7 +334,7 @@ class CsvFile:
         return True
 
     def first_text(self, name: str, row: int) -> str:
-        """What a column holds in a row, as it is written."""
+        """A column's value in a row, unparsed."""
         only = frozenset([name])
         for columns in replace(self, text=only, verbatim=only).batches([name]):
             if row < len(columns[name]):
@@ -341,7 +343,7 @@ class CsvFile:
         return ""
 
     def first_of(self, name: str, texts: Collection[str]) -> str:
-        """The first of some texts that a column holds as it is written; empty where it holds none."""
+        """The first of some texts that a column holds, unparsed; empty if it holds none."""
         only, wanted = frozenset([name]), pa.array(sorted(texts), pa.string())
         for columns in replace(self, text=only, verbatim=only).batches([name]):
             found = columns[name].filter(pc.is_in(columns[name], value_set=wanted))
@@ -360,8 +362,8 @@ def csv_file(
 ) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …
 
-    named  the columns that options name; None where a schema is followed. pandas writes its index first,
-           without a name: it is called `index`, and what becomes of it has to be said.
+    named  the columns that options name; None if a schema is followed. pandas writes its index first,
+           without a name: it is called `index`, and an option has to name its use.
     """
     separator, line = first_line(path, form, separator_of(separator), named or (), quotes=quotes is not False)
     names, offset, has_rows = [name.strip() for name in line.fields], line.end, line.more
@@ -372,8 +374,8 @@ def csv_file(
     if len(names) > 1 and not names[0] and INDEX not in names:
         if named is not None and INDEX not in named:
             raise DataError(
-                f"each column of {path.name} needs a name, but the first one has none, as where pandas wrote"
-                f" its index; keep it by --id {INDEX}, or leave it out by --drop {INDEX}"
+                f"Cannot import {path.name}: its first column has no name, as an index of pandas."
+                f" Keep it by --id {INDEX}, or omit it by --drop {INDEX}."
             )
         names[0] = INDEX
     check_names(path.name, names)
@@ -389,13 +391,12 @@ def csv_file(
 
 
 def refuse_rounded(file: CsvFile, names: Mapping[str, str]) -> None:
-    """Read columns of numbers as text, and refuse one whose different values float64 makes equal, or one of
-    whole numbers that float64 has rounded.
+    """Read columns of numbers as text. Refuse a column whose different values become equal in float64, or one
+    of integers that float64 rounds.
 
-    Where a number is written with a fraction or an exponent the column is one of floats, and float64 is its
-    reading.
+    A number with a fraction or an exponent makes its column one of floats, and float64 reads it.
 
-    names  what can be done about each column, by its name
+    names  a remedy for each column, by its name
     """
     found = {name: Rounding(f"column {name!r} of {file.name}", do) for name, do in names.items()}
     for columns in file.reading_as_text(list(names)).batches(list(names)) if names else ():

@@ -1,6 +1,6 @@
 """Real data for the demonstration: scikit-learn's digits, enlarged by small shifts and rotations.
 
-The infinite-MNIST sets (Loosli, Canu and Bottou 2007) are made in the same way: a deformed digit is still
+The infinite-MNIST sets (Loosli, Canu and Bottou 2007) are made in the same way: a deformed digit remains
 that digit.
 """
 
@@ -27,7 +27,7 @@ class Digits:
 
 
 def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
-    """About n_rows training rows: every original that is not held out, deformed as often as that takes."""
+    """About n_rows training rows: every original that is not held out, deformed as often as necessary."""
     rng = np.random.default_rng(seed)
     data = load_digits()
     order = rng.permutation(len(data.target))

@@ -1,4 +1,6 @@
-"""A source of columns as a `Table` (table.py): its schema found or followed, and its rows encoded by it."""
+"""A source of columns as a `Table` (table.py): its schema inferred or followed, and its rows encoded by
+it.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,12 +24,12 @@ from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, N
 from dcpred_tasks.schema.inference import Wishes, as_option
 from dcpred_tasks.schema.schema import Asked, Schema
 
-NAMED = 5  # most columns that a message names
+NAMED = 5  # maximum number of columns that a message names
 
 
 def encoded_table(source: Source, wishes: Wishes) -> Table:
-    """The table of a source whose schema is found, as far as wishes do not say it. Raises DataError where a
-    column that was named is not there, or what a column is cannot be told.
+    """The table of a source; infers what wishes leave open in its schema. Raises DataError if a named column
+    is missing, or if a column is ambiguous.
     """
     names = list(source.types)
     check_names(source.name, names)
@@ -36,37 +38,38 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
     for name in wishes.absent:
         if not isinstance(wishes.given.get(name), Column | Asked):
             raise DataError(
-                f"column {name!r} was declared absent, but neither --like nor --schema states what it is;"
-                " leave out --absent"
+                f"Cannot declare column {name!r} absent: neither --like nor --schema states what it is."
+                " Omit --absent."
             )
     rows, found = find_columns(_selected(source, wishes), wishes)
     return _table(rows, _schema(source, found.columns, wishes), found)
 
 
 def _selected(source: Source, wishes: Wishes) -> SelectedRows:
-    """The rows that are imported. Raises DataError for wishes that cannot be followed together."""
+    """The rows to import. Raises DataError for wishes that exclude each other."""
     if wishes.labelled and wishes.target is None:
         raise DataError(
-            f"rows without a target were to be left out of {source.name}, but no column is the target; name"
-            " one with --target, or leave out --drop-unlabelled"
+            f"Cannot skip rows of {source.name} without a target: no column is the target. Name"
+            " one with --target, or omit --drop-unlabelled."
         )
     for name in wishes.absent:
         if isinstance(wishes.of(name), Target | Id | Dropped):
             raise DataError(
-                f"column {name!r} was declared absent, but it is no feature; leave out --absent"
-                f" {as_option(name)}"
+                f"Cannot declare column {name!r} absent: it is not a feature. Omit --absent"
+                f" {as_option(name)}."
             )
     return SelectedRows(source, wishes.absent, wishes.target, wishes.gap_texts, wishes.labelled)
 
 
 def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> Table:
-    """The table of a source encoded as a schema says: columns may come in any order, further ones are left
-    out, and what its target and ids are is taken along where it is there.
+    """The table of a source encoded by a schema: columns may come in any order, further ones are omitted,
+    and its target and ids are included where the source has them.
 
-    like       what the schema is of, for messages
-    asked_for  ids and a target in place of those of the schema; further texts of gaps, how text writes
-               values, columns that are absent, and whether rows need a target
-    Raises DataError where a column that becomes a feature is not there, or holds other values.
+    like       owner of the schema, for messages
+    asked_for  ids and a target in place of those of the schema; further texts for missing values, the form
+               of text values, absent columns, and whether rows need a target
+
+    Raises DataError if a column that becomes a feature is missing, or holds other values.
     """
     names = list(source.types)
     check_names(source.name, names)
@@ -74,16 +77,18 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     target, absent = asked_for.target, asked_for.absent
     features = {column.name for column in schema.sources}
     for name in absent:
-        check_there(like, list(features), name, "be absent")
-    asked = {name: "be kept beside X" for name in ids} | ({target: "become y"} if target else {})
+        check_there(like, list(features), name, "declare column {} absent")
+    asked = {name: "store column {} as id" for name in ids} | (
+        {target: "use column {} as target"} if target else {}
+    )
     if target in ids:
-        raise DataError(f"column {target!r} was named as id and as target, but it is one thing; name it once")
+        raise DataError(f"Cannot use column {target!r} both as id and as target. Name it once.")
     for name, what in asked.items():
         check_there(source.name, names, name, what)
         if name in features:
             raise DataError(
-                f"column {name!r} of {source.name} was to {what}, but {like} has it as a feature; name"
-                " another"
+                f"Cannot {what.format(repr(name))} of {source.name}: {like} has it as a feature. Name"
+                " another."
             )
     there = {*names, *absent}
     missing = [column.name for column in schema.sources if column.name not in there]
@@ -91,8 +96,8 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
         shown = ", ".join(map(repr, missing[:NAMED]))
         more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
         raise DataError(
-            f"{source.name} was to be encoded like {like}, but it lacks the"
-            f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, rename it,"
+            f"Cannot encode {source.name} like {like}: it lacks the"
+            f" column{'s' if len(missing) > 1 else ''} {shown}{more}. Add what is missing, rename it,"
             f" or pass --absent {as_option(missing[0])} where it is missing in every row"
         )
     kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
@@ -114,10 +119,10 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
 
 def _purpose(wish: Column | Asked) -> str:
     if isinstance(wish, Target):
-        return "become y"
+        return "use column {} as target"
     if isinstance(wish, Id):
-        return "be kept beside X"
-    return "be left out" if isinstance(wish, Dropped) else f"be a {wish.kind}"
+        return "store column {} as id"
+    return "drop column {}" if isinstance(wish, Dropped) else f"encode column {{}} as {wish.kind}"
 
 
 def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema:
@@ -125,7 +130,7 @@ def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema
         return Schema(tuple(columns), wishes.gap_texts, wishes.text)
     except ValueError as error:
         raise DataError(
-            f"{source.name} was to be imported, but {error}; rename columns, or leave some out with --drop"
+            f"Cannot import {source.name}: {error}. Rename columns, or omit some with --drop."
         ) from None
 
 
@@ -150,7 +155,7 @@ def _table(source: SelectedRows, schema: Schema, found: Found) -> Table:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """The rows of a source, as a schema says."""
+    """The rows of a source, encoded by a schema."""
 
     source: SelectedRows
     schema: Schema

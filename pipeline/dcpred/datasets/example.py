@@ -1,4 +1,4 @@
-"""Small tables to try the commands on: real measurements that scikit-learn brings along.
+"""Small tables to try the commands on: real measurements that scikit-learn ships.
 
 569 tumours of the breast by 30 measurements each, of which 212 were malignant (Wolberg, Street and
 Mangasarian, 1995; UCI's Breast Cancer Wisconsin (Diagnostic), CC BY 4.0).
@@ -24,10 +24,10 @@ ID, TARGET = "id", "label"
 
 @dataclass(frozen=True)
 class Example:
-    """What was written."""
+    """The written files."""
 
     known: str
-    """A table of rows whose answer is known, in the column `label`."""
+    """A labelled table, with the column `label`."""
     new: str
     """A table of other rows, without it."""
     n_known: int
@@ -36,8 +36,8 @@ class Example:
 
 
 def write_example(folder: Path) -> Example:
-    """Write known.csv and new.csv into a folder, which is made where there is none. Raises PlanConflictError
-    where one of them is there, ResourceError.
+    """Write known.csv and new.csv into a folder, which is created if necessary. Raises PlanConflictError if
+    one of them exists, ResourceError.
     """
     paths = folder / KNOWN, folder / NEW
     for path in paths:
@@ -62,8 +62,8 @@ def write_example(folder: Path) -> Example:
 
 def _is_there(path: Path) -> PlanConflictError:
     return PlanConflictError(
-        f"a small table was to be written to {path}, but that exists; remove it, or name another folder as"
-        " `dcpred example FOLDER`"
+        f"Cannot write a small table to {path}: it already exists. Remove it, or choose another folder:"
+        " `dcpred example FOLDER`."
     )
 
 

@@ -33,19 +33,18 @@ class FrameRows:
 
 def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     """A frame whose columns are named by strings, or numbered. The index of a pandas frame is a column only
-    where it is among those that an option names.
+    if an option names it.
     """
     if isinstance(frame, list | tuple) and frame and all(isinstance(record, Mapping) for record in frame):
         frame = _of_records(frame)
     if is_a(frame, "polars.LazyFrame"):
-        raise DataError(
-            "the frame is a polars LazyFrame, which is read only when it is collected; pass frame.collect()"
-        )
+        raise DataError("Cannot read a polars LazyFrame: it has to be collected first. Pass frame.collect().")
     if not is_frame(frame):
         raise DataError(
-            f"data were to be imported from {type(frame).__module__}.{type(frame).__name__}; pass the name"
+            f"Cannot import from {type(frame).__module__}.{type(frame).__name__}: it is not a table. Pass"
+            " the name"
             f" of a file, a list of dicts, or a frame of"
-            f" {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
+            f" {', '.join(kind.partition('.')[0] for kind in FRAMES)}."
         )
     if is_a(frame, "pandas.DataFrame") and (index := set(frame.index.names) & set(named)):
         frame = frame.reset_index([name for name in frame.index.names if name in index])
@@ -56,8 +55,9 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     others = [name for name in names if not isinstance(name, str)]
     if others:
         raise DataError(
-            f"the columns of the frame must be named by strings, but one is {others[0]!r}; rename it, as by"
-            " frame.columns = frame.columns.astype(str)"
+            f"Cannot read the frame: the column {others[0]!r} is not named by a string. Rename it, for"
+            " example by"
+            " frame.columns = frame.columns.astype(str)."
         )
     check_names(NAME, names)
     if len(frame) == 0:
@@ -70,7 +70,7 @@ def _of_records(records: Sequence[Mapping[str, Any]]) -> Any:
     names = dict.fromkeys(name for record in records for name in record)
     others = [name for name in names if not isinstance(name, str)]
     if others:
-        raise DataError(f"the keys of records must be text, but one is {others[0]!r}; rename it")
+        raise DataError(f"Cannot read records: the key {others[0]!r} is not text. Rename it.")
     return pa.table({name: _of_values([r.get(name) for r in records], name, None) for name in names})
 
 
@@ -81,7 +81,7 @@ def _type(frame: Any, name: str) -> Any:
     if is_a(frame, "polars.DataFrame"):
         return frame.select(name).head(1).to_arrow().schema.field(0).type
     series = frame[name]
-    # Only what Python's objects are has to be found out from all of them.
+    # Only Python objects have to be inspected for their type.
     return _of_values(series if series.dtype == object else series.iloc[:1], name, None).type
 
 
@@ -105,12 +105,14 @@ def _of_values(values: Any, name: str, kind: Any) -> Any:
             raise DataError(
                 f"Cannot import column {name!r} of {NAME}: it holds {str(large[1])[:SHOWN]} in row"
                 f" {large[0]:,} (counted from 0), which is too large for an integer of 64 bits;"
-                " convert the column to text, and keep it beside X as an id, or convert it to float where"
+                " convert the column to text, and store it as an id, or convert it to float where"
                 " rounding does not matter"
             ) from None
         raise DataError(
-            f"column {name!r} of {NAME} holds values of several kinds, or such as no table has"
-            f" ({str(error).splitlines()[0]}); make them numbers, text, dates or booleans"
+            f"Cannot import column {name!r} of {NAME}: it holds values of several kinds, or of a kind for"
+            " which"
+            f" tables have no type ({str(error).splitlines()[0]}). Make them numbers, text, dates or"
+            " booleans."
         ) from None
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     if isinstance(kind, pa.BaseExtensionType) and found.type != kind:

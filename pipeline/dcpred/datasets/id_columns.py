@@ -1,7 +1,7 @@
-"""Columns that are kept beside X: whole numbers stay what they are, and what is no number is text.
+"""Columns stored next to X: integers keep their values, and everything else is text.
 
-An id is never rounded and never read as an amount: 007 is text, and so is what has gaps, which are empty
-there. Dates are written as ISO 8601.
+An id is never rounded and never read as an amount: 007 is text, and so is a column with missing values,
+which become empty text. Dates are written as ISO 8601.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from dcpred.datasets.table import arrow_values
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.inference import as_option, can_be_kept
 
-WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # Written as Python does; 64 bits may hold it.
+WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
 
 
 class IdColumn:
-    """The values of one column of ids, looked at in a first pass and given in a second."""
+    """The values of one column of ids, surveyed in a first pass and returned in a second."""
 
     def __init__(self, name: str, source: str) -> None:
         self.name, self.source = name, source
         self.whole = True
-        """Whether all text is whole numbers, which 64 bits hold."""
+        """Whether all text is integers that 64 bits hold."""
         self.has_gaps = False
         self.kind: Any = None
         _check_name(name)
@@ -65,7 +65,7 @@ def _fits(text: Any) -> bool:
 
 
 def _written(column: Any, name: str, source: str) -> list[str]:
-    """Values as text; empty for a gap."""
+    """Values as text; empty for a missing value."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit))
@@ -74,8 +74,8 @@ def _written(column: Any, name: str, source: str) -> list[str]:
         text = as_text(column).to_pylist()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise DataError(
-            f"column {name!r} of {source} was to be kept as ids, but values of type {kind} cannot be written"
-            " as text; convert it, or leave it out"
+            f"Cannot store column {name!r} of {source} as ids: values of type {kind} have no form as text."
+            " Convert it, or omit it."
         ) from None
     if pa.types.is_timestamp(kind):
         return ["" if one is None else _iso(one) for one in text]
@@ -83,7 +83,7 @@ def _written(column: Any, name: str, source: str) -> list[str]:
 
 
 def _iso(instant: str) -> str:
-    """An instant as Arrow writes it, as ISO 8601 does: without parts of a second where there are none."""
+    """An instant from Arrow's form to ISO 8601: without fractions of a second if there are none."""
     whole, _, part = instant.replace(" ", "T").partition(".")
     return f"{whole}.{part}" if part.strip("0") else whole
 
@@ -91,8 +91,8 @@ def _iso(instant: str) -> str:
 def _check_name(name: str) -> None:
     if not can_be_kept(name):
         raise DataError(
-            f"column {name!r} was to be kept beside X under its name, but no array of a data set can be"
-            f" called so; rename it, or leave it out with --drop {as_option(name)}"
+            f"Cannot store column {name!r} next to X: no array of a data set can have this name."
+            f" Rename it, or omit it with --drop {as_option(name)}."
         )
 
 

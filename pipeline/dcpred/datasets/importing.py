@@ -1,16 +1,16 @@
-"""Tables into Zarr: a group with the array X (n_samples, n_features) and, for data with a target, y
-(n_samples,), and the columns that are kept beside them.
+"""Import tables into Zarr: a group with the array X (n_samples, n_features) and, for data with a target, y
+(n_samples,), and the columns that are stored next to them.
 
 Every source is read as a `Table` (table.py), which a writer cuts into chunks. A table of columns is read as
-Arrow arrays (source.py), whose schema is found in a first pass or followed; text finds its dtypes there, and
-other formats keep theirs. Memory is bounded by a chunk and a batch, whatever the size of the source.
+Arrow arrays (source.py), whose schema is inferred in a first pass or followed; text gets its dtypes there,
+and other formats keep theirs. Memory is bounded by a chunk and a batch for a source of any size.
 
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
-                       dcpred_schema: what the columns were, and how they became features
-                       dcpred_ids: the names of arrays that are kept beside X
+                       dcpred_schema: the columns, and how they became features
+                       dcpred_ids: the names of arrays that are stored next to X
                        dcpred_index_base: 0 or 1, the first index of an svmlight file
-    X attributes       feature_names, where there are columns
-    y attributes       labels, where the target is made of strings: sorted, and y holds positions in them
+    X attributes       feature_names, if there are columns
+    y attributes       labels, if the target is made of strings: sorted, and y holds positions in them
     dimension names    sample, feature: xarray.open_zarr opens the group
 """
 
@@ -56,7 +56,7 @@ LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 @dataclass(frozen=True)
 class Imported:
-    """What was written."""
+    """The imported data."""
 
     path: str
     n_samples: int
@@ -72,19 +72,19 @@ class Imported:
     not_finite: NotFinite
     """Rows with values that are not finite."""
     schema: dict[str, Any] | None = None
-    """What the columns were; None for a matrix."""
+    """The columns; None for a matrix."""
     ids: tuple[str, ...] = ()
-    """Arrays that are kept beside X."""
+    """Arrays that are stored next to X."""
     repeated_ids: dict[str, int] = field(default_factory=dict)
-    """By such an array, about how many rows have a value that an earlier row has."""
+    """For each of these arrays, about how many rows repeat a value of an earlier row."""
     ignored: tuple[str, ...] = ()
-    """Columns that the schema that was followed does not know."""
+    """Columns that the followed schema does not know."""
     unknown: dict[str, int] | None = None
-    """Rows by column whose category is not known by the schema that was followed; None where none was."""
+    """Rows by column whose category the followed schema does not know; None if there are none."""
     unlabelled: int = 0
-    """Rows that were left out because they have no target."""
+    """Skipped rows without a target."""
     unlabelled_text: str | None = None
-    """A text such as NA that stands for a missing target in some of these rows, but may be a class."""
+    """A text, for example NA, that stands for a missing target in some of these rows, but may be a class."""
     absent: tuple[str, ...] = ()
     """Columns of the source whose values were not read, because `absent` names them."""
     index_base: int | None = None
@@ -122,34 +122,36 @@ def import_data(
     ids: Names = (),
     gaps: Names = (),
 ) -> Imported:
-    """Write `source` to the new Zarr group `dest`, which appears when it is complete, or not at all.
+    """Write `source` to the new Zarr group `dest`, completely or not at all.
 
     source       a file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list
                  of records, each a dict
-    x, y         names of arrays in a file or group of arrays: X and y unless given, and y need not be there
-                 unless given
+    x, y         names of arrays in a file or group of arrays: X and y by default, and the default y may be
+                 missing
     target       name of the column that becomes y; without it there is no y
-    categorical  columns whose values are names, each of which gets a code
-    drop, id     columns that are left out, and that are kept beside X under their names
-    gap          texts that stand for a missing value, in a .csv file beside what always does
+    categorical  columns whose values are categories
+    drop, id     columns to omit, and columns to store next to X under their names
+    gap          further texts of a .csv file that stand for a missing value
     absent       columns of `like` or `schema` that are missing in every row
-    drop_unlabelled  whether rows without a target are left out
-    not_missing  texts of a .csv file that are values, although they usually stand for a missing one, as NA
-    schema       a file of a schema, or what it holds: it says of columns what they are, whole or in part
-    like         a model or data set whose encoding is followed: no category is added, no mean fitted anew
-    separator    what separates the fields of a .csv file; found unless given
-    quotes       whether quotation marks enclose fields of a .csv file; unless given they do, and a mark that
+    drop_unlabelled  whether to skip rows without a target
+    not_missing  texts of a .csv file that are values, although they usually stand for a missing one (NA)
+    schema       a file of a schema, or its content: it describes all or some columns
+    like         a model or data set whose encoding is followed: no new category, no new mean
+    separator    field separator of a .csv file; inferred by default
+    quotes       whether quotation marks enclose fields of a .csv file; by default they do, and a mark that
                  joins rows is refused
     decimal, thousands  marks of numbers in a .csv file: "." or ",", and one between groups of three digits
-    chunk_rows   rows of a chunk: about 8 MiB of X unless given, and never more than there are
-    features     of an svmlight file, where its rows do not use the last ones of the data it belongs to
-    index_base   the index of the first feature of an svmlight file, 0 or 1; 0 where it occurs unless given
-    dense_limit  bytes that a sparse source may take when it is written dense: 1 GiB unless given
+    chunk_rows   rows of a chunk: by default about 8 MiB of X, and at most all rows
+    features     number of features of an svmlight file whose rows do not use the last ones
+    index_base   the index of the first feature of an svmlight file, 0 or 1; by default 0 if it occurs
+    dense_limit  maximum bytes of a sparse source after it is written dense: by default 1 GiB
     progress     called with (rows written, rows in all)
     ids, gaps    earlier names of `id` and `gap`
 
-    The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted.
-    Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
+    The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
+    counted.
+
+    Raises DataError for data that cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
     check_writable(dest, "data")
@@ -157,7 +159,7 @@ def import_data(
     place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(
-            f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk"
+            f"Cannot use chunk_rows {chunk_rows}: it is less than 1. Omit it for about 8 MiB a chunk."
         )
     check_place(place)
     reading = make_reading(
@@ -184,8 +186,8 @@ def import_data(
     )
     with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
-        told = {"dcpred_dataset": DATASET_VERSION, "source": name, **_told(table)}
-        with new_data_set(place, told) as group:
+        summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
+        with new_data_set(place, summary) as group:
             not_finite, repeated = write_table(table, group, name, rows, progress)
             check_place(place)
     done = _imported(table, dest, rows, not_finite)
@@ -214,20 +216,18 @@ def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -
 
 
 def find_schema(source: Any, **options: Any) -> Schema:
-    """The schema that `import_data` would find, by the same options; nothing is written. Raises
+    """The schema that `import_data` would infer, with the same options; writes nothing. Raises
     DataError.
     """
     reading = make_reading(source, **options)
     with temporary_folder(None) as scratch, opened(source, reading, scratch) as (table, name):
         if table.schema is None:
-            raise DataError(
-                f"the schema of {name} was asked for, but it holds a matrix, which has no columns"
-            )
+            raise DataError(f"Cannot infer the schema of {name}: it holds a matrix, which has no columns.")
         return table.schema
 
 
-def _told(table: Table) -> dict[str, Any]:
-    """What the attributes of the group say of columns."""
+def _column_attributes(table: Table) -> dict[str, Any]:
+    """The attributes of the group that describe columns."""
     schema = {} if table.schema is None else {ATTRIBUTE: table.schema.document()}
     counted = {} if table.index_base is None else {INDEX_BASE: table.index_base}
     return schema | ({IDS_ATTRIBUTE: list(table.ids)} if table.ids else {}) | counted
@@ -271,13 +271,14 @@ def make_reading(
     ids: Names = (),
     gaps: Names = (),
 ) -> Reading:
-    """How a source is to be read. Raises DataError where options exclude each other."""
+    """The options of a read. Raises DataError if options exclude each other."""
     beside = {"categorical": categorical, "drop": drop, "schema": schema}
     named = [name for name, value in beside.items() if value]
     if like is not None and named:
         raise DataError(
-            f"--{named[0]} was given beside --like {like}, whose schema says what every column is; leave one"
-            " of them out"
+            f"Cannot combine --{named[0]} with --like {like}: its schema states what every column is. Omit"
+            " one"
+            " of them."
         )
     columns, texts, form = _given(schema) if schema is not None else ([], (), TextFormat())
     followed: tuple[Schema | None, str] | None = None
@@ -292,7 +293,7 @@ def make_reading(
         text = shlex.quote(both[0])
         raise DataError(
             f"Cannot read {both[0]!r} both as a missing value and as a value: --gap {text} and --not-missing"
-            f" {text} were given; leave one of them out"
+            f" {text} exclude each other. Omit one of them."
         )
     try:
         form = TextFormat(
@@ -326,13 +327,13 @@ def make_reading(
 
 
 def _names(given: Names) -> tuple[str, ...]:
-    """Names of columns, or texts, of which one may stand alone."""
+    """Names of columns, or texts; a single one may be a string."""
     return (str(given),) if isinstance(given, str | int) else tuple(map(str, given))
 
 
 def _counted(like: str | Path, features: int | None, index_base: int | None) -> dict[str, int]:
-    """How many features there are, and the number of the first one. Raises DataError where options and the
-    data that are followed disagree.
+    """The number of features, and the index of the first one. Raises DataError if options disagree with the
+    data that are followed.
     """
     known = counted_features(like)
     for name, given, option in (
@@ -340,7 +341,7 @@ def _counted(like: str | Path, features: int | None, index_base: int | None) -> 
         ("index_base", index_base, ("--zero-based", "--one-based")[index_base or 0]),
     ):
         if given is not None and known.setdefault(name, given) != given:
-            raise DataError(f"{option} was given beside --like {like}, which has another; leave it out")
+            raise DataError(f"Cannot combine {option} with --like {like}, which has another. Omit it.")
     if "index_base" not in known:
         raise DataError(
             f"Cannot count features like {like}: it does not state whether the first one is 0 or 1. Pass"
@@ -354,25 +355,25 @@ def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, .
         return read_columns(schema, "the import")
     path = Path(schema)
     if not path.is_file():
-        so = "is no file" if path.exists() else "does not exist"
-        raise DataError(f"a schema was to be read from {path}, but it {so}; check the path")
+        so = "is not a file" if path.exists() else "does not exist"
+        raise DataError(f"Cannot read a schema from {path}: it {so}. Check the path.")
     if path.stat().st_size > LARGEST_SCHEMA:
         raise DataError(
-            f"a schema was to be read from {path}, but that has more than {LARGEST_SCHEMA / 2**20:.0f} MiB;"
-            " name a file of --show-schema"
+            f"Cannot read a schema from {path}: it has more than {LARGEST_SCHEMA / 2**20:.0f} MiB."
+            " Name a file of --show-schema."
         )
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"a schema was to be read from {path}, but it is not valid JSON ({error}); write one with `dcpred"
-            " import SOURCE --show-schema`"
+            f"Cannot read a schema from {path}: it is not valid JSON ({error}). Write one with `dcpred"
+            " import SOURCE --show-schema`."
         ) from None
     return read_columns(value, path.name)
 
 
 def check_place(place: Place) -> None:
-    """Raise DataError where something lies at a place already."""
+    """Raise DataError if a place is occupied."""
     if isinstance(place, Folder):
         check_new_name(place.path, PARTIAL)
         taken = not is_free(place.path)
@@ -381,5 +382,5 @@ def check_place(place: Place) -> None:
         taken = GROUP_FILE in names or (bool(names) and CLAIM not in names)
     if taken:
         raise DataError(
-            f"data were to be imported into {place.address}, but that exists; remove it or name another place"
+            f"Cannot import into {place.address}: it already exists. Remove it or choose another path."
         )

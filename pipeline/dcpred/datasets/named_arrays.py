@@ -1,7 +1,7 @@
 """Named arrays (containers.py) as a matrix with a target, or as a table whose columns they are.
 
-An array of one dimension, or of one column, is a column. Values are decoded as the conventions of climate and
-forecast metadata (CF) say, by which xarray writes them: times since a date, packed numbers, missing values.
+An array of one dimension, or of one column, is a column. Values are decoded by the climate and forecast
+metadata conventions (CF) that xarray uses: times since a date, packed numbers, missing values.
 """
 
 import re
@@ -37,7 +37,7 @@ MICROSECONDS = {
 }
 SHORT = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second"}
 SHORT |= {"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "ns": "nanosecond"}
-NO_TIME = np.iinfo(np.int64).min  # how NumPy, and xarray after it, write that there is none
+NO_TIME = np.iinfo(np.int64).min  # the missing value of times in NumPy and xarray
 LARGEST_STEP = 2**62  # microseconds that can be added to a date
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
@@ -67,15 +67,15 @@ class ArrayRows:
 
 
 def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str, str | None] | None:
-    """The names of the arrays that are X and y; None where the arrays are columns of a table. Raises
-    DataError where an array that was named is not there, or where there are several that may be X.
+    """The names of the arrays that are X and y; None if the arrays are columns of a table. Raises
+    DataError if a named array is missing, or if several may be X.
     """
     with container.opened() as arrays:
         for option, name in (("x", x), ("y", y)):
             if name is not None and name not in arrays and name not in _sparse(arrays):
                 raise DataError(
-                    f"array {name!r} was to become {option}, but {container.name} holds"
-                    f" {_listed(list(arrays))}; pass --{option} with the name of one of them"
+                    f"Cannot use array {name!r} as {option}: {container.name} holds"
+                    f" {_listed(list(arrays))}. Pass --{option} with the name of one of them."
                 )
         sparse = _sparse(arrays)
         if x in sparse or (x is None and "X" in sparse):
@@ -85,8 +85,8 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
         if chosen is None and wide:
             if len(wide) > 1 or y is not None:
                 raise DataError(
-                    f"{container.name} holds the matrices {_listed(wide)}, and it is not said which is X;"
-                    " name it with --x, and the target with --y"
+                    f"Cannot choose X in {container.name}: it holds the matrices {_listed(wide)}."
+                    " Name X with --x, and the target with --y."
                 )
             chosen = wide[0]
         if chosen is None and sparse and all("/" not in name for name in sparse):
@@ -97,7 +97,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
 
 
 def read_columns(container: Container, scratch: Path) -> ArrayRows:
-    """The table whose columns are the arrays of a container. Raises DataError where they are none.
+    """The table whose columns are the arrays of a container. Raises DataError if they are not columns.
 
     scratch  a folder for chunks that memory does not hold
     """
@@ -107,21 +107,21 @@ def read_columns(container: Container, scratch: Path) -> ArrayRows:
         others = [name for name, array in own.items() if len(array.shape) > 1 and name not in columns]
         if others:
             raise DataError(
-                f"array {others[0]!r} of {container.name} has shape {arrays[others[0]].shape}, which is no"
-                " column; name it with --x if it is the matrix of features"
+                f"Cannot use array {others[0]!r} of {container.name} as a column: its shape is"
+                f" {arrays[others[0]].shape}. Name it with --x if it is the matrix of features."
             )
         lengths = {name: array.shape[0] for name, array in columns.items()}
         if not lengths:
             raise DataError(
-                f"columns were to be imported from {container.name}, but it holds {_listed(list(arrays))},"
-                " none of one dimension; name a matrix with --x"
+                f"Cannot import columns from {container.name}: it holds {_listed(list(arrays))},"
+                " but no array of one dimension. Name a matrix with --x."
             )
         first, n_rows = next(iter(lengths.items()))
         for name, length in lengths.items():
             if length != n_rows:
                 raise DataError(
-                    f"the columns of {container.name} must have one length, but {first!r} has {n_rows:,}"
-                    f" values and {name!r} {length:,}; bring them to one length, or write them apart"
+                    f"Cannot import {container.name}: column {first!r} has {n_rows:,}"
+                    f" values and {name!r} {length:,}. Bring them to one length, or write them apart."
                 )
         if n_rows == 0:
             raise no_rows(container.name)
@@ -130,7 +130,7 @@ def read_columns(container: Container, scratch: Path) -> ArrayRows:
 
 
 def _own(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
-    """Those that lie in no group below: others are taken only by name."""
+    """The arrays outside subgroups: those inside are read only by name."""
     return {name: array for name, array in arrays.items() if "/" not in name}
 
 
@@ -153,7 +153,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class DecodedMatrix:
-    """The rows of a matrix, decoded as its attributes state; NaN stands for a missing value."""
+    """The rows of a matrix, decoded by its attributes; NaN stands for a missing value."""
 
     def __init__(self, array: NamedArray, where: str) -> None:
         self.array, self.where = array, where
@@ -166,7 +166,7 @@ class DecodedMatrix:
 
 
 class DecodedTarget:
-    """The values of a target, decoded as its attributes state, with a mask where some are missing."""
+    """The values of a target, decoded by its attributes, with a mask if some are missing."""
 
     def __init__(self, array: NamedArray, where: str) -> None:
         self.array, self.where = array, where
@@ -194,7 +194,7 @@ def _column(array: NamedArray, name: str, source: str, rows: slice) -> Any:
 
 
 def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str) -> Any:
-    """Values as an Arrow array, decoded as their attributes say. Raises DataError for what they cannot be."""
+    """Values as an Arrow array, decoded by their attributes. Raises DataError for invalid ones."""
     kind = values.dtype.kind
     encoding = encoding_of(attributes, values.dtype, where)
     if kind in "OTSU":
@@ -203,8 +203,8 @@ def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str)
         return pa.array(values)
     if kind not in "biuf" or (kind == "f" and values.dtype.itemsize > 8):
         raise DataError(
-            f"{where} was to be a column, but its dtype is {values.dtype}; convert it to numbers, text,"
-            " dates or booleans"
+            f"Cannot read {where} as a column: its dtype is {values.dtype}. Convert it to numbers, text,"
+            " dates or booleans."
         )
     stored = values.dtype
     values, gap = encoding.decode(values)
@@ -230,11 +230,12 @@ def _text(value: Any, where: str) -> str | None:
     if value is None or value != value:
         return None
     if value == "":
-        return None  # such arrays have no other way to say that there is nothing
+        return None  # such arrays have no other missing value
     if not isinstance(value, str):
         raise DataError(
-            f"{where} was to be a column, but it holds {type(value).__name__} such as {str(value)[:60]!r};"
-            " make it text or numbers"
+            f"Cannot read {where} as a column: it holds {type(value).__name__}, for example"
+            f" {str(value)[:60]!r}."
+            " Make it text or numbers."
         )
     return value
 
@@ -248,14 +249,15 @@ def _times(
     unit, since = _unit(units), _since(units)
     if calendar not in CALENDARS or unit is None or since is None:
         raise DataError(
-            f"{where} holds times as {units!r} of the calendar {calendar!r}, which cannot be told as dates;"
-            " convert them to a standard calendar, or leave the column out"
+            f"Cannot read {where}: its times are {units!r} of the calendar {calendar!r}, which are not dates."
+            " Convert them to a standard calendar, or omit the column."
         )
     steps = np.where(gap, 0, values)
     if (np.abs(steps.astype(np.float64) * unit) > LARGEST_STEP).any():
         raise DataError(
-            f"{where} holds times as {units!r} that are too far away to be dates; correct them, or leave the"
-            " column out"
+            f"Cannot read {where}: some of its times, {units!r}, are too far away for dates. Correct them,"
+            " or omit"
+            " the column."
         )
     whole = (
         steps.astype(np.int64) * int(unit) if steps.dtype.kind != "f" and unit >= 1 else np.rint(steps * unit)

@@ -1,6 +1,7 @@
-"""Rows of a data set that are not finite, counted while they are written.
+"""Rows of a data set that are not finite, counted during the write.
 
-NaN is a gap, which a model may know. Training refuses rows with infinity, and scoring gives them status 2.
+NaN is a missing value, which a model may accept. Training refuses rows with infinity, and scoring gives them
+status 2.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LISTED = 20  # most rows, and most features, that are named
+LISTED = 20  # maximum number of rows, and of features, to name
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class NotFinite:
     """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is
     refused.
 
-    Rows and features are counted from 0. The first LISTED rows are named, and the LISTED features with the
-    most such rows, the most first.
+    Rows and features are counted from 0. Names the first LISTED rows, and the LISTED features with the
+    most of these rows, the most first.
     """
 
     n_rows: int
@@ -39,7 +40,7 @@ class NotFinite:
 
 
 class NotFiniteSurvey:
-    """Counts rows that are not finite, chunk by chunk. Integers cost nothing, and finite chunks one look."""
+    """Counts rows that are not finite, chunk by chunk. Integers cost nothing, and finite chunks one pass."""
 
     def __init__(self, n_features: int, names: tuple[str, ...] | None) -> None:
         self.names = names
@@ -49,7 +50,7 @@ class NotFiniteSurvey:
         self.target_rows: list[int] = []
 
     def add(self, first_row: int, X: NDArray[Any], y: NDArray[Any] | None) -> None:
-        """Count the rows of a chunk; nothing is written to X and y.
+        """Count the rows of a chunk; X and y are not modified.
 
         X  (n_rows, n_features), its first row being row `first_row` of the data
         y  (n_rows,)
@@ -70,7 +71,7 @@ class NotFiniteSurvey:
 
 
 def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
-    """How many rows are bad; the first of them are added to `rows`, up to LISTED."""
+    """The number of bad rows; the first of them are added to `rows`, up to LISTED."""
     found = np.flatnonzero(bad)
     rows += (found[: LISTED - len(rows)] + first_row).tolist()
     return len(found)

@@ -1,4 +1,4 @@
-"""Readers of files of NumPy, .npy and .npz. Each gives a `Table` (table.py)."""
+"""Readers of files of NumPy, .npy and .npz. Each returns a `Table` (table.py)."""
 
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.storage.zarr_arrays import plain_text
 
-SURVEY_ROWS = 2**20  # rows of y surveyed at once
+SURVEY_ROWS = 2**20  # rows of y per survey step
 Names = tuple[str, ...] | None
 
 
@@ -34,10 +34,10 @@ def read_npy(path: Path) -> Table:
 
 
 def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limit: int) -> Table:
-    """Two arrays, unpacked in the directory `scratch` and memory-mapped, so that any memory order will do; or
-    a sparse matrix of SciPy, which has a target where an array y lies beside its own.
+    """Two arrays, unpacked in the directory `scratch` and memory-mapped in any memory order; or a sparse
+    matrix of SciPy, which has a target if an array y lies in the same file.
 
-    dense_limit  bytes that a sparse matrix may take when it is written dense
+    dense_limit  maximum bytes of a sparse matrix after it is written dense
     """
     with zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
@@ -47,8 +47,8 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limi
         for option, name in chosen.items():
             if name is not None and name not in held:
                 raise DataError(
-                    f"array {name!r} was to become {option}, but {path.name} holds"
-                    f" {', '.join(held) or 'no arrays'}; pass --{option} with the name of one of them"
+                    f"Cannot use array {name!r} as {option}: {path.name} holds"
+                    f" {', '.join(held) or 'no arrays'}. Pass --{option} with the name of one of them."
                 )
         if is_sparse:
             X: Any = SparseFile(path, archive, scratch)
@@ -84,15 +84,15 @@ def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]
 
 
 def check_features(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The number of rows of what can be X. Raises DataError for what cannot."""
+    """The number of rows of an array that can be X. Raises DataError for another array."""
     try:
         check_matrix(shape, dtype)
     except DataError as error:
-        raise DataError(f"{where} was to become X: {error}") from None
+        raise DataError(f"Cannot use {where} as X: {error}.") from None
     if 0 in shape or dtype.itemsize > 8:
         so = f"its shape is {shape}" if 0 in shape else f"its dtype is {dtype}"
         raise DataError(
-            f"{where} was to become X, but {so}; it needs rows, features and at most 64 bits per number"
+            f"Cannot use {where} as X: {so}. It needs rows, features and at most 64 bits per number."
         )
     return shape[0]
 
@@ -100,12 +100,12 @@ def check_features(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 def check_target(where: str, n_samples: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "biufUST" or (dtype.kind == "f" and dtype.itemsize > 8):
         raise DataError(
-            f"{where} was to become y, but its dtype is {dtype}; convert it to real numbers or strings"
+            f"Cannot use {where} as y: its dtype is {dtype}. Convert it to real numbers or strings."
         )
     if shape != (n_samples,):
         raise DataError(
-            f"{where} was to become y, one value for each of the {n_samples:,} rows of X, but its shape is"
-            f" {shape}; pass another or reshape it"
+            f"Cannot use {where} as y: its shape is {shape}, but X has {n_samples:,} rows."
+            " Pass another array or reshape it."
         )
 
 
@@ -117,7 +117,7 @@ Opened = Callable[[], AbstractContextManager[tuple[Any, Any]]]
 def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Names = None) -> Table:
     """A matrix X and its target, or None, while they are open: arrays that are sliced by rows.
 
-    y_where  what the target is called in messages
+    y_where  name of the target in messages
     names    of the features
     labels   of the classes that y numbers
     """

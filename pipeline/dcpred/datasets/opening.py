@@ -1,4 +1,4 @@
-"""What a source is, told from its name and its first bytes, and its rows as a `Table` (table.py)."""
+"""Detect a source's format by its name and first bytes, and read its rows as a `Table` (table.py)."""
 
 import csv
 import zipfile
@@ -43,16 +43,16 @@ CONTAINERS = (*ZARR, *HDF5, *NETCDF)
 SUFFIXES = (*COLUMNS, ".npy", ".npz", *SVMLIGHT, *CONTAINERS)
 COMPRESSED = (".gz", ".bz2")  # endings of compressed text
 OTHERS = {
-    ".xls": "save it as .csv or .parquet",
-    ".xlsx": "save it as .csv or .parquet",
-    ".json": "write it as .csv or .parquet",
-    ".jsonl": "write it as .csv or .parquet",
-    ".pkl": "load it, and save it as .parquet",
-    ".orc": "write it as .parquet",
+    ".xls": "Save it as .csv or .parquet",
+    ".xlsx": "Save it as .csv or .parquet",
+    ".json": "Write it as .csv or .parquet",
+    ".jsonl": "Write it as .csv or .parquet",
+    ".pkl": "Load it, and save it as .parquet",
+    ".orc": "Write it as .parquet",
 }
-METADATA = ("zarr.json", ".zgroup", ".zarray")  # files that a directory of Zarr has one of
+METADATA = ("zarr.json", ".zgroup", ".zarray")  # a directory of Zarr has one of these files
 DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
-# The formats that each option is for.
+# The formats of each option.
 OPTIONS = {
     "x": (".npz", *CONTAINERS),
     "y": (".npz", *CONTAINERS),
@@ -78,16 +78,16 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source is to be read, as `import_data` is told.
+    """The options of `import_data` that affect reading.
 
-    given            columns of a schema that was made by hand, with its texts of gaps
-    like             the schema to follow, and the address of what has it
-    text             how text writes values, as the options and a schema state it
-    marks            the same as the options alone state it
+    given            columns of a handwritten schema, with its texts for missing values
+    like             the schema to follow, and the address of its owner
+    text             the form of values in text, by the options and a schema
+    marks            the same by the options alone
     absent           columns that are missing in every row
-    drop_unlabelled  whether rows without a target are left out
-    index_base       number of the first feature of an svmlight file
-    known            what the data set of `like` states of features that are counted
+    drop_unlabelled  whether to skip rows without a target
+    index_base       index of the first feature of an svmlight file
+    known            numbering of features in the data set of `like`
     """
 
     x: str | None = None
@@ -112,7 +112,7 @@ class Reading:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that options name, or the schema that is followed."""
+        """The columns that options name, or the schema to follow."""
         followed = self.like[0] if self.like else None
         of_schema = () if followed is None else (column.name for column in followed.columns)
         target = () if self.target is None else (self.target,)
@@ -120,8 +120,8 @@ class Reading:
 
     @property
     def named(self) -> dict[str, object]:
-        """The options that were given, by their names on the command line."""
-        told = {
+        """The given options, by their names on the command line."""
+        summary = {
             "x": self.x,
             "y": self.y,
             "target": self.target,
@@ -140,11 +140,11 @@ class Reading:
             "index_base": self.index_base,
             **self.marks,
         }
-        return {name: value for name, value in told.items() if value not in (None, "")}
+        return {name: value for name, value in summary.items() if value not in (None, "")}
 
     @property
     def wishes(self) -> Wishes:
-        """What was said of columns."""
+        """The requests for columns."""
         if self.like is None:
             asked = wishes(self.target, self.categorical, self.drop, self.ids, self.given, self.gaps)
         else:
@@ -182,7 +182,7 @@ def frame_table(frame: Any, reading: Reading) -> Table:
     """The rows of a frame of pandas, polars or pyarrow. Raises DataError."""
     for name, value in reading.named.items():
         if ".parquet" not in OPTIONS[name]:
-            raise DataError(f"{_flag(name, value)} was given with a frame, which has columns; leave it out")
+            raise DataError(f"Cannot use {_flag(name, value)} with a frame, which has columns. Omit it.")
     return _encoded(read_frame(frame, reading.columns), reading)
 
 
@@ -202,8 +202,9 @@ def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
     if own:
         name, value = next(iter(own.items()))
         raise DataError(
-            f"{_flag(name, value)} is for columns, but {held.name} holds the matrix {matrix[0]!r}; leave it"
-            " out, and name the arrays with --x and --y"
+            f"Cannot use {_flag(name, value)}, an option for columns: {held.name} holds the matrix"
+            f" {matrix[0]!r}."
+            " Omit it, and name the arrays with --x and --y."
         )
     x, y = matrix
     with held.opened() as arrays:
@@ -233,7 +234,7 @@ def _strings(value: object) -> tuple[str, ...] | None:
 
 
 def check_source(path: Path) -> str:
-    """The suffix that names the format of a source that is there and not empty."""
+    """The suffix that names the format of a source, which has to exist and hold data."""
     if path.is_dir():
         return ".zarr" if any((path / name).exists() for name in METADATA) else _of_directory(path)
     name = Path(path.name.lower())
@@ -241,45 +242,45 @@ def check_source(path: Path) -> str:
     suffix = Path(name.stem).suffix if packed else name.suffix
     if suffix not in SUFFIXES or (packed and suffix not in (*CSV, *SVMLIGHT)):
         do = OTHERS.get(
-            suffix, f"name it {', '.join(SUFFIXES)}, and if it is text and compressed, .gz or .bz2 after that"
+            suffix, f"Name it {', '.join(SUFFIXES)}, and if it is text and compressed, .gz or .bz2 after that"
         )
-        raise DataError(f"{path} was to be imported, but its name has no known ending; {do}")
+        raise DataError(f"Cannot import {path}: its name has no known ending. {do}.")
     if not path.is_file() or suffix in ZARR:
         so = "is a file" if path.is_file() else "does not exist"
-        raise DataError(f"{path} was to be imported, but it {so}; name a file on this machine")
+        raise DataError(f"Cannot import {path}: it {so}. Name a file on this computer.")
     if path.stat().st_size == 0:
-        raise DataError(f"{path} was to be imported, but it is empty; name a file with data")
+        raise DataError(f"Cannot import {path}: it is empty. Name a file with data.")
     return suffix
 
 
 def _of_directory(path: Path) -> str:
     if path.suffix.lower() in ZARR:
-        raise DataError(f"{path} was to be imported, but it holds no Zarr group or array; name another")
+        raise DataError(f"Cannot import {path}: it holds no Zarr group or array. Name another.")
     return ".parquet"
 
 
 def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> None:
     advice = (
-        dict.fromkeys(SUFFIXES, "leave it out")
+        dict.fromkeys(SUFFIXES, "Omit it")
         | {
-            ".npy": "save X and y together with numpy.savez, and import the .npz file",
-            ".npz": "name its arrays with --x and --y",
+            ".npy": "Save X and y together with numpy.savez, and import the .npz file",
+            ".npz": "Name its arrays with --x and --y",
         }
-        | dict.fromkeys(COLUMNS, "name a column with --target")
+        | dict.fromkeys(COLUMNS, "Name a column with --target")
     )
     if suffix in SVMLIGHT:
-        advice[suffix] = "leave it out: the label of each line becomes y"
+        advice[suffix] = "Omit it: the label of each line becomes y"
     for option, value in options.items():
         if suffix not in OPTIONS[option]:
-            do = advice[suffix] if option in OF_TARGETS else "leave it out"
+            do = advice[suffix] if option in OF_TARGETS else "Omit it"
             *others, last = OPTIONS[option]
             kinds = f"{', '.join(others)} and {last}" if others else last
             flag = _flag(option, value)
-            raise DataError(f"{flag} is for {kinds} files, but the source is {name}; {do}")
+            raise DataError(f"Cannot use {flag} with {name}: it is for {kinds} files. {do}.")
 
 
 def _flag(name: str, value: Any) -> str:
-    """An option with its value, as the command line has it."""
+    """An option with its value, in the form of the command line."""
     return FLAGS.get((name, value), f"--{name.replace('_', '-')} {value}")
 
 
@@ -291,18 +292,17 @@ def is_svmlight(source: Any) -> bool:
 
 @contextmanager
 def reading_errors(path: Path) -> Iterator[None]:
-    """What libraries raise about a file that is damaged or may not be read, in our words."""
+    """Convert errors of libraries about a damaged or unreadable file into ours."""
     try:
         yield
     except pa.ArrowNotImplementedError as error:
         raise DataError(
-            f"Cannot import {path}: it holds values that cannot be read ({error}). Write it again"
-            " without them"
+            f"Cannot import {path}: it holds unreadable values ({error}). Write it again without them."
         ) from error
     except (OSError, *DAMAGE) as error:
         number = getattr(error, "errno", None)  # errors of decompressors have none
         if number in RESOURCE_ERRNOS:
-            raise ResourceError(f"reading {path} failed: {error}; get permission, then run again") from error
+            raise ResourceError(f"Cannot read {path}: {error}. Get permission, then run again.") from error
         if number is not None:
             raise
         raise damaged(path, error) from error

@@ -1,14 +1,14 @@
-"""How many rows repeat others, found in bounded memory while rows go by.
+"""Count repeated rows in bounded memory during one pass.
 
-Of the 64-bit hashes of rows the smallest are kept, with the rows of each: every row of these values is
-counted, so that counts are exact up to KEPT different values and estimates beyond.
+Keeps the smallest 64-bit hashes of rows, with the number of rows of each. All rows of these values are
+counted: counts are exact up to KEPT different values and estimates beyond.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 KEPT = 2**20  # different hashes, 16 MiB with their counts
-WAITING = 2**18  # hashes that are put in at once
+WAITING = 2**18  # hashes that are merged at once
 
 Hashes = NDArray[np.uint64]
 
@@ -20,7 +20,7 @@ class Repeats:
         self.hashes: Hashes = np.empty(0, np.uint64)
         self.rows = np.empty(0, np.int64)
         self.limit = 2**64 - 1
-        """The largest hash that is kept."""
+        """The largest hash to keep."""
         self.waiting: list[Hashes] = []
         self.n_waiting = 0
 
@@ -32,7 +32,7 @@ class Repeats:
             self.settle()
 
     def settle(self) -> "Repeats":
-        """Put in what waits."""
+        """Merge the waiting hashes."""
         new = np.concatenate([self.hashes, *self.waiting])
         before = np.concatenate([self.rows, np.ones(self.n_waiting, np.int64)])
         self.waiting, self.n_waiting = [], 0
@@ -45,16 +45,16 @@ class Repeats:
 
     @property
     def share(self) -> float:
-        """The share of all hashes that may be kept."""
+        """The fraction of all hashes that may be kept."""
         return self.limit / (2**64 - 1)
 
     def repeated(self) -> int:
-        """About how many rows have a value that an earlier row has."""
+        """About how many rows repeat a value of an earlier row."""
         self.settle()
         return round((int(self.rows.sum()) - len(self.rows)) / self.share)
 
     def rows_also_in(self, other: "Repeats") -> int:
-        """About how many rows have a value that rows of the other have."""
+        """About how many rows have a value that the other also has."""
         one, two = self.settle(), other.settle()
         most = np.uint64(min(one.limit, two.limit))
         same = np.isin(one.hashes, two.hashes) & (one.hashes <= most)
@@ -62,7 +62,7 @@ class Repeats:
 
 
 def hashes_of_values(values: NDArray[np.generic]) -> Hashes:
-    """A hash of each value (n,), a number or text, which is the same within this process."""
+    """A hash of each value (n,), a number or text, stable within this process."""
     found = np.fromiter((hash(value) for value in values.tolist()), np.int64, len(values)).view(np.uint64)
     # Python's hash of a number is the number: mix it (SplitMix64 of Steele, Lea and Flood, 2014).
     with np.errstate(over="ignore"):

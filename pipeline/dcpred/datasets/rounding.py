@@ -1,6 +1,6 @@
-"""Numbers that float64 does not hold: which of them are refused, and what can be done about a column.
+"""Numbers that float64 does not hold: which of them are refused, and remedies for a column.
 
-A measured value may be rounded in its last digit. A large whole number may not, because it mostly is a name;
+A measured value may be rounded in its last digit. A large integer may not, because it is mostly an id;
 and different values of a column may not become equal, because they may be classes.
 """
 
@@ -19,8 +19,8 @@ from dcpred_tasks.schema.inference import SHOWN, as_option, can_be_kept
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
 WHOLE = r"^[+-]?\d{1,300}(\.0*)?$"  # longer numbers are infinite in float64
-REMEMBERED = 4 * MAX_LABELS  # different values that are compared with new ones: more are no classes
-# From here on float64 rounds the third decimal: text of such a column is read again.
+REMEMBERED = 4 * MAX_LABELS  # different values to compare with new ones: more are not classes
+# From here on float64 rounds the third decimal: the text of such a column is read again.
 LARGE = EXACT_LIMIT / 1024
 
 
@@ -32,31 +32,31 @@ def first_rounded(numbers: Iterable[int]) -> int | None:
 def rounded(where: str, value: object, do: str = "") -> DataError:
     """The refusal of a value.
 
-    do  what can be done about it, as `remedy` states it
+    do  the remedy, from `remedy`
     """
-    do = do or "remove it, or save all values as integers of 64 bits"
-    return DataError(f"Cannot import {where}: it holds {value}, which float64 would round; {do}")
+    do = do or "Remove it, or save all values as integers of 64 bits"
+    return DataError(f"Cannot import {where}: it holds {value}, which float64 would round. {do}.")
 
 
 def remedy(name: str, *, is_target: bool, is_followed: bool = False) -> str:
-    """What can be done about a column whose values float64 rounds.
+    """The remedy for a column whose values float64 rounds.
 
-    is_followed  whether a schema states what the column is
+    is_followed  whether a schema states the kind of the column
     """
     if is_target:
-        return "convert the values to text where they are classes, or round them before the import"
+        return "Convert the values to text if they are classes, or round them before the import"
     if is_followed:
-        return "round the values before the import"
+        return "Round the values before the import"
     option = as_option(name)
-    keep = f"keep the column beside X with --id {option}, " if can_be_kept(name) else ""
-    return f"{keep}leave it out with --drop {option}, or convert the values to text"
+    keep = f"Store the column next to X with --id {option}, omit" if can_be_kept(name) else "Omit"
+    return f"{keep} it with --drop {option}, or convert the values to text"
 
 
 class Rounding:
     """One pass over a column of numbers in text or decimals.
 
     where  the column, for messages
-    do     what can be done about it
+    do     the remedy
     """
 
     def __init__(self, where: str, do: str) -> None:
@@ -67,11 +67,11 @@ class Rounding:
         self.other: dict[float, tuple[str, int]] = {}
         """Numbers in another form, with that and a row."""
         self.whole: tuple[str, int] | None = None
-        """The first whole number that float64 rounds, and its row."""
+        """The first integer that float64 rounds, and its row."""
         self.has_fractions = False
 
     def add(self, values: Any) -> None:
-        """values  Arrow strings, each a number as Python writes it, or decimals. Raises DataError where
+        """values  Arrow strings, each a number in Python's form, or decimals. Raises DataError if
         float64 makes different ones equal.
         """
         coded = values.cast(pa.string()).dictionary_encode()
@@ -109,19 +109,19 @@ class Rounding:
             self._compare(number, (repr(number), self.plain[number]), written)
 
     def _compare(self, number: float, one: tuple[str, int], other: tuple[str, int]) -> None:
-        """Raise DataError where two texts of a number in float64 are different numbers."""
+        """Raise DataError if two texts of a number in float64 are different numbers."""
         if one[0] == other[0] or not number or not np.isfinite(number):
             return
         if Decimal(one[0]) == Decimal(other[0]):
             return
         raise DataError(
             f"Cannot import {self.where}: it holds {one[0][:SHOWN]} in row {one[1]:,} and"
-            f" {other[0][:SHOWN]} in row {other[1]:,} (counted from 0), which are one number in float64;"
-            f" {self.do}"
+            f" {other[0][:SHOWN]!s} in row {other[1]:,} (counted from 0), which are one number in float64."
+            f" {self.do}."
         )
 
     def refuse_whole(self) -> None:
-        """Raise DataError for a whole number that float64 rounds."""
+        """Raise DataError for an integer that float64 rounds."""
         if self.whole is not None:
             text, row = self.whole
             value = f"{text[:SHOWN]} in row {row:,} (counted from 0)"

@@ -1,5 +1,5 @@
 """Folds of rows by time, by group or by number, for training and for a splitter of scikit-learn. Columns are
-read in passes; of each row two bytes are kept.
+read in passes; each row takes two bytes of memory.
 """
 
 import heapq
@@ -21,9 +21,9 @@ from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count,
 from dcpred_tasks.training.sampling import row_hash
 
 LATEST = "the latest rows"
-FIRST = 0.5  # share of the rows, the first in time, that are never held out
+FIRST = 0.5  # fraction of the rows, the first in time, that are never held out
 SPANS_OF_TIME = 3
-MOST_SORTED = 2**21  # values that spans of time are found from
+MOST_SORTED = 2**21  # maximum number of values that define spans of time
 
 
 def folds_of_data(
@@ -34,15 +34,15 @@ def folds_of_data(
     seed: int,
     used: BoolArray | None = None,
 ) -> Folds | None:
-    """The folds that options ask for; None where they ask for nothing.
+    """The folds of the options; None without options.
 
-    x         address of the features; other columns are arrays of as many rows beside them
-    by_time   a column by name: each fold is held out from the rows before it. "": the order of the rows
+    x         address of the features; other columns are arrays of as many rows in the same group
+    by_time   a column by name: each fold is held out from the rows before it. "": the stored order
     by_group  a column by name: rows of one value are in one fold
-    count     folds
-    used      bool (n_rows,), the rows that there are; None: all
+    count     number of folds
+    used      bool (n_rows,), the rows to use; None: all
 
-    Raises SettingsError, and DataError where a column cannot be used.
+    Raises SettingsError, and DataError for an unusable column.
     """
     if by_time is not None and by_group is not None:
         raise SettingsError("--by-time and --by-group exclude each other. Choose one of them.")
@@ -77,7 +77,7 @@ def folds_of_data(
 
 
 def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | None) -> Folds:
-    """Folds of the rows that there are; others have the unit 0."""
+    """Folds of the rows in use; others have the unit 0."""
     if used is None:
         return make(parts)
 
@@ -94,8 +94,8 @@ def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | N
 
 
 def by_spans(parts: Values, count: int | None, words: str) -> Folds:
-    """The first half of the rows only trains; the others make spans of time, each of which is held out from
-    all rows before it. Rows of one value are in one span. Raises ValueError where all values are the same.
+    """The first half of the rows only trains; the others form spans of time, each of which is held out from
+    all rows before it. Rows of one value are in one span. Raises ValueError if all values are equal.
 
     parts  float64 values, without NaN
     """
@@ -125,8 +125,8 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
 
 
 def _begins(before: IntArray, n: int, count: int) -> IntArray:
-    """Where the rows that only train, and each of `count` spans, begin among distinct values, each with one
-    value at least.
+    """The first distinct value of the rows that only train, and of each of `count` spans with at least one
+    value.
 
     before  rows below each value
     """
@@ -139,8 +139,8 @@ def _begins(before: IntArray, n: int, count: int) -> IntArray:
 
 
 def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
-    """Whole groups, so that folds are as large as each other as far as that allows. Raises ValueError where
-    there is but one group.
+    """Whole groups, in folds as equal in size as possible. Raises ValueError if there is only one
+    group.
 
     parts  keys of groups, uint64, as `group_keys` makes them
     """
@@ -158,7 +158,7 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
         count = len(counts)
     known = np.array(sorted(counts), np.uint64)
     fold_of = np.zeros(len(known), INDEX_DTYPE)
-    if len(counts) > MOST_GROUPS:  # Of so many, each goes to its fold by chance.
+    if len(counts) > MOST_GROUPS:  # Of so many, each goes to a random fold.
         known = fold_of = np.empty(0, np.uint64)
     else:
         sizes = np.array([counts[one] for one in known.tolist()])
@@ -184,8 +184,8 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
     groups  (n_rows,) or None: rows of one value are in one fold
     y       (n_rows,), for splitters
 
-    Raises SettingsError for a splitter that holds a row out twice, or trains on other rows than all others or
-    all earlier ones; DataError for groups that cannot be used.
+    Raises SettingsError for a splitter that holds out a row twice, or does not train on all other rows or all
+    earlier ones; DataError for unusable groups.
     """
     keys = None if groups is None else _keys_of(groups, n_rows)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
@@ -199,7 +199,7 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
     split = getattr(cv, "split", None)
     if isinstance(cv, str) or (split is None and not isinstance(cv, Iterable)):
         raise SettingsError(
-            f"cv was set to {cv!r}, but it is a number of folds, a splitter of scikit-learn, or an iterable"
+            f"Cannot use cv {cv!r}: it is not a number of folds, a splitter of scikit-learn, or an iterable"
             " of (train, test) row numbers. Pass one of them."
         )
     try:
@@ -218,13 +218,13 @@ def _keys_of(groups: Any, n_rows: int) -> NDArray[np.uint64]:
     values = np.asarray(groups, object) if isinstance(groups, list | tuple) else np.asarray(groups)
     if values.shape != (n_rows,):
         raise DataError(
-            f"groups has shape {values.shape}, but X has {n_rows:,} rows. Pass one group for each row."
+            f"Cannot use groups of shape {values.shape}: X has {n_rows:,} rows. Pass one group for each row."
         )
     missing = without_group(values)
     if len(missing):
         raise DataError(
-            f"groups has no value for row {missing[0]:,} ({len(missing):,} of {n_rows:,} rows have none)."
-            " Fill it in, or leave such rows out."
+            f"Cannot use groups: row {missing[0]:,} has none ({len(missing):,} of {n_rows:,} rows have none)."
+            " Fill it in, or omit such rows."
         )
     return group_keys(np.asarray(groups))
 
@@ -232,7 +232,7 @@ def _keys_of(groups: Any, n_rows: int) -> NDArray[np.uint64]:
 def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     """The numbers of the rows that train and of those that are held out. Raises SettingsError for others."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise SettingsError(f"cv holds {pair!r}. Pass pairs (train, test) of row numbers.")
+        raise SettingsError(f"Cannot use cv: it holds {pair!r}. Pass pairs (train, test) of row numbers.")
     found = []
     for rows in map(np.asarray, pair):
         if rows.shape == (n_rows,) and rows.dtype.kind == "b":
@@ -240,7 +240,8 @@ def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
         wrong = rows.ndim != 1 or (len(rows) > 0 and rows.dtype.kind not in "iu")
         if wrong or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
             raise SettingsError(
-                f"cv holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0 to"
+                f"Cannot use cv: it holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0"
+                " to"
                 f" {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
             )
         found.append(rows.astype(INDEX_DTYPE))
@@ -257,20 +258,22 @@ def _of_pairs(
         trains[train] = True
         if (fold[test] >= 0).any() or trains[test].any():
             raise SettingsError(
-                "cv holds some row out twice, or trains on rows that it holds out. Pass a splitter whose test"
-                " rows are disjoint, such as KFold, GroupKFold or TimeSeriesSplit."
+                "Cannot use cv: it holds out a row twice, or trains on rows that it holds out. Pass a"
+                " splitter"
+                " whose test rows are disjoint: KFold, GroupKFold or TimeSeriesSplit."
             )
         fold[test] = number
         masks.append(trains)
     if not pairs or len(pairs) >= UNITS:
         raise SettingsError(
-            f"cv makes {len(pairs):,} folds, but they are 1 to {UNITS - 1}. Pass another splitter."
+            f"Cannot use cv: it makes {len(pairs):,} folds, not 1 to {UNITS - 1}. Pass another splitter."
         )
     others = all((mask == (fold != number)).all() for number, mask in enumerate(masks))
     if not others and not all((mask == (fold < number)).all() for number, mask in enumerate(masks)):
         raise SettingsError(
-            "cv trains on some other rows than all that it does not hold out, or all earlier ones. Pass a"
-            " splitter such as KFold, GroupKFold, or TimeSeriesSplit without gap and max_train_size."
+            "Cannot use cv: it does not train on all rows that it does not hold out, or on all earlier ones."
+            " Pass"
+            " KFold, GroupKFold, or TimeSeriesSplit without gap and max_train_size."
         )
     clustered = keys is not None or not others
     if keys is None:

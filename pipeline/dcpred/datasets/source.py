@@ -1,6 +1,6 @@
-"""Tables as Arrow arrays: what every reader of columns gives, and Arrow arrays as cells of a schema.
+"""Tables as Arrow arrays: the interface of every reader of columns, and Arrow arrays as cells of a schema.
 
-A source is read more than once: first to find out what its columns are, then to write them.
+A source is read more than once: first to infer its columns, then to write them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     @property
     def types(self) -> Mapping[str, Any]:
@@ -41,7 +41,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_text_or_levels(kind: Any) -> bool:
-    """Whether a column of this type holds text, also where each different one is stored but once."""
+    """Whether a column of this type holds text, also where each different one is stored once."""
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
@@ -51,13 +51,13 @@ def is_plain_number(kind: Any) -> bool:
 
 
 def as_text(column: Any) -> Any:
-    """Text as Arrow strings, whatever type of text it is."""
+    """Text as Arrow strings, from any type of text."""
     return column.cast(pa.string())
 
 
 def refuse_rounded_decimals(column: Any, rounding: Rounding) -> None:
-    """Raise DataError for decimals that float64 makes equal, or for a whole number that it does not hold.
-    Other columns are not looked at.
+    """Raise DataError for decimals that become equal in float64, or for an integer that it does not hold.
+    Other columns are ignored.
     """
     kind = column.type
     if pa.types.is_dictionary(kind) and pa.types.is_decimal(kind.value_type):
@@ -70,8 +70,9 @@ def refuse_rounded_decimals(column: Any, rounding: Rounding) -> None:
 def arrow_cells(column: Any, name: str, source: str, gap_texts: Sequence[str] = ()) -> Cells:
     """An Arrow array as cells.
 
-    gap_texts  texts that stand for a gap
-    Raises DataError for a type that is none of a table's values.
+    gap_texts  texts that stand for a missing value
+
+    Raises DataError for a type that tables do not have.
     """
     return without(_cells(column, name, source), gap_texts)
 
@@ -95,10 +96,10 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     if pa.types.is_date(kind):
         return dates(column.cast(pa.date32()).to_numpy(zero_copy_only=False))
     there = column.drop_null()
-    example = f", with values as {str(there[0].as_py())[:60]!r}" if len(there) else ""
+    example = f", with values like {str(there[0].as_py())[:60]!r}" if len(there) else ""
     raise DataError(
-        f"column {name!r} of {source} must hold numbers, text, dates or booleans, but its type is"
-        f" {kind}{example}; {leave_out(name)}"
+        f"Cannot read column {name!r} of {source}: its type is {kind}{example}, not numbers, text, dates or"
+        f" booleans. {leave_out(name)}"
     )
 
 
@@ -107,12 +108,12 @@ def _cells(column: Any, name: str, source: str) -> Cells:
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """The rows of a source that are imported, with every column of a type that has one meaning: a Source.
+    """The rows of a source to import, with every column of a type that has one meaning: a Source.
 
-    absent     columns that are missing in every row, whether or not the source has them
+    absent     columns that are missing in every row, whether the source has them or not
     target     the column that becomes y, in which `gap_texts` stand for a missing value
-    labelled   whether rows without a target are left out
-    left_out   the rows that the last pass left out, as its one item
+    labelled   whether rows without a target are skipped
+    left_out   the number of rows that the last pass skipped, as its one item
     """
 
     base: Source
@@ -167,7 +168,7 @@ def _is_uuid(kind: Any) -> bool:
 
 
 def _plain(column: Any, name: str, source: str) -> Any:
-    """An Arrow array, where UUIDs are text. Raises DataError for another extension of Arrow's types."""
+    """An Arrow array, with UUIDs as text. Raises DataError for another extension of Arrow's types."""
     if _is_uuid(column.type):
         return pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())
     if isinstance(column.type, pa.BaseExtensionType):
@@ -176,24 +177,24 @@ def _plain(column: Any, name: str, source: str) -> Any:
 
 
 def unknown_type(name: str, source: str, kind: object) -> DataError:
-    """The refusal of a column whose values mean something that only another library knows."""
+    """The refusal of a column whose values only another library understands."""
     return DataError(
-        f"column {name!r} of {source} must hold numbers, text, dates or booleans, but its type is {kind};"
+        f"Cannot read column {name!r} of {source}: its type is {kind}, not numbers, text, dates or booleans."
         f" {leave_out(name)}"
     )
 
 
 def leave_out(name: str) -> str:
-    """What can be done about a column whose values cannot be read."""
+    """The remedy for a column whose values cannot be read."""
     option = as_option(name)
-    return f"convert it, or leave it out with --drop {option} (beside --like with --absent {option})"
+    return f"Convert it, or omit it with --drop {option} (with --like: --absent {option})."
 
 
 # -- Cells ---------------------------------------------------------------------------------------------------
 
 
 def _levels(column: Any, name: str, source: str) -> Cells:
-    """Cells of a column whose different values are stored once: those were declared to be categories."""
+    """Cells of a column that stores different values once: it is declared categorical."""
     levels = column.dictionary
     if is_text(levels.type):
         known = as_text(levels).to_pylist()

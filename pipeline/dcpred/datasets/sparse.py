@@ -1,5 +1,5 @@
-"""Sparse matrices: they are read piece by piece, and written dense, since kernels of scaled rows see all
-features. What that takes is told before it is spent.
+"""Sparse matrices: read piece by piece, and written dense, because kernels of scaled rows see all features.
+The size is checked before the memory and the disk are used.
 """
 
 import math
@@ -19,33 +19,33 @@ from dcpred_tasks.storage.atomic_files import resource_errors
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes
-SPARSE_SHARE = 0.1  # share of values from which on rows are as good as dense
+SPARSE_SHARE = 0.1  # fraction of values from which on rows count as dense
 LARGEST_SMALL = 2**16  # bytes of the arrays that hold a format and a shape
-LEFT_FREE = 2**28  # bytes of a disk that unpacked arrays leave
+LEFT_FREE = 2**28  # bytes of a disk that unpacked arrays leave free
 GIB, MIB = 2**30, 2**20
 
 
 def check_dense(name: str, shape: tuple[int, int], n_values: int, itemsize: int, limit: int) -> None:
-    """Raise DataError where dense rows would take more bytes than the limit, and few of them are values.
+    """Raise DataError if dense rows would exceed the limit of bytes, and few of their values are stored.
 
-    n_values  values that are written; all others are zero
+    n_values  stored values; all others are zero
     """
     n_rows, n_features = shape
     size, share = n_rows * n_features * itemsize, n_values / (n_rows * n_features)
     if size > limit and share < SPARSE_SHARE:
         raise DataError(
-            f"{name} is sparse ({100 * share:.2g} % of it are values), and its {n_rows:,} rows of"
-            f" {n_features:,} features take {_bytes(size)} when they are dense, more than the limit of"
-            f" {_bytes(limit)}, and about four times as much in training; choose or project features first"
-            " (as sklearn.feature_selection and sklearn.decomposition.TruncatedSVD do), or raise"
-            " --dense-limit"
+            f"Cannot import {name}: it is sparse ({100 * share:.2g} % of its values are stored), and its"
+            f" {n_rows:,} dense rows of {n_features:,} features take {_bytes(size)}, more than the limit of"
+            f" {_bytes(limit)}, and about four times as much in training. Choose or project features first"
+            " (sklearn.feature_selection, sklearn.decomposition.TruncatedSVD), or raise"
+            " --dense-limit."
         )
 
 
 def unpacked(path: Path, archive: zipfile.ZipFile, names: Sequence[str], scratch: Path) -> dict[str, str]:
-    """The files that arrays of an .npz file become in a folder, by name. Raises DataError where an array has
-    other bytes than it declares, ResourceError where the disk does not hold them: some kilobytes may unpack
-    to terabytes.
+    """The files that arrays of an .npz file become in a folder, by name. Raises DataError if an array's size
+    differs from its header, ResourceError if the disk is too small: some kilobytes may unpack to
+    terabytes.
     """
     sizes = {}
     for name in names:
@@ -60,7 +60,7 @@ def unpacked(path: Path, archive: zipfile.ZipFile, names: Sequence[str], scratch
     if sum(sizes.values()) > free:
         raise ResourceError(
             f"Cannot import {path.name}: its arrays {', '.join(sizes)} take {_bytes(sum(sizes.values()))}"
-            f" when they are unpacked, but {_bytes(free)} are free at {scratch.parent}. Free some space, or"
+            f" unpacked, but {_bytes(free)} are free at {scratch.parent}. Free some space, or"
             " import to another disk."
         )
     with resource_errors(scratch):
@@ -68,7 +68,7 @@ def unpacked(path: Path, archive: zipfile.ZipFile, names: Sequence[str], scratch
 
 
 def _declared_bytes(file: IO[bytes]) -> int | None:
-    """Bytes of an .npy file by its own header; None where that is of another kind."""
+    """Bytes of an .npy file by its own header; None for another kind of header."""
     try:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
@@ -86,23 +86,25 @@ def _bytes(size: int) -> str:
 
 
 class SparseFile:
-    """A matrix in the format CSR, as scipy.sparse.save_npz writes it, whose arrays were unpacked: rows are
-    made dense as they are asked for. Raises DataError where it is none.
+    """A matrix in the format CSR of scipy.sparse.save_npz, whose arrays are unpacked: rows become
+    dense on demand. Raises DataError for other contents.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
         held = {name.removesuffix(".npy") for name in archive.namelist()}
         self.path, self.archive = path, archive
         kind = self._small("format").item()
-        told = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
-        if told != "csr" or not {"indices", "indptr"} <= held:
+        summary = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+        if summary != "csr" or not {"indices", "indptr"} <= held:
             raise DataError(
-                f"{path.name} holds a sparse matrix of the format {told}, whose rows cannot be read one by"
-                " one; write it again by scipy.sparse.save_npz(file, X.tocsr())"
+                f"Cannot import {path.name}: it holds a sparse matrix of the format {summary}, which cannot"
+                " be"
+                " read row by"
+                " row. Write it again by scipy.sparse.save_npz(file, X.tocsr())."
             )
         shape = self._small("shape")
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 1).any():
-            raise DataError(f"{path.name} was to become X, but its shape is {shape.tolist()}; write it again")
+            raise DataError(f"Cannot use {path.name} as X: its shape is {shape.tolist()}. Write it again.")
         self.shape = int(shape[0]), int(shape[1])
         files = unpacked(path, archive, ("data", "indices", "indptr"), scratch)
         self.data, self.indices, self.indptr = map(self._mapped, files.values())
@@ -144,8 +146,6 @@ class SparseFile:
         at = slice(int(ends[0]), int(ends[-1]))
         columns = np.asarray(self.indices[at], np.int64)
         if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
-            raise damaged(
-                self.path, ValueError(f"a row has a feature beyond the {self.shape[1]:,} there are")
-            )
+            raise damaged(self.path, ValueError(f"a row has a feature beyond its {self.shape[1]:,} features"))
         kept = csr_array((self.data[at], columns, ends - ends[0]), shape=(len(ends) - 1, self.shape[1]))
         return np.asarray(kept.toarray())

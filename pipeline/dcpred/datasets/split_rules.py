@@ -1,4 +1,4 @@
-"""Which rows of a data set are to test on. A rule is found by passes over one-dimensional arrays in bounded
+"""Rules for the test rows of a data set. A rule is computed by passes over one-dimensional arrays in bounded
 memory, and depends on rows and values alone: chunks of any shape give the same.
 """
 
@@ -18,30 +18,30 @@ from dcpred_tasks.training.sampling import row_hash
 BoolArray = NDArray[np.bool_]
 Values = Callable[[], Iterator[NDArray[Any]]]
 """A pass over an array: its values from the first row to the last, in parts of any length."""
-CLASS_BITS = 40  # bits of a number of which those above tell the class
+CLASS_BITS = 40  # low bits of a number; the bits above are the class
 MOST_SORTED = 2**21  # values that are sorted at once
-MOST_GROUPS = 2**21  # groups that are counted one by one; of more each goes to its side by chance
+MOST_GROUPS = 2**21  # groups that are counted one by one; of more each goes to a random side
 BINS = 2**16
 WHOLE_HASH = 2.0**64
 
 
 class Rule(Protocol):
-    """Which rows are to test on."""
+    """A rule for the test rows."""
 
     def sides(self) -> Iterator[BoolArray]:
-        """True where a row is to test on, from the first to the last, in parts of any length."""
+        """True for each test row, from the first to the last, in parts of any length."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows drawn at random, as many of each class as its share says, but for one row.
+    """Rows drawn at random, the same fraction of each class, to within one row.
 
-    Rows of a class are numbered in their order and put into sets of 1 / share neighbours; of each set one row
-    is drawn, by the hash of the number of the set, the class and the seed.
+    Rows of a class are numbered in their order and put into sets of 1 / share neighbours. One row of each set
+    is drawn, by the hash of the set's number, the class and the seed.
     """
 
     parts: Values
-    """Class numbers; all 0 where classes are not told apart."""
+    """Class numbers; all 0 without stratification."""
     share: float
     seed: int
 
@@ -97,8 +97,8 @@ class Above:
 
 
 def latest(parts: Values, share: float) -> Above:
-    """The rows with the largest values. Rows of one value go to one side: as nearly the share as that allows.
-    Raises ValueError where all values are the same.
+    """The rows with the largest values. Rows of one value go to one side: as near the share as possible.
+    Raises ValueError if all values are equal.
 
     parts  float64, without NaN
     """
@@ -119,8 +119,8 @@ def latest(parts: Values, share: float) -> Above:
 
 
 def _nth(parts: Values, n: int) -> float:
-    """The value at place n, from 0, of all values in their order. They are counted in bins, and those of one
-    bin in bins of it, until few enough are left to be sorted.
+    """The value at position n, from 0, of all values in their order. Counts values in bins, and those of one
+    bin in smaller bins, until few enough are left to sort.
     """
     low, high, n_left = _limits(parts, -np.inf, np.inf)
     while n_left > MOST_SORTED and low < high:
@@ -143,7 +143,7 @@ def _bins(values: FloatArray, low: float, high: float) -> IntArray:
 
 
 def _limits(parts: Values, low: float, high: float, only: int | None = None) -> tuple[float, float, int]:
-    """The least and the largest of values within limits, and how many there are: of all, or of one bin."""
+    """The least and the largest of values within limits, and their number: of all, or of one bin."""
     least, most, n = np.inf, -np.inf, 0
     for values in parts():
         inside = (values >= low) & (values <= high) if only is None else _bins(values, low, high) == only
@@ -154,11 +154,11 @@ def _limits(parts: Values, low: float, high: float, only: int | None = None) -> 
 
 
 def whole_groups(parts: Values, share: float, seed: int) -> Above:
-    """Rows of whole groups, in the order of their hashes, until they are as nearly the share as that allows.
+    """Rows of whole groups, in the order of their hashes, as near the share as possible.
 
     parts  keys of groups, uint64, as `group_keys` makes them
 
-    Raises ValueError where there is but one group.
+    Raises ValueError if there is only one group.
     """
     counts: dict[int, int] = {}
     n_rows = 0
@@ -183,7 +183,7 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above:
 
 
 def without_group(values: NDArray[Any]) -> NDArray[np.intp]:
-    """The rows that have no group: a missing value or an empty text."""
+    """The rows without a group: with a missing value or an empty text."""
     if values.dtype.kind in "fmM":
         return np.flatnonzero(np.isnan(values) if values.dtype.kind == "f" else np.isnat(values))
     if values.dtype.kind in "biu":
@@ -193,7 +193,7 @@ def without_group(values: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """A 64-bit key of each value: equal values have equal ones."""
+    """A 64-bit key of each value: equal values have equal keys."""
     if values.dtype.kind in "biu":
         return (
             values.astype(np.int64).view(np.uint64) if values.dtype.kind != "u" else values.astype(np.uint64)

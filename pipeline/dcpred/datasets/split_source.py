@@ -1,4 +1,4 @@
-"""What a split looks at: the columns of a data set, pass by pass, and the rule that they give."""
+"""The input of a split: the columns of a data set, pass by pass, and the rule from them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,12 +18,12 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.survey import MAX_CLASSES
 
 HELD_BYTES = 32 * 2**20  # bytes of rows of all arrays that are read at once
-TEXT_BYTES = 16  # bytes of a text, about
-LISTED = 10  # most names that a message lists
+TEXT_BYTES = 16  # approximate bytes of a text
+LISTED = 10  # maximum number of names in a message
 
 
 class SplitSource:
-    """Columns of the data set that is divided."""
+    """Columns of the data set to split."""
 
     def __init__(self, data: str, X: zarr.Array[Any], arrays: Mapping[str, zarr.Array[Any]]) -> None:
         self.data, self.X, self.arrays = data, X, arrays
@@ -39,7 +39,7 @@ class SplitSource:
             yield start, min(start + self.step, self.X.shape[0])
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
-        """The values of an array beside X, or of a feature."""
+        """The values of an array next to X, or of a feature."""
         feature = None if name in self.arrays else self._feature(name)
         if feature is None:
             zarr_arrays.check_plain(self.arrays[name])
@@ -55,13 +55,13 @@ class SplitSource:
             there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
             more = f" and {len(there) - LISTED:,} more" if len(there) > LISTED else ""
             raise DataError(
-                f"Cannot divide rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
+                f"Cannot split rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
                 f" that name. Name one of {', '.join(there[:LISTED])}{more}."
             )
         return names.index(name)
 
     def classes(self, y: str) -> NDArray[Any] | None:
-        """All different values of the target; None where they are too many to be classes."""
+        """All different values of the target; None if they are too many for classes."""
         found: NDArray[Any] | None = None
         names, row = names_of_classes(self.arrays[y].attrs, np.dtype(self.arrays[y].dtype)), 0
         for values in self.column(y):
@@ -99,7 +99,7 @@ class SplitSource:
     def _check_single(self, name: str) -> None:
         if name in self.arrays and self.arrays[name].ndim != 1:
             raise DataError(
-                f"Cannot divide rows by {name!r}: it has several values a row. Name an array with one."
+                f"Cannot split rows by {name!r}: it has several values a row. Name an array with one."
             )
 
     def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
@@ -115,11 +115,11 @@ class SplitSource:
             if isinstance(error, DataError):
                 raise
             raise DataError(
-                f"Cannot divide rows by {name!r}: {error}. Name another array or feature."
+                f"Cannot split rows by {name!r}: {error}. Name another array or feature."
             ) from None
 
     def _check_in_order(self, name: str) -> None:
-        """Raise DataError for a feature of categories: their codes are in no order of time."""
+        """Raise DataError for a categorical feature: its codes have no order in time."""
         schema = None if name in self.arrays else schema_of_given(self.X)
         if schema is None:
             return
@@ -128,12 +128,12 @@ class SplitSource:
         if isinstance(column, Category | Boolean):
             what = "categories" if isinstance(column, Category) else "true and false"
             raise DataError(
-                f"Cannot divide rows by the time {name!r}: it holds {what}, which have no order in time. Name"
+                f"Cannot split rows by the time {name!r}: it holds {what}, which have no order in time. Name"
                 " dates or numbers."
             )
 
     def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
-        """Numbers that are in order where the values of an array or feature are."""
+        """Numbers in the order of the values of an array or feature."""
         self._check_single(name)
         self._check_in_order(name)
         row = 0
@@ -145,16 +145,16 @@ class SplitSource:
 
 
 def _check_known(missing: NDArray[np.intp], first_row: int, name: str) -> None:
-    """Raise DataError where rows of a block have no value to be divided by."""
+    """Raise DataError if rows of a block have no value to split by."""
     if len(missing):
         raise DataError(
-            f"Cannot divide rows by {name!r}: row {first_row + int(missing[0]):,} has no value. Fill it in or"
+            f"Cannot split rows by {name!r}: row {first_row + int(missing[0]):,} has no value. Fill it in or"
             " remove such rows."
         )
 
 
 def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """Numbers that are in order where values are: numbers, dates, and text as ISO 8601 writes dates."""
+    """Numbers in the order of values: numbers, dates, and text with dates in ISO 8601."""
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     try:
@@ -166,7 +166,7 @@ def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
         dates = text.astype("datetime64[us]")
     except ValueError:
         raise DataError(
-            f"Cannot divide rows by the time {name!r}: it holds text that is not a date, for example"
+            f"Cannot split rows by the time {name!r}: it holds text that is not a date, for example"
             f" {str(values[0])!r}. Write dates as 2026-11-24 or 2026-11-24T18:00:00, or name numbers."
         ) from None
     return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(np.float64))

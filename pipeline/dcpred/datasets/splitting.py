@@ -1,7 +1,7 @@
-"""A data set divided into one to train on and one to test on, in bounded memory.
+"""Split a data set into training and test rows, in bounded memory.
 
-Every array of as many rows as X goes along, with its attributes, and so do the attributes of the group:
-names, classes, the schema, ids. Each part appears when it is whole, or not at all.
+Copies every array of as many rows as X, with its attributes, and the attributes of the group: names,
+classes, the schema, ids. Each part is written completely or not at all.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,35 +28,35 @@ from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Folder, Place, open_place
 
-SPLIT = "dcpred_split"  # attribute of both parts: what they are of, and how it was divided
+SPLIT = "dcpred_split"  # attribute of both parts: their source, and how it was split
 ZARR = ".zarr"
 PARTS = ("train", "test")
 
 
 @dataclass(frozen=True)
 class Split:
-    """What was divided."""
+    """A finished split."""
 
     data: str
     train: str
-    """Where the rows to train on are."""
+    """Address of the training rows."""
     test: str
-    """Where the rows to test on are."""
+    """Address of the test rows."""
     n_train: int
     n_test: int
     by: str
-    """rows, classes, time or group: how the sides were found."""
+    """rows, classes, time or group: the criterion."""
     name: str | None
-    """The array or feature that was looked at; None: the order of the rows, or their numbers."""
+    """The array or feature of the criterion; None: the order of the rows, or random numbers."""
     seed: int | None
     n_classes: int | None
-    """Classes that are in both parts as in the whole; None where they were not told apart."""
+    """Classes that are in both parts as in the whole; None without stratification."""
     left_out: list[str] = field(default_factory=list)
-    """Arrays that have another number of rows, and went nowhere."""
+    """Arrays with another number of rows, which are not copied."""
     shared_rows: int = 0
-    """About how many rows to test on are equal to rows to train on; counted when both parts are written."""
+    """About how many test rows are equal to training rows; counted when both parts are written."""
     already_split: bool = False
-    """Whether both parts were there, and nothing was written."""
+    """Whether both parts existed, and nothing was written."""
 
 
 def split_data(
@@ -71,22 +71,20 @@ def split_data(
     y: str = "y",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Split:
-    """Write the rows of a data set to two new ones. The same call again writes what is not there yet.
+    """Write the rows of a data set to two new ones. The same call again writes what is missing.
 
-    test      share of the rows that are to test on
-    by_time   an array or feature by name: the rows with the largest values are to test on, and rows of one
-              value go to one side. "": the last rows as they are
-    by_group  an array or feature by name: rows of one value go to one side, which its hash tells
-    seed      of rows and groups that are drawn: 0 unless given
-    into      addresses of the rows to train on, and of those to test on: DATA-train.zarr and DATA-test.zarr
-              unless given
-    x, y      names of the features and the target; there need be no target
+    test      fraction of rows in the test set
+    by_time   an array or feature by name: the rows with the largest values are the test rows, and rows of one
+              value go to one side. "": the last stored rows
+    by_group  an array or feature by name: rows of one value go to one side, which its hash determines
+    seed      of random rows and groups: 0 by default
+    into      addresses of the training rows and the test rows: by default DATA-train.zarr and DATA-test.zarr
+    x, y      names of the features and the target, which is optional
     progress  called with (rows read, rows in all)
 
-    Without by_time and by_group rows are drawn at random, as many of each class as its share says, but for
-    one row.
+    Without by_time and by_group rows are drawn at random, the same fraction of each class, to within one row.
 
-    Raises DataError, SettingsError, PlanConflictError where other data are at one of the places, and
+    Raises DataError, SettingsError, PlanConflictError if other data are at one of the places, and
     ResourceError.
     """
     _check_asked(test, by_time, by_group, seed)
@@ -97,7 +95,7 @@ def split_data(
     n_rows = X.shape[0]
     _check_no_means(data, zarr_arrays.address_of(X))
     if n_rows < 2:
-        raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
+        raise DataError(f"Cannot split {data}: X has {n_rows:,} rows. Pass two or more.")
     every = dict(zarr_arrays.arrays_of(group))
     arrays = {name: array for name, array in every.items() if array.shape[:1] == (n_rows,)}
     for stored, array in arrays.items():
@@ -118,17 +116,17 @@ def split_data(
     n_test = sum(int(side.sum()) for side in rule.sides())
     if not 0 < n_test < n_rows:
         raise DataError(
-            f"{data} was to be divided, but of its {n_rows:,} rows {n_test:,} would be to test on; ask for"
-            " another share"
+            f"Cannot split {data}: {n_test:,} of its {n_rows:,} rows would be test rows. Choose"
+            " another fraction."
         )
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
     contents = {one: stored_chunks.fingerprint(array) for one, array in arrays.items()}
-    told = asked | {"run": digest_json({**asked, **contents})}
-    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, told)]
+    summary = asked | {"run": digest_json({**asked, **contents})}
+    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, summary)]
     shared = 0
     if missing:
         shared = _write(
-            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, told, n_test, progress
+            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, summary, n_test, progress
         )
     return Split(
         data=data,
@@ -147,16 +145,17 @@ def split_data(
 
 
 def _check_no_means(data: str, x: str) -> None:
-    """Raise DataError where features know the targets of all rows, those of the other part among them."""
+    """Raise DataError if features encode the targets of all rows, those of the other part among them."""
     try:
         schema = schema_of_array(x)
-    except DataError:  # It goes along as it is; who reads it says what is wrong.
+    except DataError:  # It is copied unchanged; its reader reports what is wrong.
         return
     if schema is not None and (names := schema.with_means):
         listed = ", ".join(map(repr, names[:LISTED]))
         raise DataError(
-            f"Cannot split {data}: an earlier version of dcpred put means of the target in place of the"
-            f" categories of {listed}, so that each part would know the targets of the other. Import the"
+            f"Cannot split {data}: an earlier version of dcpred replaced the categories of {listed} by means"
+            " of"
+            " the target. Each part would contain targets of the other. Import the"
             " source again, and split that."
         )
 
@@ -164,16 +163,15 @@ def _check_no_means(data: str, x: str) -> None:
 def _check_asked(test: float, by_time: str | None, by_group: str | None, seed: int | None) -> None:
     if not 0 < test < 1:
         raise SettingsError(
-            f"{test:g} of the rows were to be to test on, but it is a share; use more than 0 and less than 1"
+            f"Cannot use {test:g} of the rows as test rows: it is not a fraction. Use more than 0 and less"
+            " than 1."
         )
     if by_time is not None and by_group is not None:
-        raise SettingsError("Cannot divide rows by time and by group at once. Ask for one of them.")
+        raise SettingsError("Cannot split rows by time and by group at once. Choose one of them.")
     if seed is not None and by_time is not None:
-        raise SettingsError(
-            "a seed was given to divide rows by time, but nothing is drawn there; leave it out"
-        )
+        raise SettingsError("Cannot use a seed to split rows by time: that split is not random. Omit it.")
     if seed is not None and not 0 <= seed < 2**31:
-        raise SettingsError(f"the seed was set to {seed}, but it is from 0 to {2**31 - 1:,}; use another")
+        raise SettingsError(f"Cannot use the seed {seed}: it is not from 0 to {2**31 - 1:,}. Use another.")
 
 
 def _names(data: str) -> tuple[str, str]:
@@ -182,13 +180,13 @@ def _names(data: str) -> tuple[str, str]:
 
 
 def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
-    """Raises SettingsError where the three are not apart."""
+    """Raises SettingsError if the three are not apart."""
     where = [absolute(name).rstrip("/") for name in (data, *names)]
     for one in where:
         if sum(other == one or other.startswith(f"{one}/") for other in where) > 1:
             raise SettingsError(
-                f"{data} was to be divided into {names[0]} and {names[1]}, but one of them is the same as"
-                " another or lies in it; name other places"
+                f"Cannot split {data} into {names[0]} and {names[1]}: one of them is the same as"
+                " another or lies in it. Choose other paths."
             )
     for name in names:
         check_writable(name, "data")
@@ -197,8 +195,8 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
     return open_place(names[0]), open_place(names[1])
 
 
-def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
-    """Whether a place holds this part. Raises PlanConflictError where it holds anything else."""
+def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
+    """Whether a place holds this part. Raises PlanConflictError if it holds anything else."""
     if is_free(place.path) if isinstance(place, Folder) else place.lists and not place.is_there():
         return False
     try:
@@ -207,10 +205,10 @@ def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
         if not place.lists:
             return False
         found = None
-    if found != {**told, "part": part}:
+    if found != {**summary, "part": part}:
         raise PlanConflictError(
-            f"rows were to be written to {place.address}, but something else is there; remove it or name"
-            " another place with --into"
+            f"Cannot write rows to {place.address}: it holds something else. Remove it or choose"
+            " another path with --into."
         )
     return True
 
@@ -221,12 +219,12 @@ def _write(
     rule: Rule,
     places: Mapping[str, Place],
     missing: list[str],
-    told: Mapping[str, Any],
+    summary: Mapping[str, Any],
     n_test: int,
     progress: Callable[[int, int], None],
 ) -> int:
-    """Write the parts that are missing, each of which appears when it is whole. Returns about how many rows
-    of one are equal to rows of the other.
+    """Write the missing parts, each completely or not at all. Returns about how many rows of one are equal
+    to rows of the other.
     """
     met = {part: Repeats() for part in PARTS}
     n_rows = source.X.shape[0]
@@ -234,7 +232,7 @@ def _write(
     with ExitStack() as stack:
         writers = {}
         for part in missing:
-            attributes = {**dict(group.attrs), SPLIT: {**told, "part": part}}
+            attributes = {**dict(group.attrs), SPLIT: {**summary, "part": part}}
             new = stack.enter_context(new_data_set(places[part], attributes))
             writers[part] = [
                 (array, _Writer(new, name, array, sizes[part])) for name, array in source.arrays.items()
@@ -259,7 +257,9 @@ def _write(
 
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
-    """Those of an array, with the marker that is a fill value in Zarr format 2: parts are of format 3."""
+    """The attributes of an array, with the marker that is a fill value in Zarr format 2: parts have format
+    3.
+    """
     found = zarr_arrays.value_attributes(like)
     marker = found.get(zarr_arrays.MARKER)
     return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})

@@ -1,4 +1,4 @@
-"""Data sets and their sources on object stores: a group that appears when it is whole, and a file that is
+"""Data sets and their sources on object stores: a group that appears when it is complete, and a file that is
 fetched before it is read.
 """
 
@@ -21,13 +21,13 @@ from dcpred_tasks.storage.place import Folder, Place, open_place
 from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadata_file, unwritten_group
 
 GROUP_FILE = "zarr.json"
-CLAIM = "importing.json"  # there while a data set is written to a store
-SILENT_SECONDS = 3.0  # the longest wait for one object to be removed
+CLAIM = "importing.json"  # present while a data set is written to a store
+SILENT_SECONDS = 3.0  # maximum wait for the removal of one object
 
 
 @contextmanager
 def local_source(source: str) -> Iterator[Path]:
-    """A file on this machine with the bytes of `source`, and its name. One on a store is fetched into the
+    """A file on this computer with the bytes of `source`, and its name. One on a store is fetched into the
     folder for temporary files.
     """
     if not is_remote(source):
@@ -42,21 +42,19 @@ def local_source(source: str) -> Iterator[Path]:
             with resource_errors(path), path.open("wb") as file:
                 place.fetch(name, file)
         except FileNotFoundError:
-            raise DataError(
-                f"{source} was to be imported, but it does not exist; name a file that is there"
-            ) from None
+            raise DataError(f"Cannot import {source}: it does not exist. Name an existing file.") from None
         yield path
 
 
 @contextmanager
 def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Group]:
-    """A group to fill, which is one when everything in it is written.
+    """A group to fill, which becomes valid when everything in it is written.
 
-    On a store, where nothing can be renamed, the metadata of the group are created last. Guarded against:
+    On a store, which cannot rename, the metadata of the group are created last. Guards against:
 
     1. Imports A and B find the place free.
     2. A creates the claim; B's create finds it, and B is refused before it writes.
-    3. A is killed. The claim stays, and says to whoever comes that what is there is not whole.
+    3. A is killed. The claim stays, and marks the data as incomplete.
     """
     if isinstance(place, Folder):
         with new_directory(place.path, alike=False) as partial_folder:
@@ -64,8 +62,8 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
         return
     if not place.create(CLAIM, secrets.token_bytes(16)):
         raise DataError(
-            f"data were to be imported into {place.address}, but another import writes there, or was cut off;"
-            " name another place, or remove what is there"
+            f"Cannot import into {place.address}: another import writes there, or was interrupted."
+            " Choose another path, or remove what is there."
         )
     try:
         yield unwritten_group(place.address, attributes)
@@ -76,17 +74,17 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
                 " next import"
             ) from None
         raise
-    # Nothing is removed from here on: what is there now may be of another hand.
+    # Nothing is removed from here on: the contents may be another process's.
     if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
         raise DataError(
-            f"data were to be imported into {place.address}, but a data set came there meanwhile; name"
-            " another place"
+            f"Cannot import into {place.address}: another import finished there meanwhile. Choose"
+            " another path."
         )
     place.remove(CLAIM)
 
 
 def _emptied(place: Place) -> bool:
-    """Whether everything in a place could be removed. Nobody waits for a store that does not answer."""
+    """Whether everything in a place was removed. Does not wait for a store that does not answer."""
     removed: list[str] = []
 
     def remove() -> None:
@@ -106,8 +104,8 @@ def _emptied(place: Place) -> bool:
 
 @contextmanager
 def temporary_folder(place: Place | None) -> Iterator[Path]:
-    """A directory beside a folder that is to be, so that it shows early whether it can be written to; on a
-    store, or where nothing is to be, among temporary files. It is removed at the end.
+    """A directory next to a future folder, to find out early whether it is writable; for a store, or without
+    a future folder, among temporary files. It is removed at the end.
     """
     if isinstance(place, Folder):
         beside = next(parent for parent in place.path.parents if parent.exists())

@@ -1,4 +1,4 @@
-"""The first pass over a table: what its columns are, how many rows it has, and which dtype holds them."""
+"""The first pass over a table: its columns, its number of rows, and the dtype that holds them."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -55,15 +55,15 @@ from dcpred_tasks.schema.inference import (
 from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
-LARGEST_SINGLE = 2**24  # float32 holds every whole number up to it
+LARGEST_SINGLE = 2**24  # float32 holds every integer up to it
 SECONDS_OF_DAY = 86_400
 KEPT = ". 64-bit integers stay exact where all features are integers and no value is missing"
-NAMED = 5  # most further columns that a refusal names
+NAMED = 5  # maximum number of further columns that a refusal names
 
 
 @dataclass
 class Found:
-    """What the first pass found; columns in their order."""
+    """The result of the first pass; columns in their order."""
 
     n_rows: int
     columns: list[Column]
@@ -75,7 +75,7 @@ class Found:
 
 
 def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Found]:
-    """Survey a source. A CSV file comes back as one that reads as text what holds other things than numbers.
+    """Survey a source. A CSV file comes back as one that reads columns as text that are not numeric.
 
     Raises DataError for what cannot be imported exactly, or is ambiguous.
     """
@@ -86,7 +86,7 @@ def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Foun
     ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
     source = replace(source, text=frozenset(text), verbatim=ids, gap_texts=wishes.gap_texts, form=wishes.text)
     free = [name for name in source.names if wishes.of(name) is None or name == wishes.target]
-    # Where a column is no number, its first rows mostly tell; or one look at all of them does.
+    # The first rows mostly show that a column is not numeric; else one pass over all of them does.
     for whole in (False, True):
         try:
             return (rows := replace(rows, base=source)), _Pass(rows, wishes).run()
@@ -98,7 +98,7 @@ def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Foun
 
 
 class _Pass:
-    """One look at all rows of a source."""
+    """One pass over all rows of a source."""
 
     def __init__(self, source: SelectedRows, wishes: Wishes) -> None:
         self.source, self.wishes = source, wishes
@@ -124,17 +124,17 @@ class _Pass:
             for name in self.surveys
             if isinstance(wish := wishes.of(name), Column)
         }
-        """Of the features of columns that were given."""
+        """Spread of the features of given columns."""
         self.goal = Spread(1)
         self.target = TargetSurvey(f"column {wishes.target!r} of {source.name}", self._written_target)
         if not features:
             raise DataError(
-                f"features were to be imported, but {source.name} has no column besides the target and what"
-                " is kept beside X or left out; add some"
+                f"Cannot import {source.name}: it has no column besides the target, ids and dropped ones."
+                " Add features."
             )
 
     def _is_number(self, name: str) -> bool:
-        """Whether values are taken as they are."""
+        """Whether values are used unchanged."""
         wish, kind = self.wishes.of(name), self.source.types[name]
         if isinstance(wish, Boolean):
             return bool(pa.types.is_boolean(kind))
@@ -145,9 +145,9 @@ class _Pass:
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
-        told, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
-        dtype = self.values.dtype(self._encoded(told))
-        found = Found(self.n_rows, told, dtype, ids=self.ids)
+        summary, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
+        dtype = self.values.dtype(self._encoded(summary))
+        found = Found(self.n_rows, summary, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
             if self.goal.wide(LARGE).size:
@@ -160,7 +160,7 @@ class _Pass:
         return found
 
     def _remedy(self, name: str) -> str:
-        """What can be done about a column whose values float64 rounds."""
+        """The remedy for a column whose values float64 rounds."""
         is_target = name == self.wishes.target
         return remedy(name, is_target=is_target, is_followed=isinstance(self.wishes.of(name), Column))
 
@@ -182,15 +182,15 @@ class _Pass:
         of_text = is_text_or_levels(column.type)
         if not of_text and not is_plain_number(column.type):
             raise DataError(
-                f"column {name!r} of {self.source.name} was to become y, but its type is {column.type};"
-                " convert it to numbers or text"
+                f"Cannot use column {name!r} of {self.source.name} as y: its type is {column.type}."
+                " Convert it to numbers or text."
             )
         self.target.add(as_text(column) if of_text else column)
         if not of_text and self._target_finds_dtype(name):
             self.goal.add(arrow_values(column)[:, None])
 
     def _target_finds_dtype(self, name: str) -> bool:
-        """Whether the type of a target of numbers does not state the dtype that holds them."""
+        """Whether the values of a numeric target determine its dtype, not its type."""
         return self.file is not None or pa.types.is_decimal(self.source.types[name])
 
     def _target_dtype(self) -> np.dtype[Any]:
@@ -217,36 +217,36 @@ class _Pass:
                 break
             row += len(columns[name])
         raise DataError(
-            f"column {name!r} of {self.source.name} was to become y, but it holds {n_numbers:,} different"
-            f" numbers, and {others[0][:SHOWN]!r} in row {row:,} (counted from 0); correct it,"
+            f"Cannot use column {name!r} of {self.source.name} as y: it holds {n_numbers:,} different"
+            f" numbers, and {others[0][:SHOWN]!r} in row {row:,} (counted from 0). Correct it,"
             f" {marks_hint(others[0]) if self.file else ''}or pass --gap {shlex.quote(others[0][:SHOWN])}"
-            " --drop-unlabelled to leave such rows out"
+            " --drop-unlabelled to skip such rows."
         )
 
     def _written_target(self, row: int) -> tuple[str, str]:
-        """What the target holds in a row where it is missing, and what to do beside filling it in."""
+        """The target's text in a row where it is missing, and further remedies."""
         text = (
             self.file.first_text(str(self.wishes.target), row)
             if self.file and not self.source.labelled
             else ""
         )
         if not text:
-            return "is missing", " or leave such rows out with --drop-unlabelled"
+            return "is missing", " or skip such rows with --drop-unlabelled"
         known = text not in self.wishes.gap_texts
         return (
             f"holds {text!r}, which stands for a missing value,",
-            ", leave such rows out with --drop-unlabelled, or "
-            + (f"pass --not-missing {shlex.quote(text)} where it is a value" if known else "leave out --gap"),
+            ", skip such rows with --drop-unlabelled, or "
+            + (f"pass --not-missing {shlex.quote(text)} where it is a value" if known else "omit --gap"),
         )
 
     def _columns(self) -> list[Column]:
-        """What all columns are. Raises the DataError of the first that cannot be told, with the names of
+        """The kinds of all columns. Raises the DataError of the first ambiguous one, with the names of
         others.
         """
-        told, refusals = list[Column](), dict[str, DataError]()
+        summary, refusals = list[Column](), dict[str, DataError]()
         for name in self.source.types:
             try:
-                told.append(self._column(name))
+                summary.append(self._column(name))
             except DataError as error:
                 refusals[name] = error
         if refusals:
@@ -254,7 +254,7 @@ class _Pass:
             names = ", ".join(repr(name) for name, _ in others[:NAMED])
             more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
             raise DataError(f"{first} (and {names}{more} likewise)" if others else str(first))
-        return told
+        return summary
 
     def _column(self, name: str) -> Column:
         wish = self.wishes.of(name)
@@ -266,7 +266,7 @@ class _Pass:
         return Boolean(name) if pa.types.is_boolean(self.source.types[name]) else Number(name)
 
     def _encoded(self, columns: list[Column]) -> Spread:
-        """Of all features that are no numbers as they are."""
+        """Spread of all features that are not unchanged numbers."""
         found = Spread(0)
         for column in columns:
             if column.name in self.spreads:
@@ -285,7 +285,7 @@ def given(wishes: Wishes, name: str) -> Column:
 
 
 def _include(found: Spread, column: Column, survey: ColumnSurvey) -> None:
-    """Take in what a column becomes that was found from its values."""
+    """Include what an inferred column becomes."""
     whole = survey.n_gaps == 0
     if isinstance(column, Boolean):
         found.include(0, 1, whole=whole)
@@ -298,7 +298,7 @@ def _include(found: Spread, column: Column, survey: ColumnSurvey) -> None:
 
 
 class _NumbersOfText:
-    """Columns of numbers whose dtype is found from their values."""
+    """Columns of numbers whose values determine the dtype."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names, self.spread = names, Spread(len(names))

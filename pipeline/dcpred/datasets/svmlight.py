@@ -1,4 +1,4 @@
-"""A streaming reader of svmlight files. It gives a `Table` (table.py)."""
+"""A streaming reader of svmlight files. It returns a `Table` (table.py)."""
 
 import io
 import re
@@ -24,7 +24,7 @@ from dcpred.datasets.table import (
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 
-# Labels and values that are whole numbers of 16 digits or more, which float64 may round.
+# Labels and values that are integers of 16 digits or more, which float64 may round.
 SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")
 
 
@@ -33,10 +33,10 @@ def read_svmlight(
 ) -> Table:
     """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
 
-    index_base  the index of the first feature, 0 or 1; where it is not given, 0 if that index occurs anywhere
+    index_base  the index of the first feature, 0 or 1; by default 0 if that index occurs anywhere
                 in the file, else 1
-    n_features  how many there are, where the largest index is not the last feature
-    dense_limit  bytes that the rows may take when they are written dense
+    n_features  the number of features, if the largest index is not the last feature
+    dense_limit  maximum bytes of the rows after they are written dense
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
     n_values, lowest, last_index = 0, 1, 0
@@ -62,14 +62,12 @@ def read_svmlight(
     found = last_index + 1 - first_index if n_values else 0
     if n_features is not None and n_features < found:
         raise DataError(
-            f"{n_features:,} features were asked for, but {path.name} has {found:,} when they are counted"
-            f" from {first_index}; ask for no fewer, or pass --zero-based or --one-based"
+            f"Cannot import {path.name} with {n_features:,} features: it has {found:,}, counted"
+            f" from {first_index}. Pass no fewer, or pass --zero-based or --one-based."
         )
     n_features = n_features or found
     if n_features == 0:
-        raise DataError(
-            f"features were to be imported, but no line of {path.name} has an index:value; add them"
-        )
+        raise DataError(f"Cannot import {path.name}: no line has an index:value. Add features.")
     if n_values < survey.n_rows * n_features:
         spread.add(np.zeros((1, 1)))  # a value that is not written is zero
     check_dense(path.name, (survey.n_rows, n_features), n_values, spread.dtype().itemsize, dense_limit)
@@ -85,7 +83,7 @@ def read_svmlight(
 
 
 def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, list[bytes]]]:
-    """X sparse by rows, y, and the lines that they were read from."""
+    """X sparse by rows, y, and their lines."""
     n_lines = 0
     with open_bytes(path) as file:
         while lines := file.readlines(csv_reader.BATCH_BYTES):
@@ -94,15 +92,16 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
             except (ValueError, OverflowError) as error:
                 bad = _first_bad(lines, options)
                 raise DataError(
-                    f"line {n_lines + bad + 1:,} of {path.name} must read `label index:value ...`, but it is "
-                    f"{lines[bad][:60].decode(errors='replace').strip()!r} ({error}); correct it"
+                    f"Cannot read line {n_lines + bad + 1:,} of {path.name}: it is not `label index:value"
+                    " ...`, but "
+                    f"{lines[bad][:60].decode(errors='replace').strip()!r} ({error}). Correct it."
                 ) from None
             yield X, y, lines
             n_lines += len(lines)
 
 
 def _first_bad(lines: list[bytes], options: dict[str, Any]) -> int:
-    """By halves: the first line that cannot be parsed, where one of them cannot."""
+    """By bisection: the first line that cannot be parsed, if there is one."""
     low, high = 0, len(lines)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""What every reader gives: a `Table`, the dtypes that hold its columns, and how a source is refused."""
+"""The result of every reader: a `Table`, the dtypes that hold its columns, and refusals of a source."""
 
 import bz2
 import difflib
@@ -18,16 +18,16 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
-MAX_LABELS = 2**16  # most different strings that can be classes
+MAX_LABELS = 2**16  # maximum number of different strings that can be classes
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
 
 
 class Batch(NamedTuple):
-    """Some rows as they are to be written.
+    """Some rows to write.
 
     X    (n, n_features)
     y    (n,); None without a target
-    ids  (n,) for each column that is kept beside X, by its name
+    ids  (n,) for each column that is stored next to X, by its name
     """
 
     X: NDArray[Any]
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What a source holds, known before anything is written."""
+    """The content of a source, known before anything is written."""
 
     n_samples: int
     n_features: int
@@ -46,32 +46,32 @@ class Table:
     target_dtype: np.dtype[Any] | None
     """A dtype that holds every value of y exactly; None without a target."""
     labels: tuple[str, ...] | None
-    """The classes, sorted, where the target is made of strings: y then holds positions in them."""
+    """The sorted classes, if the target is made of strings: y then holds positions in them."""
     names: tuple[str, ...] | None
     """Names of the features, if the file has them."""
     batches: Callable[[int], Iterator[Batch]]
     """batches(rows) yields all rows from the first to the last, in batches of any length. `rows` is how many
     the writer takes at once."""
     schema: Schema | None = None
-    """What the columns are, where the source has columns."""
+    """The columns, if the source has any."""
     ids: Mapping[str, Any] = field(default_factory=dict)
-    """Dtypes of the columns that are kept beside X, by name; `str` for text."""
+    """Dtypes of the columns that are stored next to X, by name; `str` for text."""
     ignored: tuple[str, ...] = ()
-    """Columns that the schema to be followed does not know."""
+    """Columns that the followed schema does not know."""
     unlabelled: Sequence[int] = (0,)
-    """Rows that were left out for want of a target, as its one item."""
+    """The number of skipped rows without a target, as its one item."""
     unlabelled_text: str = ""
     """A text that may be a class, but stands for a missing target in some of these rows."""
     absent: tuple[str, ...] = ()
     """Columns of the source whose values are not read, because they were declared absent."""
     index_base: int | None = None
-    """The number of the first feature, where the source counts features."""
+    """The index of the first feature, if the source counts features."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Rows by column whose category the schema does not know; filled while batches are read."""
 
 
 class Spread:
-    """The values of float64 columns, as far as they decide on the dtype that holds all of them."""
+    """The values of float64 columns, as far as they determine the dtype that holds all of them."""
 
     def __init__(self, n_columns: int) -> None:
         self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
@@ -87,17 +87,17 @@ class Spread:
                 self.single = bool(((X.astype(np.float32) == X) | np.isnan(X)).all())
 
     def include(self, low: float, high: float, *, whole: bool = True, single: bool = True) -> None:
-        """Take in values that are told by their limits; `single`: float32 holds all of them."""
+        """Include values by their limits; `single`: float32 holds all of them."""
         self.low, self.high = np.append(self.low, low), np.append(self.high, high)
         self.whole, self.single = self.whole and whole, self.single and single
 
     def join(self, other: "Spread") -> None:
-        """Take in the columns of another."""
+        """Include the columns of another."""
         self.low, self.high = np.append(self.low, other.low), np.append(self.high, other.high)
         self.whole, self.single = self.whole and other.whole, self.single and other.single
 
     def wide(self, limit: float = EXACT_LIMIT) -> NDArray[np.intp]:
-        """Columns with values from a limit on. From the default on float64 may have rounded whole numbers."""
+        """Columns with values from a limit on. From the default on float64 may have rounded integers."""
         return np.flatnonzero((self.low <= -limit) | (self.high >= limit))
 
     def dtype(self) -> np.dtype[Any]:
@@ -107,10 +107,10 @@ class Spread:
 
 
 class TargetSurvey:
-    """One pass over a target in Arrow arrays. Raises DataError for a missing value, and for strings too many
-    to be classes.
+    """One pass over a target in Arrow arrays. Raises DataError for a missing value, and for too many
+    different strings.
 
-    written  written(row) states what a row holds, and what to do, where it is known
+    written  written(row) returns what a row holds, and a remedy, if it is known
     """
 
     def __init__(self, name: str, written: Callable[[int], tuple[str, str]] | None = None) -> None:
@@ -126,13 +126,13 @@ class TargetSurvey:
             row = self.n_rows + first
             held, do = self.written(row) if self.written else ("is missing", " or remove the row")
             raise DataError(
-                f"each row needs a target, but {self.name} {held} in row {row:,} (counted from 0); fill it in"
-                f"{do}"
+                f"Cannot use {self.name} as target: it {held} in row {row:,} (counted from 0). Fill it in{do}"
             )
         if len(self.strings) > MAX_LABELS:
             raise DataError(
-                f"{self.name} holds strings, which would be classes, but more than {MAX_LABELS:,} different"
-                " ones; name another target, or make this one numeric"
+                f"Cannot use {self.name} as target: its strings would be classes, but more than"
+                f" {MAX_LABELS:,} are"
+                " different. Name another target, or make this one numeric."
             )
         self.n_rows += len(values)
 
@@ -142,7 +142,7 @@ class TargetSurvey:
 
 
 def is_missing(values: Any) -> Any:
-    """Where an Arrow array of a target holds no value: null, NaN or empty text."""
+    """Where an Arrow array of a target is missing: null, NaN or empty text."""
     missing = pc.is_null(values, nan_is_null=True)
     return pc.or_kleene(missing, pc.equal(values, "")) if pa.types.is_string(values.type) else missing
 
@@ -162,7 +162,8 @@ def target_values(values: Any, labels: tuple[str, ...] | None) -> NDArray[Any]:
         values = pc.index_in(values, value_set=pa.array(labels, pa.string()))
     if values.null_count:
         raise DataError(
-            "the target is not what it was in the first pass; import the file when nothing writes to it"
+            "Cannot import the target: it changed since the first pass. Import the file when nothing writes"
+            " to it."
         )
     return arrow_values(values)
 
@@ -183,41 +184,39 @@ def side_by_side(columns: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
-    """Raise DataError where names do not tell columns apart."""
+    """Raise DataError if names are not unique."""
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name == "" or name in seen:
-            so = (
-                f"{name!r} is there twice"
-                if name
-                else f"column {i + 1} has none (an index that was written along?)"
+            so = f"{name!r} occurs twice" if name else f"column {i + 1} has none (a stored index?)"
+            raise DataError(
+                f"Cannot import {source}: each column needs its own name, but {so}. Name it or omit it."
             )
-            raise DataError(f"each column of {source} needs its own name, but {so}; name it or leave it out")
         seen.add(name)
 
 
 def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> None:
-    """Raise DataError where the column `wanted` is not among those of a source.
+    """Raise DataError if the column `wanted` is not among those of a source.
 
-    what  what was to become of it, as "become y"
+    what  its purpose, for example "use column {} as target"
     """
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, 1)
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
-        do = f"did you mean {near[0]!r}? It has {shown}" if near else f"pass one of {shown}"
-        raise DataError(f"column {wanted!r} was to {what}, but {source} has no such column; {do}")
+        do = f"Did you mean {near[0]!r}? It has {shown}." if near else f"Pass one of {shown}."
+        raise DataError(f"Cannot {what.format(repr(wanted))}: {source} has no such column. {do}")
 
 
 def no_rows(source: str) -> DataError:
-    return DataError(f"rows were to be imported from {source}, but it has none; name one with rows")
+    return DataError(f"Cannot import {source}: it has no rows. Name a source with rows.")
 
 
 def damaged(path: Path, error: Exception) -> DataError:
     so = f"it is damaged or of another format ({error})"
-    return DataError(f"{path} was to be imported, but {so}; get it again or rename it")
+    return DataError(f"Cannot import {path}: {so}. Get it again or rename it.")
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """The bytes of a file that may be compressed."""
+    """The bytes of a file, decompressed if necessary."""
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
     return cast(BinaryIO, opener(path, "rb"))

@@ -1,4 +1,4 @@
-"""A `Table` (table.py) written as arrays of a Zarr group, chunk by chunk."""
+"""Write a `Table` (table.py) as arrays of a Zarr group, chunk by chunk."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ CHUNK_MULTIPLE = 1024  # rows: longer chunks are a multiple of it
 
 
 def default_chunk_rows(n_features: int, itemsize: int) -> int:
-    """Rows in about 8 MiB; whole multiples of 1,024 where they are more."""
+    """Rows in about 8 MiB; multiples of 1,024 if they are more."""
     rows = max(CHUNK_BYTES // (n_features * itemsize), 1)
     return rows if rows < CHUNK_MULTIPLE else rows // CHUNK_MULTIPLE * CHUNK_MULTIPLE
 
@@ -30,10 +30,10 @@ def write_table(
     chunk_rows: int,
     progress: Callable[[int, int | None], None] | None,
 ) -> tuple[NotFinite, dict[str, int]]:
-    """Write all chunks of X, y and what is kept beside them; returns which rows were not finite, and by
-    column of ids about how many rows have one that an earlier row has.
+    """Write all chunks of X, y and ids; returns the rows that are not finite, and about how many rows repeat
+    an id of an earlier row, by column.
 
-    source    what the table is called in messages
+    source    name of the table in messages
     progress  called with (rows written, rows in all)
     """
     n = table.n_samples
@@ -61,7 +61,8 @@ def write_table(
             progress(done, n)
     if done != n:
         raise DataError(
-            f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it"
+            f"Cannot import {source}: it changed after the first pass, which found {n:,} rows. Import it when"
+            " nothing writes to it."
         )
     return survey.found(), {name: one.repeated() for name, one in repeats.items()}
 
@@ -84,7 +85,7 @@ def _new_array(
 
 
 def _fill_value(dtype: Any) -> Any:
-    """What a chunk that is lost reads as: of floats it must not read as data."""
+    """The value of a lost chunk: for floats it must not look like data."""
     if dtype is str:
         return ""
     return np.nan if dtype.kind == "f" else dtype.type(0)
@@ -92,32 +93,32 @@ def _fill_value(dtype: Any) -> Any:
 
 def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:
     """Rows in chunks of `chunk_rows`, the last one shorter; each is overwritten by the next."""
-    room = _room(table, chunk_rows)
+    buffer = _buffer(table, chunk_rows)
     held = 0
     for batch in table.batches(chunk_rows):
         given, first = _columns(batch), 0
         while first < len(batch.X):
             n = min(chunk_rows - held, len(batch.X) - first)
             for name, values in given.items():
-                room[name][held : held + n] = values[first : first + n]
+                buffer[name][held : held + n] = values[first : first + n]
             held, first = held + n, first + n
             if held == chunk_rows:
-                yield _batch(room, held)
+                yield _batch(buffer, held)
                 held = 0
     if held:
-        yield _batch(room, held)
+        yield _batch(buffer, held)
 
 
-Named = dict[tuple[str, str], NDArray[Any]]  # arrays by what they are, X, y or id, and their name
+Named = dict[tuple[str, str], NDArray[Any]]  # arrays by kind, X, y or id, and by name
 
 
-def _room(table: Table, chunk_rows: int) -> Named:
-    room: Named = {("X", ""): np.empty((chunk_rows, table.n_features), table.dtype)}
+def _buffer(table: Table, chunk_rows: int) -> Named:
+    buffer: Named = {("X", ""): np.empty((chunk_rows, table.n_features), table.dtype)}
     if table.target_dtype is not None:
-        room["y", ""] = np.empty(chunk_rows, table.target_dtype)
+        buffer["y", ""] = np.empty(chunk_rows, table.target_dtype)
     for name, dtype in table.ids.items():
-        room["id", name] = np.empty(chunk_rows, np.dtypes.StringDType() if dtype is str else dtype)
-    return room
+        buffer["id", name] = np.empty(chunk_rows, np.dtypes.StringDType() if dtype is str else dtype)
+    return buffer
 
 
 def _columns(batch: Batch) -> Named:
@@ -125,7 +126,7 @@ def _columns(batch: Batch) -> Named:
     return {("X", ""): batch.X, **y, **{("id", name): values for name, values in batch.ids.items()}}
 
 
-def _batch(room: Named, n: int) -> Batch:
-    y = room.get(("y", ""))
-    ids = {name: values[:n] for (kind, name), values in room.items() if kind == "id"}
-    return Batch(room["X", ""][:n], None if y is None else y[:n], ids)
+def _batch(buffer: Named, n: int) -> Batch:
+    y = buffer.get(("y", ""))
+    ids = {name: values[:n] for (kind, name), values in buffer.items() if kind == "id"}
+    return Batch(buffer["X", ""][:n], None if y is None else y[:n], ids)

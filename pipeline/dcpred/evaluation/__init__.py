@@ -1,4 +1,4 @@
-"""How good a model is on rows whose answer is known, in numbers and in what pictures are drawn of.
+"""The quality of a model on labelled rows, as numbers and as data for plots.
 
 May import: dcpred.cost, dcpred.execution, dcpred.plan, and dcpred_tasks.
 """

@@ -1,7 +1,7 @@
-"""How good a model is on labelled data, and what it costs.
+"""Measure the quality of a model on labelled data, and its cost.
 
-Rows are evaluated in blocks (dcpred_tasks.task_bodies.evaluate_block), in this process or on workers. What
-blocks find is merged: the result is the same, bit for bit, for any number of workers.
+Rows are evaluated in blocks (dcpred_tasks.task_bodies.evaluate_block), in this process or on workers, and the
+results of blocks are merged: the result is the same, bit for bit, for any number of workers.
 """
 
 from dataclasses import asdict, replace
@@ -40,10 +40,10 @@ from dcpred_tasks.task_bodies.evaluate_block import (
     ready_to_evaluate,
 )
 
-TOLD_SHARE = 0.02  # share of rows that were trained on, from which on a person is warned
+SHOWN_SHARE = 0.02  # minimum fraction of training rows among evaluated ones for a warning
 EARLY = ("accuracy", "rmse", "r2")  # figures of the local models
-MEASURES_BYTES = 128 * MIB  # what a task counts in, and what its rows and scores are copied to
-FEW_NUMBERS = 2**27  # numbers in X that one process evaluates in less time than workers need to start
+MEASURES_BYTES = 128 * MIB  # counts of a task, and copies of its rows and scores
+FEW_NUMBERS = 2**27  # numbers in X that one process evaluates faster than workers start
 
 
 def is_small(x: str) -> bool:
@@ -66,22 +66,22 @@ def evaluate(
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, block by block.
 
-    Returns n_samples, n_bad (rows without a score, left out), n_unlabelled (rows without a target, left
-    out), the fields of `Measures` (accuracy or rmse, r2 and so on), with `early` the same quality of the
-    local models as early_accuracy (or early_rmse, early_r2), of two classes threshold (the probability from
-    which on rows got the label of the second one), trained_share (about which share of the rows the
-    model was trained on; None where that is unknown), predicted_cost_ratio (None for baselines), engine (what
-    scores rows in this process, and why nothing better), drift (as in the manifest of a run), and with `cost`
+    Returns n_samples; n_bad (skipped rows without a score); n_unlabelled (skipped rows without a target);
+    the fields of `Measures` (accuracy or rmse, r2 and so on); with `early` the same quality of the
+    local models as early_accuracy (or early_rmse, early_r2); with two classes threshold (the minimum
+    probability for the label of the second one); trained_share (the approximate fraction of rows that the
+    model was trained on; None if it is unknown); predicted_cost_ratio (None for baselines); engine (the
+    engine of this process, and why no faster one); drift (as in the manifest of a run); and with `cost`
     the fields of `Cost`, whose measurement takes two or three seconds. Raises RefusedErrors, IncompleteError
-    where workers died, InterruptedRunError.
+    if workers died, InterruptedRunError.
 
-    drop_unlabelled  whether rows without a target are left out, not refused
+    drop_unlabelled  whether to skip rows without a target, not refuse them
     costs            costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
     metric           a score of dcpred_tasks.evaluation.named_scores; it becomes `metric` and `score`
     """
     artifact = open_artifact(path)
     model = open_evaluated(absolute(path), artifact.hash, early)
-    Measures(model, costs, metric)  # It refuses what the model does not give.
+    Measures(model, costs, metric)  # It refuses what the model does not provide.
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
@@ -108,7 +108,7 @@ def evaluate(
     with pool() as workers:
         workers.check_memory(
             plan.task_bytes + MEASURES_BYTES,
-            "write the data with smaller chunks, or start fewer or larger workers",
+            "Write the data with smaller chunks, or start fewer or larger workers",
         )
         if workers.where or workers.n_threads() > 1:
             say.say(f"evaluating {plan}{workers.where}")
@@ -142,7 +142,7 @@ def evaluate_blocks(
     workers: Workers,
     say: Reporter,
 ) -> Evaluated:
-    """What all blocks find, merged into `found` as they end, and into `sampled` in their order."""
+    """Merge the results of all blocks into `found` as they end, and into `sampled` in their order."""
     if not all(workers.on_each(is_compiled)):
         with say.step(COMPILING, None, ""):
             for _ in workers.on_each(ready_to_evaluate, job):
@@ -163,7 +163,7 @@ def evaluate_blocks(
                 advance(result.n_rows)
         except InterruptedRunError:
             raise InterruptedRunError(
-                "interrupted in an evaluation, which keeps nothing; run the same command again"
+                "interrupted; an evaluation stores nothing: run the same command again"
             ) from None
     return found
 
@@ -172,18 +172,18 @@ def _failed(failure: Failure, start: int, stop: int) -> BaseException:
     if not failure.deaths:
         return failure.error
     return IncompleteError(
-        f"{counted(failure.deaths, 'worker', 'workers')} died evaluating rows {start:,} to {stop:,}"
-        f" ({type(failure.error).__name__}); start workers with more memory, or evaluate without workers"
+        f"Cannot evaluate rows {start:,} to {stop:,}: {counted(failure.deaths, 'worker', 'workers')} died"
+        f" ({type(failure.error).__name__}). Start workers with more memory, or evaluate without workers."
     )
 
 
 def _described(path: str | Path, model_hash: str, x: str, model: Model, found: Evaluated) -> dict[str, Any]:
     if found.n_unlabelled == found.n_rows:
-        raise DataError(f"none of the {found.n_rows:,} rows of {x} has a target; name labelled data")
-    if found.compact.n == 0:
         raise DataError(
-            f"none of the {found.n_rows:,} rows of {x} could be scored (NaN or infinity); clean the data"
+            f"Cannot evaluate {x}: none of its {found.n_rows:,} rows has a target. Name labelled data."
         )
+    if found.compact.n == 0:
+        raise DataError(f"Cannot evaluate {x}: none of its {found.n_rows:,} rows is finite. Clean the data.")
     result = {
         "model": str(path),
         "model_hash": model_hash,
@@ -203,55 +203,55 @@ def _described(path: str | Path, model_hash: str, x: str, model: Model, found: E
 
 
 def without_infinite(result: dict[str, Any]) -> dict[str, Any]:
-    """The same with None for figures beyond float64, which JSON does not have, and their names."""
+    """The result with None for figures that are not finite, which JSON does not have, and their names."""
     names = [name for name, value in result.items() if isinstance(value, float) and not np.isfinite(value)]
     return result | dict.fromkeys(names) | ({"beyond_float64": names} if names else {})
 
 
 def evaluation_remarks(result: dict[str, Any]) -> list[str]:
-    """What a person has to know of an evaluation beside its figures."""
+    """Remarks on an evaluation besides its figures."""
     return [remark for remark in (_trained(result), _one_class(result), _infinite(result)) if remark]
 
 
 def _trained(result: dict[str, Any]) -> str:
-    """Of rows that the model was trained on."""
+    """A remark on rows that the model was trained on."""
     share = result.get("trained_share") or 0.0
-    if share < TOLD_SHARE:
+    if share < SHOWN_SHARE:
         return ""
     return (
         f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are equal"
-        " to rows that the model was trained on; it does worse on new ones, so evaluate it on rows that"
-        " `dcpred split` has set aside"
+        " to rows that the model was trained on. It does worse on new ones: evaluate it on rows that"
+        " `dcpred split` set aside"
     )
 
 
 def _one_class(result: dict[str, Any]) -> str:
-    """Of rows that all have one class."""
+    """A remark on rows that all have one class."""
     present = [one["class"] for one in result.get("classes", ()) if one["rows"]]
     if len(present) != 1:
         return ""
     return (
         f"all rows of {result['data']} have the class {present[0]}: accuracy is the recall of that class, and"
-        " there is no AUC; evaluate rows of all classes"
+        " there is no AUC. Evaluate rows of all classes"
     )
 
 
 def _infinite(result: dict[str, Any]) -> str:
-    """Of figures beyond the range of float64."""
+    """A remark on figures beyond the range of float64."""
     names = result.get("beyond_float64")
     return f"{' and '.join(names)} of {result['data']} is larger in size than any float64" if names else ""
 
 
 def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, task: str) -> str:
-    """Raise DataError unless there is a target for each row of X; returns a remark on chunks of the target
-    that are not stored, "" where all are.
+    """Raise DataError unless there is a target for each row of X; returns a remark on missing chunks of the
+    target, "" if all are stored.
     """
     if X.shape[0] == 0:
-        raise DataError(f"X at {x} has no rows, so that there is nothing to evaluate; pass data with rows")
+        raise DataError(f"Cannot evaluate {x}: it has no rows. Pass data with rows.")
     if target.shape != (X.shape[0],):
         raise DataError(
-            f"y must hold one value for each row of X, shape ({X.shape[0]},), but y at {y} has shape"
-            f" {target.shape}; correct the one that is wrong"
+            f"Cannot use y at {y}: its shape is {target.shape}, but X needs one value for each row, shape"
+            f" ({X.shape[0]},). Correct the one that is wrong."
         )
     stored_chunks.check_complete(x, X)
     if task == "classification":

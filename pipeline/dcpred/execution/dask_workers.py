@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster: processes on this machine, or a cluster that runs."""
+"""Workers of a Dask cluster: local processes, or a running cluster."""
 
 import asyncio
 import logging
@@ -40,28 +40,27 @@ PROCESS_BYTES = 300 * 2**20  # memory of a worker that has imported everything a
 CONNECT_SECONDS = 10
 COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "llvmlite", "dcpred")
 CONFIG = {
-    # Every death is told to us: dcpred.execution.task_window counts them by task.
+    # Dask reports every death: dcpred.execution.task_window counts them by task.
     "distributed.scheduler.allowed-failures": 0,
-    # A worker that ended can be started again after that time.
+    # A worker that ended can be restarted after that time.
     "distributed.deploy.lost-worker-timeout": "5s",
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
-    # Dask has glibc give every array of 128 KiB back at once, and each comes cleared again: 5 % of scoring.
+    # Dask makes glibc return every array of 128 KiB at once, and new ones are cleared: 5 % of scoring.
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 4 * 2**20,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 16 * 2**20,
-    # What only a dashboard shows: each process measures its event loop 50 times a second, and each worker its
+    # Only a dashboard shows these: each process samples its event loop 50 times a second, and each worker its
     # stack 100 times. Both take 3 % of two cores.
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.profile.enabled": False,
 }
-# Pages of a process that we start tell anybody on the machine who works on what: there are none, unless they
-# are asked for.
+# A dashboard shows every user of the computer the work of our processes: there is none, unless requested.
 CLOSED = {
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
-SIGNAL_SECONDS = 0.5  # longest way of a signal from the thread that takes it to the main one
-PAGE_SECONDS = 0.5  # longest wait for a page that may be closed
+SIGNAL_SECONDS = 0.5  # maximum delay of a signal from the thread that receives it to the main one
+PAGE_SECONDS = 0.5  # maximum wait for a page that may be closed
 
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
 
@@ -78,7 +77,7 @@ class DaskWorkers:
         where: str = "",
         dashboard: str = "",
     ) -> None:
-        """revive  starts workers again that ended, where they are ours"""
+        """revive  restarts workers that ended, if they are ours"""
         self.client, self.revive, self.where, self.dashboard = client, revive, where, dashboard
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
@@ -91,16 +90,16 @@ class DaskWorkers:
         return max(int(sum(self.client.nthreads().values())), 1)
 
     def check_sees(self, address: str) -> None:
-        advice = "put it on storage that all of them mount at the same path and may write to"
+        advice = "Put it on storage that all of them mount at the same path and may write to"
         if is_remote(address):
-            advice = "give workers the same endpoint, and credentials that may read and write there"
+            advice = "Give workers the same endpoint, and credentials that may read and write there"
         with nonce_written(address) as (name, nonce):
             asked = (address, name, nonce, current_options())
-            # A worker that dies while it is asked has no say: another will come in its place.
+            # A worker that dies during the check does not answer: another will replace it.
             for worker, trouble in self.client.run(can_write, *asked, on_error="ignore").items():
                 if trouble:
                     raise SchedulerError(
-                        f"worker {worker} {trouble} {address}, which driver and workers must share; {advice}"
+                        f"Cannot share {address} with worker {worker}, which {trouble} it. {advice}."
                     )
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
@@ -109,8 +108,9 @@ class DaskWorkers:
         limit = min(limits, default=0)
         if limit and task_bytes + PROCESS_BYTES > limit:
             raise SchedulerError(
-                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f}"
-                f" MiB of its process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
+                f"Cannot run a task of about {task_bytes / 2**20:,.0f} MiB in a process of"
+                f" {PROCESS_BYTES / 2**20:,.0f} MiB: a worker may use {limit / 2**20:,.0f} MiB per thread."
+                f" {advice}."
             )
 
 
@@ -120,12 +120,11 @@ def connected(
 ) -> Iterator[Workers]:
     """As workers.connect.
 
-    pages  whether local processes serve Dask's pages
+    pages  whether local processes serve Dask's dashboard
     """
     if pages and scheduler is None and find_spec("bokeh") is None:
         raise SettingsError(
-            "Dask's dashboard was asked for, but it needs the package bokeh, which is not installed; install"
-            ' "dcpred[dashboard]"'
+            'Cannot serve Dask\'s dashboard: the package bokeh is not installed. Install "dcpred[dashboard]".'
         )
     with dask.config.set(CONFIG if pages else CONFIG | CLOSED):
         if scheduler is None:
@@ -139,7 +138,7 @@ def connected(
 
 
 def _dashboard(client: Client) -> str:
-    """The address of the pages of a running cluster; "" where it has none, or says that they are closed."""
+    """The address of the dashboard of a running cluster; "" if it has none or is closed."""
     try:
         address = str(client.dashboard_link or "")
     except (KeyError, ValueError):  # no such service, or a template of an address that does not fit
@@ -149,39 +148,39 @@ def _dashboard(client: Client) -> str:
             return address
     except HTTPError as error:
         return "" if error.code == HTTPStatus.NOT_FOUND else address
-    except (OSError, ValueError):  # closed to this machine: a browser may come to it by another way
+    except (OSError, ValueError):  # closed to this computer: a browser may reach it in another way
         return address
 
 
 def _client(scheduler: Scheduler) -> Client:
     if "@" in scheduler.address:
         raise SchedulerError(
-            "the address of a Dask scheduler was given with what stands before @, but it takes no user and no"
-            " password; write it as tls://host:8786, and use certificates"
+            "Cannot use the address of a Dask scheduler with a part before @: it takes no user and no"
+            " password. Write it as tls://host:8786, and use certificates."
         )
     if not ADDRESS.fullmatch(scheduler.address):
         raise SchedulerError(
-            f"{scheduler.address!r} was given as a Dask scheduler, but it is no address; write it as"
-            " tcp://host:8786"
+            f"Cannot use {scheduler.address!r} as a Dask scheduler: it is not an address. Write it as"
+            " tcp://host:8786."
         )
     address, security = secured(scheduler)
     try:
         if address.startswith(("tcp:", "tls:")) and (security is not None or address.startswith("tcp:")):
             _ask(address, security)
         return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
-    except Exception as error:  # Whatever may come of what another server says.
+    except Exception as error:  # Another server may answer anything.
         _check_settings(error)
         silent = isinstance(error, OSError)
-        so = f"it does not answer within {CONNECT_SECONDS} s" if silent else "what answers there is none"
+        so = f"it does not answer within {CONNECT_SECONDS} s" if silent else "what answers is not one"
         kind = SchedulerAwayError if silent and _is_known(address) else SchedulerError
         raise kind(
-            f"a Dask scheduler was asked for at {scheduler}, but {so} ({type(error).__name__}); check the"
-            " address and that the scheduler runs"
+            f"Cannot connect to a Dask scheduler at {scheduler}: {so} ({type(error).__name__}). Check the"
+            " address and that the scheduler runs."
         ) from None
 
 
 def _is_known(address: str) -> bool:
-    """Whether the host of an address has a number, so that the address may be right."""
+    """Whether the host of an address resolves: the address may then be right."""
     try:
         socket.getaddrinfo(urlsplit(address).hostname, None)
     except (OSError, ValueError):
@@ -190,8 +189,8 @@ def _is_known(address: str) -> bool:
 
 
 def _ask(address: str, security: Security | None) -> None:
-    """Ask a scheduler who it is, for CONNECT_SECONDS at most: a client waits without end for a server that
-    says nothing, and ends in tracebacks where one says what no scheduler does.
+    """Ask a scheduler for its identity, for CONNECT_SECONDS at most: a client waits forever for a silent
+    server, and raises tracebacks for answers of other servers.
     """
 
     async def identity() -> None:
@@ -208,19 +207,19 @@ def _ask(address: str, security: Security | None) -> None:
 def _local_cluster(
     n_workers: int | None, threads: int, pages: bool
 ) -> Iterator[tuple[Client, Callable[[], object]]]:
-    # One thread each on disks: Zarr keeps one I/O thread per process, and training holds the interpreter for
+    # One thread each on disks: Zarr has one I/O thread per process, and training holds the interpreter for
     # long.
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
         stack.enter_context(_environment())
         with listening() as asked:
             try:
-                # Nothing interrupts the start: half a cluster cannot be closed in order.
+                # Nothing interrupts the start: half a cluster cannot be closed cleanly.
                 with _signals_blocked():
                     cluster = stack.enter_context(_processes(n_workers, threads, pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception as error:
-                # Another thread may have taken the signal, which the main one hears of a moment later.
+                # Another thread may have received the signal, which reaches the main one a moment later.
                 asked.wait(SIGNAL_SECONDS)
                 if asked.is_set():
                     raise KeyboardInterrupt from None
@@ -237,26 +236,26 @@ def _local_cluster(
 
 
 def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
-    """Workers on loopback. Every user of a machine may connect to that, and whoever speaks to a worker may
-    run code in it: all sides show a certificate that is made here, kept in memory, and given to nobody else.
+    """Workers on loopback. Every user of a computer may connect there, and a peer of a worker can run code
+    in it: all sides show a certificate that is made here, stays in memory, and is given to nobody else.
     """
     return LocalCluster(
         n_workers=n_workers,
         threads_per_worker=threads,
         processes=True,
-        # As Dask shares memory, which sees the control group at the top alone.
+        # Dask's memory limit considers only the control group at the top.
         memory_limit=int(min(memory_bytes(), MEMORY_LIMIT) * min(1.0, threads / dask.system.CPU_COUNT)),
         host="127.0.0.1",
         security=Security.temporary(),
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-        scheduler_kwargs={"dashboard": pages},  # else they are there wherever bokeh is
-        silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
+        scheduler_kwargs={"dashboard": pages},  # else they exist wherever bokeh is installed
+        silence_logs=logging.CRITICAL,  # the driver reports failures, in a sentence
     )
 
 
 def _check_settings(error: Exception) -> None:
-    """Raise SettingsError where a configuration of Dask has a value of another kind than Dask's own, as text
-    for a number. Dask finds such values late, in errors that do not name the setting.
+    """Raise SettingsError if a configuration of Dask has a value of another type than Dask's own, for example
+    text for a number. Dask finds such values late, in errors that do not name the setting.
     """
     own = dask.config.merge(*dask.config.defaults)
     found = _values(dask.config.collect())
@@ -265,14 +264,14 @@ def _check_settings(error: Exception) -> None:
     ]
     if wrong:
         raise SettingsError(
-            f"Cannot start Dask: its configuration sets {', '.join(wrong)}, which is no value of that"
+            f"Cannot start Dask: its configuration sets {', '.join(wrong)}, an invalid value of that"
             " setting. Correct or remove it in DASK_ variables and in files of ~/.config/dask, /etc/dask and"
             " $DASK_CONFIG."
         ) from error
 
 
 def _values(settings: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings in a configuration, by their whole names."""
+    """The settings in a configuration, by their full names."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _values(value, f"{above}{name}.")
@@ -281,7 +280,7 @@ def _values(settings: dict[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _fits(value: Any, own: Any) -> bool:
-    """Whether a value is a number, time or size, where Dask's own value is one."""
+    """Whether a value is a number, time or size, if Dask's own value is one."""
     readers = [reads for reads in (float, parse_timedelta, parse_bytes) if _reads(reads, own)]
     return value is None or not readers or any(_reads(reads, value) for reads in readers)
 
@@ -294,7 +293,7 @@ def _reads(reads: Callable[[Any], Any], value: Any) -> bool:
 
 
 def _first_cause(error: BaseException) -> str:
-    """What the error states that a chain of errors began with."""
+    """The message of the first error in a chain."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     return one_line(str(error)) or f"one ended while it started ({type(error).__name__})"
@@ -302,11 +301,11 @@ def _first_cause(error: BaseException) -> str:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Variables of the processes that start within a `with` statement, also of workers that replace others.
+    """Variables of the processes that start within a `with` statement, also of restarted workers.
 
-    Python looks for modules in the current directory first, when it starts a worker: a file signal.py there
+    A worker's Python looks for modules in the current directory first: a file signal.py there
     would run in place of Python's own. PYTHONSAFEPATH prevents that. Warnings of libraries, which each worker
-    would print once more, appear with -v.
+    would repeat, appear with -v.
     """
     ours = {"PYTHONSAFEPATH": "1"}
     if verbosity() < Verbosity.MORE:
@@ -325,12 +324,12 @@ def _environment() -> Iterator[None]:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal, and SIGTERM every process of a service, a batch job or a
-    container. The driver alone answers them, and ends its workers when what is in flight is finished: the
-    threads and processes that start here inherit that both are blocked, those that they start later too.
-    A worker whose driver is killed ends by itself: Dask has it watch a pipe that the driver holds open.
+    """Block Ctrl-C and SIGTERM in the threads and processes that start here, and in those that they start:
+    both reach every process of a terminal, a service, a batch job or a container. The driver alone answers
+    them, and ends its workers when tasks in flight are finished. A worker whose driver is killed ends by
+    itself: it watches a pipe that the driver holds open.
     """
-    start_tracker()  # if it started later, it would unblock both
+    start_tracker()  # a later start would unblock both
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -339,20 +338,21 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def check_versions(client: Client) -> None:
-    """Raise SchedulerError where there is no worker, or one that runs other versions than this process."""
+    """Raise SchedulerError if there is no worker, or one that runs other versions than this process."""
     mine = versions()
     answers = client.run(versions, on_error="return")
-    # A worker that ended while it was asked gives an OSError.
+    # A worker that ended during the question gives an OSError.
     found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
     for error in found.values():
         if isinstance(error, Exception):  # dcpred is not installed there
             raise SchedulerError(
-                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error});"
-                f" install dcpred {mine.get('dcpred')} on every worker"
+                f"Cannot use this Dask cluster: its workers cannot run dcpred ({type(error).__name__}:"
+                f" {error})."
+                f" Install dcpred {mine.get('dcpred')} on every worker."
             )
     if not found:
         raise SchedulerAwayError(
-            "the Dask scheduler answers, but it has no workers; start workers and run again"
+            "Cannot use this Dask cluster: it has no workers. Start workers and run again."
         )
     for worker, theirs in found.items():
         different = [
@@ -362,5 +362,6 @@ def check_versions(client: Client) -> None:
         ]
         if different:
             raise SchedulerError(
-                f"worker {worker} runs {', '.join(different)}; install the same versions everywhere"
+                f"Cannot use worker {worker}: it runs {', '.join(different)}. Install the same versions"
+                " everywhere."
             )

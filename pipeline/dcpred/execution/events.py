@@ -1,7 +1,7 @@
-"""What happens in a run, told as it happens to whoever listens: lines of JSON for logs, and metrics.
+"""Events of a run, passed to listeners as they happen: lines of JSON for logs, and metrics.
 
-Whoever does the work calls `tell`, which costs nothing while nobody listens. deploy/observability.md lists
-the events and what they hold.
+Workers of all kinds call `record_event`, which costs nothing without a listener. deploy/observability.md
+lists the events and their fields.
 """
 
 import errno
@@ -29,22 +29,22 @@ APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened."""
+    """An event."""
 
     name: str
     level: Level
     time: float
     """Seconds since 1970."""
     facts: dict[str, Any]
-    """What else is known of it, as JSON holds it."""
+    """Its fields, as JSON holds them."""
 
 
 Listener = Callable[[Event], None]
 _listeners: list[Listener] = []
 
 
-def tell(name: str, level: Level = "info", **facts: Any) -> None:
-    """Tell everybody who listens."""
+def record_event(name: str, level: Level = "info", **facts: Any) -> None:
+    """Pass an event to all listeners."""
     if _listeners:
         event = Event(name, level, time.time(), facts)
         for listener in tuple(_listeners):
@@ -52,13 +52,13 @@ def tell(name: str, level: Level = "info", **facts: Any) -> None:
 
 
 def is_heard() -> bool:
-    """Whether anybody listens."""
+    """Whether there is a listener."""
     return bool(_listeners)
 
 
 @contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Have a listener told of everything within a `with` statement. It must not raise."""
+    """Pass all events within a `with` statement to a listener, which must not raise."""
     _listeners.append(listener)
     try:
         yield
@@ -72,27 +72,27 @@ def by_name(status: Mapping[str, int]) -> dict[str, int]:
 
 
 def takes_standard_error() -> bool:
-    """Whether standard error is for events, and for nothing else."""
+    """Whether standard error is reserved for events."""
     return any(isinstance(one, JsonLines) and one.name == STANDARD_ERROR for one in _listeners)
 
 
 @dataclass
 class JsonLines:
-    """Writes each event as one line of JSON, at the end of what stands there. A file that can no longer be
-    written to is said once, and ends no run.
+    """Appends each event as one line of JSON. Reports once that a file is no longer writable, which does not
+    end a run.
     """
 
     name: str
     write: Callable[[str], object]
     run: str = field(default_factory=lambda: secrets.token_hex(6))
-    """What all lines of this process have in common."""
+    """Fields of all lines of this process."""
     _one: threading.Lock = field(default_factory=threading.Lock)
     _lost: bool = False
 
     def __call__(self, event: Event) -> None:
         when = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
-        told = {"time": when, "level": event.level, "event": event.name, "run": self.run, **event.facts}
-        line = json.dumps(told, default=str) + "\n"
+        summary = {"time": when, "level": event.level, "event": event.name, "run": self.run, **event.facts}
+        line = json.dumps(summary, default=str) + "\n"
         with self._one:
             if self._lost:
                 return
@@ -113,23 +113,23 @@ def json_lines(name: str) -> Iterator[JsonLines]:
         return
     try:
         with resource_errors(name):
-            # Without O_NONBLOCK a pipe that nobody reads would be waited for.
+            # Without O_NONBLOCK the call would wait for a reader of a pipe.
             file = os.open(Path(name), APPENDING | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
         raise SettingsError(
-            f"events were to be written to {name}, but nobody reads that pipe; begin to read it first, or"
-            " name a file"
+            f"Cannot write events to {name}: no process reads that pipe. Begin to read it first, or"
+            " name a file."
         ) from None
     os.set_blocking(file, True)
     try:
-        # In one call, so that lines of processes that share a file are whole.
+        # In one call: lines of processes that share a file stay intact.
         yield JsonLines(name, lambda line: os.write(file, line.encode()))
     finally:
         os.close(file)
 
 
 def lost(name: str, error: OSError) -> None:
-    """Say that a file of observation can no longer be written to."""
-    print(f"dcpred: {name} cannot be written to ({error.strerror}); the run goes on without", file=sys.stderr)
+    """Report that a file of events or metrics is no longer writable."""
+    print(f"dcpred: cannot write {name} ({error.strerror}); the run continues without it", file=sys.stderr)

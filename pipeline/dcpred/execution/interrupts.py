@@ -1,11 +1,10 @@
-"""Interrupts: the first SIGINT or SIGTERM asks for an end in order, the second ends the process at once.
+"""Interrupts: the first SIGINT or SIGTERM requests a clean end, the second ends the process at once.
 
-Between tasks nothing is half done, so that work which hears of the first signal stops submitting, waits for
-what is in flight, and says how to go on. Where no such work is under way the first signal interrupts as
-Ctrl-C always does.
+Nothing is half done between tasks. Work that receives the first signal stops submitting, waits for tasks in
+flight, and states how to resume. Without such work the first signal interrupts as Ctrl-C always does.
 
-Signals within SAME_SECONDS of the first are the same one: whoever stops a whole group of processes (a batch
-system, a service manager, a terminal) and a wrapper that forwards what it gets may each send it.
+Signals within SAME_SECONDS of the first count as the same one: a batch system, a service manager or a
+terminal signals a whole group of processes, and a wrapper may forward the signal once more.
 """
 
 import os
@@ -20,9 +19,9 @@ from types import FrameType
 from dcpred_tasks.errors import InterruptedRunError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Not imported here: what is run by `dcpred -h` waits for no NumPy.
+# Not imported here: `dcpred -h` does not wait for NumPy.
 BUCKETS = "dcpred_tasks.storage.bucket"
-SILENT_SECONDS = 4.0  # time of a store for what is in flight, and then for a request
+SILENT_SECONDS = 4.0  # time of a store for tasks in flight, and then for a request
 SAME_SECONDS = 1.0  # two signals within that time are one
 
 _asked = threading.Event()
@@ -32,7 +31,7 @@ _first_at: float | None = None  # time.monotonic of the first signal
 
 @contextmanager
 def signals_handled() -> Iterator[None]:
-    """Handle the signals of this process as told above, within a `with` statement of the main thread."""
+    """Handle the signals of this process within a `with` statement of the main thread."""
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
     _forget()
     try:
@@ -50,8 +49,8 @@ def _forget() -> None:
 
 
 def leave_at_signals() -> None:
-    """End at once, with the right exit code, at a signal outside of `signals_handled`: while modules are
-    imported, nothing is begun.
+    """End at once, with the right exit code, at a signal outside of `signals_handled`: nothing has begun
+    during imports.
     """
     for number in SIGNALS:
         signal.signal(number, _leave)
@@ -63,12 +62,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _print(text: str) -> None:
-    """Print on standard error. A signal handler may interrupt a write to it, and a buffered one would raise
-    RuntimeError then.
+    """Print on standard error. A signal handler may interrupt a write to it, and a buffered one would then
+    raise RuntimeError.
     """
     try:
         file = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # It is replaced by what is no file, or closed.
+    except (AttributeError, OSError, ValueError):  # It is replaced by an object without a file, or closed.
         file = 2
     with suppress(OSError):
         os.write(file, text.encode())
@@ -76,7 +75,7 @@ def _print(text: str) -> None:
 
 @contextmanager
 def listening() -> Iterator[threading.Event]:
-    """The event that is set when an end was asked for. Whoever listens looks at it from time to time."""
+    """The event that is set when an end is requested. Listeners check it from time to time."""
     global _listening
     _listening += 1
     try:
@@ -87,33 +86,31 @@ def listening() -> Iterator[threading.Event]:
 
 def interrupted(done: int, total: int) -> InterruptedRunError:
     return InterruptedRunError(
-        f"interrupted after {done:,} of {total:,} tasks; run the same command again to go on"
+        f"interrupted after {done:,} of {total:,} tasks; run the same command again to resume"
     )
 
 
 def _end_where_a_store_is_silent() -> None:
-    """End the process where what is in flight waits for a store that does not answer: nothing is lost by it,
-    and a person who interrupts does not wait for time-outs.
+    """End the process if tasks in flight wait for a store that does not answer: nothing is lost, and the user
+    does not wait for time-outs.
     """
     time.sleep(SILENT_SECONDS)
     buckets = sys.modules.get(BUCKETS)
     address = "" if buckets is None else buckets.silent_store(SILENT_SECONDS)
     if address:
-        told = (
-            f"dcpred: {address} does not answer, so that nothing is waited for; run the same command again\n"
-        )
-        _print(told)
+        summary = f"dcpred: {address} does not answer; ended without waiting. Run the same command again.\n"
+        _print(summary)
         os._exit(InterruptedRunError.exit_code)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
     """Answer a signal. It interrupts whatever Python runs in the main thread.
 
-    1. The first signal comes while somebody listens: the event is set, and work under way looks at it between
-       tasks. Where nobody listens it is a KeyboardInterrupt.
-    2. The same signal comes again within SAME_SECONDS, by another way: it is passed over.
-    3. A second signal comes: the process ends here and now. Nothing is cleaned up, and nothing needs to be:
-       what a commit record does not name is done again.
+    1. The first signal comes, and somebody listens: sets the event, which work under way checks between
+       tasks. Without a listener raises KeyboardInterrupt.
+    2. The same signal comes again within SAME_SECONDS, from another sender: it is ignored.
+    3. A second signal comes: ends the process at once. Nothing is cleaned up, and nothing needs to be: work
+       that no commit record names is done again.
     """
     global _first_at
     now = time.monotonic()
@@ -126,4 +123,4 @@ def _handle(number: int, frame: FrameType | None) -> None:
     if not _listening:
         raise KeyboardInterrupt
     _asked.set()
-    _print("\ndcpred: finishing what is in flight; interrupt again to end at once\n")
+    _print("\ndcpred: finishing tasks in flight; interrupt again to end at once\n")

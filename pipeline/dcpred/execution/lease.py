@@ -1,10 +1,10 @@
-"""One driver per directory: a lease, so that two drivers do not do the same work. Correctness never depends
-on it.
+"""One driver per directory: a lease that prevents two drivers from doing the same work. Correctness never
+depends on it.
 
-On one machine, and on file systems that carry locks between machines, the system releases the lock of a
-holder that dies. Elsewhere the holder's last sign of life counts: it touches the file every few seconds, and
-a lease without a sign for EXPIRY_SECONDS is free. Times are those of the file system, so that clocks of
-machines need not agree.
+On one computer, and on file systems that share locks between computers, the system releases the lock of a
+dead holder. Elsewhere the holder's last sign of life counts: it touches the file every few seconds, and a
+lease without a sign for EXPIRY_SECONDS is free. Times are those of the file system: clocks of computers need
+not agree.
 """
 
 import errno
@@ -28,22 +28,22 @@ from dcpred_tasks.storage.retry import Retrying
 EXPIRY_SECONDS = 60.0
 SIGN_SECONDS = 10.0
 LONGEST = 2**16  # bytes of a lock file
-# Whoever only looks has the lock for an instant. A driver that meets one tries again for so long.
+# A process that only looks holds the lock for an instant. A driver that meets one retries for so long.
 INSTANT_SECONDS, INSTANT_STEP = 1.0, 0.02
-# What a file system without locks answers. Other errors of `flock` are errors of the storage.
+# Answers of a file system without locks. Other errors of `flock` are errors of the storage.
 NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 
 
 @dataclass
 class Lease:
-    """What a driver holds."""
+    """The lease of a driver."""
 
     path: Path
     """The lock file, FOLDER/lock."""
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    """What this driver wrote into the file: it is the holder as long as that stands there."""
+    """The text of this driver in the file: it is the holder as long as the file has it."""
     lost: bool = False
-    """Whether another driver took over, as it may after a long suspension."""
+    """Whether another driver took over, which is possible after a long suspension."""
 
     def check(self) -> None:
         """Raise RunHeldError if another driver took over, ResourceError if the lock file is unreadable."""
@@ -53,11 +53,12 @@ class Lease:
         if self.lost:
             other = holder(self.path) or "another driver, which has ended"
             raise RunHeldError(
-                f"{self.path.parent} was taken over by {other}; look with `dcpred status`, or run again later"
+                f"{self.path.parent} was taken over by {other}. Look with `dcpred status`, or run again"
+                " later."
             )
 
     def _mine(self) -> bool:
-        """Raises OSError where the file cannot be read: that says nothing of who holds the lease."""
+        """Raises OSError if the file cannot be read: that does not show who holds the lease."""
         try:
             return self.token.encode() in read_plain(self.path, LONGEST)[0]
         except (FileNotFoundError, NotADirectoryError, NoDocumentError):
@@ -65,7 +66,7 @@ class Lease:
 
     def _give_signs(self, stopped: threading.Event) -> None:
         while not stopped.wait(SIGN_SECONDS):
-            with suppress(OSError):  # The next sign may succeed, and until then the last one stands.
+            with suppress(OSError):  # The next sign may succeed, and until then the last one counts.
                 if not self._mine():
                     self.lost = True
                     return
@@ -79,19 +80,19 @@ class Lease:
 
 @contextmanager
 def _reported(path: Path) -> Iterator[None]:
-    """Raise ResourceError for an error of the storage of a lock file that lasts."""
+    """Raise ResourceError for a lasting error of the storage of a lock file."""
     try:
         with resource_errors(path):
             yield
     except OSError as error:
         raise ResourceError(
-            f"The lock file {path} cannot be used: {error.strerror or error}. Check its storage, then run the"
+            f"Cannot use the lock file {path}: {error.strerror or error}. Check its storage, then run the"
             " same command again."
         ) from error
 
 
 def holder(path: Path) -> str:
-    """Who holds a lock file, in words; "" where nobody says so."""
+    """The holder of a lock file; "" if the file does not name one."""
     with suppress(OSError):
         return _name(path)
     return ""
@@ -106,8 +107,8 @@ def _name(path: Path) -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Raise RunHeldError at once where another driver holds `folder`. Two who only look are not in each
-    other's way.
+    """Raise RunHeldError at once if another driver holds `folder`. Two processes that only look do not
+    block each other.
     """
     path = folder / "lock"
     if not path.exists():
@@ -121,7 +122,7 @@ def check_free(folder: Path) -> None:
 
 
 def held_by(folder: Path) -> str:
-    """Who holds `folder` now, in words; "" where it is free."""
+    """The holder of `folder`; "" if it is free."""
     path = folder / "lock"
     try:
         check_free(folder)
@@ -134,7 +135,7 @@ def held_by(folder: Path) -> str:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[Lease]:
-    """Hold `folder` within a `with` statement. Raises RunHeldError where another driver holds it."""
+    """Hold `folder` within a `with` statement. Raises RunHeldError if another driver holds it."""
     path = folder / "lock"
     file = _open_locked(path)
     try:
@@ -154,13 +155,13 @@ def hold(folder: Path) -> Iterator[Lease]:
 
 
 def _open_locked(path: Path) -> int:
-    """A descriptor of the lock file, which is locked. A file that its last holder removed with the folder is
-    no lock: it is made anew.
+    """A descriptor of the locked lock file. A file that its last holder removed with the folder is not a
+    lock: it is created anew.
     """
     until = time.monotonic() + INSTANT_SECONDS
     while True:
         with resource_errors(path):
-            # A lock that is a link would empty the file that it leads to.
+            # A lock that is a link would empty its target.
             file = plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             _lock(file, path, fcntl.LOCK_EX, until)
@@ -173,7 +174,9 @@ def _open_locked(path: Path) -> int:
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
-    """Write who holds the lease, or nothing: half a name would keep everybody out until it expires."""
+    """Write the holder of the lease completely or not at all: half a name would block everybody until
+    expiry.
+    """
     with _reported(path):
         os.ftruncate(file, 0)
         if os.pwrite(file, text, 0) < len(text):
@@ -185,27 +188,27 @@ def _lock(file: int, path: Path, kind: int, until: float = 0.0) -> None:
     """Raise RunHeldError unless the lease is free.
 
     kind   LOCK_EX to take it, LOCK_SH to look
-    until  time.monotonic up to which a lock that somebody else has is tried again
+    until  time.monotonic up to which to retry a lock that another process has
 
-    Guarded against, where the file system carries locks:
+    Guards against, if the file system has locks:
 
     1. Driver A locks the file, writes its name into it, and is killed.
     2. The system releases the lock; the name stays in the file.
-    3. Driver B locks the file and finds the name of A. If A was on this machine, A is dead, for B has the
-       lock. If A was on another one, nobody knows whether locks are carried between the two machines, and the
-       last sign of life decides.
+    3. Driver B locks the file and finds the name of A. If A was on this computer, A is dead, because B has
+       the lock. If A was on another one, it is unknown whether the two share locks, and the last sign of life
+       decides.
 
-    And where it does not:
+    And if it has no locks:
 
     1. Driver A writes its name, and touches the file every SIGN_SECONDS.
     2. Driver B finds a name and a sign that is younger than EXPIRY_SECONDS: it leaves.
     3. A is suspended. Driver B finds a sign that is older, and writes its own name and token.
-    4. A goes on. Its next sign finds the token of B: A marks its lease as lost, and stops.
-    5. If two drivers find a free file at the same moment, both go on, and the one that wrote its token first
-       stops at its next sign.
+    4. A continues. Its next sign finds the token of B: A marks its lease as lost, and stops.
+    5. If two drivers find a free file at the same moment, both continue, and the one that wrote its token
+       first stops at its next sign.
 
-    Between 3 and 4, and in 5, two drivers may work on the same blocks. They then do work twice, and no harm:
-    `dcpred_tasks.artifacts.commit_records.commit` says why.
+    Between 3 and 4, and in 5, two drivers may work on the same blocks. They then duplicate work without harm:
+    see `dcpred_tasks.artifacts.commit_records.commit`.
     """
     with _reported(path):
         carried = Retrying()(partial(_locked, file, path, kind, until))
@@ -222,7 +225,7 @@ def _lock(file: int, path: Path, kind: int, until: float = 0.0) -> None:
 
 
 def _locked(file: int, path: Path, kind: int, until: float) -> bool:
-    """Lock a file: False where its file system has no locks. Raises RunHeldError, OSError."""
+    """Lock a file; returns False if its file system has no locks. Raises RunHeldError, OSError."""
     while True:
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -240,7 +243,8 @@ def _locked(file: int, path: Path, kind: int, until: float) -> bool:
 def _held(path: Path, heard: str) -> RunHeldError:
     name = holder(path) or "another process"
     return RunHeldError(
-        f"{path.parent} is in use by {name}{heard}; wait for it to end, or stop it, and run again"
+        f"Cannot use {path.parent}: it is in use by {name}{heard}. Wait for it to end, or stop it, and run"
+        " again."
     )
 
 

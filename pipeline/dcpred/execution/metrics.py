@@ -1,8 +1,8 @@
-"""A run as metrics in the text format of Prometheus, in a file that is written whole: for the textfile
-collector of node_exporter, or to be sent to a Pushgateway.
+"""Metrics of a run in the text format of Prometheus, in a file that is always complete: for the textfile
+collector of node_exporter, or for a Pushgateway.
 
-Every metric has the label `job`, the name of the file without its ending, so that several files in one folder
-do not collide. deploy/observability.md lists the metrics.
+Every metric has the label `job`, the name of the file without its ending: several files in one folder do not
+collide. deploy/observability.md lists the metrics.
 """
 
 import re
@@ -19,12 +19,12 @@ from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
 
 EVERY_SECONDS = 30.0
-MOST_BYTES = 2**20  # what is read of an earlier file
-MOST_STEPS = 50  # different steps that are kept
+MOST_BYTES = 2**20  # maximum bytes to read of an earlier file
+MOST_STEPS = 50  # maximum number of different steps
 SUCCESS = "dcpred_run_success_timestamp_seconds"
 Samples = list[tuple[dict[str, str], float]]
 
-# Name, and what it means.
+# Name and meaning.
 METRICS = {
     "dcpred_run_info": "Command and version of the last run, and its shard.",
     "dcpred_run_running": "1 while the run goes on, 0 once it has ended.",
@@ -33,13 +33,13 @@ METRICS = {
     SUCCESS: "When a run was last complete and verified.",
     "dcpred_run_seconds": "Time that the run has taken.",
     "dcpred_run_exit_code": "Exit code of the last run.",
-    "dcpred_run_rows": "Rows of the run by what became of them; while it goes on, those of this call.",
-    "dcpred_run_rows_left": "Rows that this call has not yet dealt with.",
+    "dcpred_run_rows": "Rows of the run by outcome; during the run, those of this call.",
+    "dcpred_run_rows_left": "Rows that this call has not yet processed.",
     "dcpred_run_bad_rows": "Rows without a score.",
     "dcpred_run_blocks": "Blocks of the run, or of its shard: done, failed, left.",
     "dcpred_run_rows_per_second": "Rows scored per second by this call.",
-    "dcpred_run_workers_lost": "Workers that ended while they had a task.",
-    "dcpred_run_step_seconds": "Time that each step took, of those that have ended.",
+    "dcpred_run_workers_lost": "Workers that ended during a task.",
+    "dcpred_run_step_seconds": "Duration of each finished step.",
     "dcpred_drift_stability_index": "Largest population stability index of leaves, features and scores.",
     "dcpred_drift_leaf_stability_index": "Population stability index of leaves against training.",
     "dcpred_drift_features": "Features whose distribution differs much from that of training.",
@@ -51,12 +51,14 @@ METRICS = {
 
 
 class Metrics:
-    """What events say of a run, as numbers."""
+    """The numbers in events of a run."""
 
     def __init__(
         self, job: str, command: str, version: str, now: float, succeeded: float | None = None
     ) -> None:
-        """now  when the run begins, in seconds since 1970; succeeded  when one was last complete before"""
+        """now  when the run begins, in seconds since 1970; succeeded  when an earlier one was last
+        complete
+        """
         self.job = job
         self._one = threading.Lock()
         self.values: dict[str, Samples] = {}
@@ -137,7 +139,7 @@ class Metrics:
             self._set("dcpred_run_step_seconds", self.steps[facts["step"]], step=facts["step"])
 
     def _scored(self, event: Event, facts: Mapping[str, Any]) -> None:
-        """A run that is complete: what its manifest says counts."""
+        """A complete run: its manifest counts."""
         self.rows = Counter(facts["status"])
         self.rows_left, self.left, self.done, self.failed = 0, 0, facts["blocks"], set()
         self._blocks()
@@ -149,7 +151,7 @@ class Metrics:
         self.complete = True
 
     def _refreshed(self, event: Event, facts: Mapping[str, Any]) -> None:
-        """Of several inputs all together, also where nothing was new."""
+        """All of several inputs together, also if nothing was new."""
         self._scored(event, {**facts, "rows_per_second": None})
         self.complete = facts["state"] != "kept"
 
@@ -179,8 +181,8 @@ class Metrics:
 
     def _line(self, name: str, labels: dict[str, str], value: float) -> str:
         pairs = {"dcpred_job": self.job} | labels  # Prometheus sets a label `job` of its own
-        told = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
-        return f"{name}{{{told}}} {float(value)!r}"
+        summary = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
+        return f"{name}{{{summary}}} {float(value)!r}"
 
 
 def escaped(text: str) -> str:
@@ -190,8 +192,8 @@ def escaped(text: str) -> str:
 
 @contextmanager
 def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
-    """Metrics of a command that are written to a file now and then, and at the end. Raises SettingsError,
-    ResourceError, OSError where they cannot be at the start; later the run goes on without.
+    """Metrics of a command, written to a file from time to time and at the end. Raises SettingsError,
+    ResourceError, OSError if the file is not writable at the start; later the run continues without it.
     """
     _check_file(path)
     job, path = path.stem, path.resolve()  # A link stays one.
@@ -203,7 +205,7 @@ def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
 
     def now_and_then() -> None:
         while not stopped.wait(EVERY_SECONDS):
-            with suppress(OSError):  # the next one may do, and the last one tells
+            with suppress(OSError):  # the next write may succeed, and the last one reports
                 write()
 
     with resource_errors(path):
@@ -222,28 +224,26 @@ def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise SettingsError where a file cannot be written whole under this name."""
+    """Raise SettingsError if a file cannot be replaced atomically under this name."""
     if path.exists() and not path.is_file():
-        so = "that is a folder, a device or a pipe"
+        so = "it is a folder, a device or a pipe"
     elif path.name in ("", "-"):
-        so = "that names no file"
+        so = "it does not name a file"
     elif not path.parent.is_dir():
         so = f"there is no folder {path.parent}"
     else:
         return
-    raise SettingsError(
-        f"metrics were to be written to {str(path)!r}, but {so}; name a file in a folder that is there"
-    )
+    raise SettingsError(f"Cannot write metrics to {str(path)!r}: {so}. Name a file in an existing folder.")
 
 
 def _beginning(path: Path) -> str:
-    """As much of a file as metrics may have, whoever wrote it."""
+    """The first bytes of a file, up to the maximum size of metrics."""
     with path.open("rb") as file:
         return file.read(MOST_BYTES).decode()
 
 
 def last_success(path: Path) -> float | None:
-    """When a run was last complete, as the file of an earlier one says; None where it does not."""
+    """When a run was last complete, from the file of an earlier one; None if it is unknown."""
     with suppress(OSError, ValueError):
         found = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", _beginning(path), re.MULTILINE)
         return float(found[1]) if found else None

@@ -1,5 +1,5 @@
-"""Progress in a notebook: one output of the cell, which is replaced. What is saved with the notebook is the
-last line alone, without signs that move a cursor.
+"""Progress in a notebook: one output of the cell, which is replaced. Only the last line is saved with the
+notebook, without signs that move a cursor.
 """
 
 import time
@@ -14,11 +14,11 @@ from dcpred.execution.progress import Line, Lines
 from dcpred.execution.terminal import MOST_COLUMNS, cut
 from dcpred.execution.verbosity import Verbosity
 
-SHOWN_SECONDS = 0.5  # shortest time that a line stands
+SHOWN_SECONDS = 0.5  # minimum time that a line stays
 
 
 class _Text:
-    """Text as a notebook shows it: nothing in it is taken for HTML."""
+    """Plain text in a notebook: nothing in it is HTML."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -33,7 +33,7 @@ class NotebookLine(Lines):
     def __init__(self, level: Verbosity = Verbosity.NORMAL) -> None:
         super().__init__(Console(stderr=True, force_terminal=False, force_jupyter=False), level)
         self.display = import_module("IPython.display").display
-        self.place: Any = None  # what IPython gives to replace an output
+        self.place: Any = None  # IPython's handle to replace an output
 
     def say(self, text: str) -> None:
         self.display(_Text(text))
@@ -45,8 +45,8 @@ class NotebookLine(Lines):
 
     def changed(self, line: Line, seconds: float) -> None:
         now = time.monotonic()
-        if now - self.told >= min(seconds, SHOWN_SECONDS):
-            self.told = now
+        if now - self.printed >= min(seconds, SHOWN_SECONDS):
+            self.printed = now
             self.place.update(_Text(cut(line.text(), MOST_COLUMNS)))
 
     def closed(self, text: str) -> None:

@@ -1,8 +1,8 @@
-"""What a person sees while work goes on. Reporters get the same calls; a program gives none.
+"""Progress that a user sees. Reporters get the same calls; programs show none.
 
-A job is one line, however many steps it has: the share that is done, the time that it has taken, about how
-long it will take on, and the step at hand. On a terminal the line is written anew in its place, and in a
-notebook too; a log gets one for each step and every few seconds. No line is longer than 80 columns.
+A job is one line, with any number of steps: the finished share, the elapsed time, the estimated remaining
+time, and the current step. A terminal and a notebook rewrite the line; a log gets one for each step and every
+few seconds. No line is longer than 80 columns.
 """
 
 import sys
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dcpred.execution.course import Course
-from dcpred.execution.events import takes_standard_error, tell
+from dcpred.execution.course import ProgressEstimate
+from dcpred.execution.events import record_event, takes_standard_error
 from dcpred.execution.terminal import MOST_COLUMNS, cut, has_colours, rewrites, wrapped
 from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Workers
@@ -26,9 +26,9 @@ from dcpred.execution.workers import Workers
 LINE_SECONDS = 5.0
 BAR_COLUMNS = 12
 BAR_COLOUR = "cyan"
-BAR_FROM_COLUMNS = 60  # a narrower terminal has no room for a bar
+BAR_FROM_COLUMNS = 60  # a narrower terminal has no space for a bar
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-COMPILING = "compiling the scoring engine, once per machine (some seconds)"
+COMPILING = "compiling the scoring engine, once per computer (some seconds)"
 
 
 class Step(Protocol):
@@ -41,11 +41,11 @@ class Reporter(Protocol):
     """Shows jobs, their steps, and remarks.
 
     say   a remark for everybody
-    detail  a remark for who asked for more
+    detail  a remark at verbosity -v
     job   several steps shown as one; a job inside of a job is a part of that
-    part  a part of a job: `share` is its expected share of what is left of the job, or of the part around it
-    step  one piece of work, which fills the part that it is in as far as it is counted: `total` units, None
-          where nobody knows how many
+    part  a part of a job: `share` is its expected share of the rest of the job, or of the part around it
+    step  one piece of work, which fills its part as it counts: `total` units, None if the total is
+          unknown
     """
 
     def say(self, text: str) -> None: ...
@@ -60,9 +60,9 @@ class Reporter(Protocol):
 
 
 def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = None) -> None:
-    """Say where something is done, if that is on a Dask cluster, and where its pages are, if it has some.
+    """Print where work runs, if that is on a Dask cluster, and the address of its dashboard, if it has one.
 
-    scratch  where what is written meanwhile is
+    scratch  place of temporary data
     """
     if workers.where:
         say.say(f"{doing}{workers.where}")
@@ -72,19 +72,19 @@ def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = Non
 
 
 def say_dashboard(say: Reporter, workers: Workers) -> None:
-    """Say, once, where Dask's pages are."""
+    """Print, once, the address of Dask's dashboard."""
     if workers.dashboard:
         say.say(f"Dask's dashboard is at {workers.dashboard}")
         workers.dashboard = ""
 
 
 def say_at_work(say: Reporter, workers: Workers, scratch: object) -> None:
-    """Say, to who asked for more, how many work, and where what they write meanwhile is."""
+    """Print, at verbosity -v, the number of tasks at once and the place of temporary data."""
     say.detail(f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}")
 
 
 class Silent:
-    """For programs."""
+    """No progress, for programs."""
 
     def say(self, text: str) -> None:
         """Nothing."""
@@ -106,43 +106,43 @@ class Silent:
 SILENT = Silent()
 
 
-class Told(Silent):
-    """For standard error that shows nothing, or takes events: all that is said is one."""
+class EventReporter(Silent):
+    """For standard error that shows nothing, or takes events: each remark becomes an event."""
 
     def say(self, text: str) -> None:
-        tell("remark", text=text)
+        record_event("remark", text=text)
 
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
-        with told_step(title), super().step(title, total, unit) as advance:
+        with step_events(title), super().step(title, total, unit) as advance:
             yield advance
 
 
 @contextmanager
-def told_step(title: str) -> Iterator[None]:
-    """Events of a step."""
+def step_events(title: str) -> Iterator[None]:
+    """Record the events of a step."""
     begin = time.monotonic()
-    tell("step_started", step=title)
+    record_event("step_started", step=title)
     yield
-    tell("step_ended", step=title, seconds=round(time.monotonic() - begin, 3))
+    record_event("step_ended", step=title, seconds=round(time.monotonic() - begin, 3))
 
 
 class Line:
-    """The line of a job, or of a step that belongs to none."""
+    """The line of a job, or of a step outside of jobs."""
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.course = Course(time.monotonic())
-        # How many of what a step has done that belongs to no job; None for a job.
+        self.estimate = ProgressEstimate(time.monotonic())
+        # Count and unit of a step outside of jobs; None for a job.
         self.counted: tuple[float, str] | None = None
         self.has_total = True
 
     def text(self) -> str:
         now = time.monotonic()
-        spent, left = now - self.course.begin, self.course.seconds_left(now)
-        facts = [f"{int(100 * self.course.done)} %"] if self.has_total else []
+        spent, left = now - self.estimate.begin, self.estimate.seconds_left(now)
+        facts = [f"{int(100 * self.estimate.done)} %"] if self.has_total else []
         facts.append(spent_so_far(spent))
-        if left is not None and self.has_total and self.course.done < 1:
+        if left is not None and self.has_total and self.estimate.done < 1:
             facts.append(f"about {roughly(left)} left")
         if self.counted is not None and self.counted[0]:
             facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")
@@ -150,10 +150,10 @@ class Line:
 
 
 def closing(title: str, begin: float, counted: tuple[float, str] | None) -> str:
-    """What is said of a job or step that is done.
+    """The last line of a job or step.
 
     begin    its time on the clock of `time.monotonic`
-    counted  how many of what it has done
+    counted  count and unit
     """
     spent = max(time.monotonic() - begin, 1e-9)
     if counted is None or not counted[1] or not counted[0]:
@@ -168,10 +168,10 @@ class Lines:
     def __init__(self, console: Console, level: Verbosity = Verbosity.NORMAL) -> None:
         self.console, self.level = console, level
         self.line: Line | None = None
-        self.told = 0.0  # time of the last line of a job
+        self.printed = 0.0  # time of the last line of a job
 
     def say(self, text: str) -> None:
-        """One line, however long: a log has no width, and is searched."""
+        """One line of any length: a log has no width, and is searched."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def detail(self, text: str) -> None:
@@ -191,13 +191,13 @@ class Lines:
         if self.line is None:
             yield
             return
-        with self.line.course.part(share) as (_, end):
+        with self.line.estimate.part(share) as (_, end):
             yield
-            self.line.course.reach(end, time.monotonic())
+            self.line.estimate.reach(end, time.monotonic())
 
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
-        with told_step(title), self._shown_step(title, total, unit) as advance:
+        with step_events(title), self._shown_step(title, total, unit) as advance:
             yield advance
 
     @contextmanager
@@ -221,35 +221,35 @@ class Lines:
                 yield line
         finally:
             self.line = None
-        self.closed(closing(title, line.course.begin, line.counted))
+        self.closed(closing(title, line.estimate.begin, line.counted))
 
     @contextmanager
     def _counting(self, line: Line, total: float | None) -> Iterator["_Count"]:
-        line.course.is_counted = bool(total)
-        with line.course.part(1.0) as place:
+        line.estimate.is_counted = bool(total)
+        with line.estimate.part(1.0) as place:
             count = _Count(self, line, total, place)
             self.changed(line, 0.0)
             yield count
-            line.course.reach(place[1], time.monotonic())
+            line.estimate.reach(place[1], time.monotonic())
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
-        """What shows a line within a `with` statement: here nothing but `changed`."""
+        """Show a line within a `with` statement: here only by `changed`."""
         return nullcontext()
 
     def closed(self, text: str) -> None:
-        """What is said when the job of a line is done."""
+        """Print the end of a line's job."""
         self.say(text)
 
     def changed(self, line: Line, seconds: float) -> None:
         """Write the line, unless one was written less than so many seconds ago."""
         now = time.monotonic()
-        if now - self.told >= seconds:
-            self.told = now
+        if now - self.printed >= seconds:
+            self.printed = now
             self.say(cut(line.text(), MOST_COLUMNS))
 
 
 class _Count:
-    """What a step has done. It fills the place of the step in its job as far as there is a total."""
+    """The count of a step. With a total it fills the place of the step in its job."""
 
     def __init__(self, lines: Lines, line: Line, total: float | None, place: tuple[float, float]) -> None:
         self.lines, self.line, self.total, self.place = lines, line, total, place
@@ -262,12 +262,12 @@ class _Count:
             line.counted = self.done, line.counted[1]
         if self.total:
             reached = start + min(self.done / self.total, 1.0) * (end - start)
-            line.course.count(reached, time.monotonic(), self.place == (0.0, 1.0))
+            line.estimate.count(reached, time.monotonic(), self.place == (0.0, 1.0))
         self.lines.changed(line, LINE_SECONDS)
 
 
 class Bars(Lines):
-    """For a terminal: a line written anew a few times a second, so that its clock never stands still."""
+    """For a terminal: a line rewritten a few times a second: its clock never stops."""
 
     def say(self, text: str) -> None:
         fitted = wrapped(text, self.columns, indent=2, shorten=True)
@@ -282,7 +282,7 @@ class Bars(Lines):
             turn = int(time.monotonic() * len(SPINNER))
             head, bar = f"{SPINNER[turn % len(SPINNER)]} ", 0
             if line.has_total and self.columns >= BAR_FROM_COLUMNS:
-                bar = int(BAR_COLUMNS * line.course.done)
+                bar = int(BAR_COLUMNS * line.estimate.done)
                 head += f"{'━' * bar}{'─' * (BAR_COLUMNS - bar)} "
             text = Text(cut(head + line.text(), self.columns), no_wrap=True)
             text.stylize(BAR_COLOUR, 0, 2 + bar)
@@ -297,20 +297,20 @@ class Bars(Lines):
         )
 
     def changed(self, line: Line, seconds: float) -> None:
-        """It is seen by itself."""
+        """The display updates itself."""
 
 
 def reporter(verbose: int | None = None) -> Reporter:
-    """On standard error, so that it never mixes with results: one line on a terminal and in a notebook, plain
-    lines elsewhere.
+    """Progress on standard error, which never mixes with results: one line on a terminal and in a notebook,
+    plain lines elsewhere.
 
-    verbose  0: nothing is shown, 2: more; None: as the command was asked to by -q and -v
+    verbose  0: shows nothing, 2: more; None: as -q and -v of the command
     """
     if verbose == 0:
         return SILENT
     level = verbosity() if verbose is None else Verbosity(min(max(verbose, 0), Verbosity.MORE))
     if level == Verbosity.QUIET or takes_standard_error():
-        return Told()
+        return EventReporter()
     if in_notebook():
         notebook: Reporter = import_module("dcpred.execution.notebook_line").NotebookLine(level)
         return notebook
@@ -333,7 +333,7 @@ def in_notebook() -> bool:
 
 
 def shares_of(advance: Step) -> Callable[[int, int], None]:
-    """What is told (done, total), as a step of a total of 1."""
+    """A callback of (done, total), as a step of a total of 1."""
     before = 0.0
 
     def note(done: int, total: int) -> None:
@@ -357,12 +357,12 @@ def duration(seconds: float) -> str:
 
 
 def spent_so_far(seconds: float) -> str:
-    """Without tenths, which would flicker."""
+    """A duration without tenths, which would flicker."""
     return f"{int(seconds)} s" if seconds < 60 else duration(seconds)
 
 
 def roughly(seconds: float) -> str:
-    """As exact as a guess deserves."""
+    """A duration rounded to the accuracy of a guess."""
     if seconds < 90:
         return f"{5 * max(ceil(seconds / 5), 1)} s"
     return f"{round(seconds / 60)} min" if seconds < 3600 else duration(seconds)

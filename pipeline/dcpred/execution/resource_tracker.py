@@ -1,6 +1,6 @@
-"""multiprocessing's resource tracker: a process that removes the semaphores of a driver that was killed.
+"""multiprocessing's resource tracker: a process that removes the semaphores of a killed driver.
 
-This module does not import multiprocessing, which has functions of its own run at exit.
+This module does not import multiprocessing, which registers functions at exit.
 """
 
 import atexit
@@ -11,15 +11,15 @@ from importlib import import_module
 
 TRACKER = "multiprocessing.resource_tracker"
 MUTE = "ignore:resource_tracker:UserWarning"
-END_SECONDS = 2.0  # longest wait for its end
+END_SECONDS = 2.0  # maximum wait for its end
 LOOK_SECONDS = 0.005
 
 
 def start_tracker() -> None:
-    """Start it, unless it runs. It does not complain of what it removes: a driver that ends at once, at a
-    second signal or where a store is silent, leaves that to it.
+    """Start it, unless it runs. It removes semaphores without a warning: a driver that ends at once, at a
+    second signal or because a store is silent, leaves that to it.
     """
-    sys.warnoptions.append(MUTE)  # Its command line has the options of ours.
+    sys.warnoptions.append(MUTE)  # Its command line gets the options of ours.
     try:
         import_module(TRACKER).ensure_running()
     finally:
@@ -27,9 +27,9 @@ def start_tracker() -> None:
 
 
 def end_tracker_at_exit() -> None:
-    """Have this process wait for the end of the tracker: a service manager takes what outlives the main
-    process for something that hangs. To be called before multiprocessing is imported: functions are run in
-    the reverse order, and its own still speak to the tracker.
+    """Make this process wait for the end of the tracker: a service manager takes a process that outlives
+    the main one for a hanging one. Call it before multiprocessing is imported: functions run in the reverse
+    order, and multiprocessing's own still use the tracker.
     """
     atexit.register(_end_tracker)
 
@@ -39,7 +39,7 @@ def _end_tracker() -> None:
     file, process = getattr(tracker, "_fd", None), getattr(tracker, "_pid", None)
     if tracker is None or file is None or process is None:
         return
-    os.close(file)  # It ends when nobody holds this file any more.
+    os.close(file)  # It ends when no process holds this file any more.
     tracker._fd = tracker._pid = None
     deadline = time.monotonic() + END_SECONDS
     while os.waitpid(process, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:

@@ -1,9 +1,9 @@
-"""TLS between a driver and its Dask scheduler: what is missing or wrong is said before Dask is asked.
+"""TLS between a driver and its Dask scheduler: reports what is missing or wrong before Dask connects.
 
-Dask tries again where certificates are missing or wrong, and ends in a traceback. So files and address are
-looked at first. Then one connection is opened for a few milliseconds, which tells whether either side refuses
-the other's certificate. Names of hosts are not compared, by Dask's rule: a certificate is accepted where the
-CA signed it.
+Dask retries if certificates are missing or wrong, and ends in a traceback. This module checks files and
+address first. Then it opens one connection for a few milliseconds, which shows whether either side refuses
+the other's certificate. Like Dask it does not compare names of hosts: it accepts a certificate that the CA
+signed.
 """
 
 import socket
@@ -20,9 +20,9 @@ from distributed.security import Security
 from dcpred.execution.workers import Scheduler
 from dcpred_tasks.errors import SchedulerError
 
-REPLY_SECONDS = 5.0  # longest wait for a reply; Dask waits again after that
+REPLY_SECONDS = 5.0  # maximum wait for a reply; Dask waits again after that
 SILENT_SECONDS = 1.0  # a scheduler without TLS speaks first; one that is silent for so long may expect TLS
-FILE_BYTES = 2**20  # no certificate is longer
+FILE_BYTES = 2**20  # maximum size of a certificate
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
 
 MEANINGS = {"ca_file": "CA certificate", "cert": "client certificate", "key": "private key"}
@@ -32,7 +32,7 @@ VARIABLES = {
     part: f"DASK_DISTRIBUTED__COMM__TLS__{name.upper().replace('-', '_').replace('.', '__')}"
     for part, name in CONFIGURED.items()
 }
-GIVE = f"give {', '.join(OPTIONS.values())}, or set {', '.join(VARIABLES.values())}"
+GIVE = f"Pass {', '.join(OPTIONS.values())}, or set {', '.join(VARIABLES.values())}."
 
 Files = dict[str, str | None]
 """CA certificate, client certificate and private key: each a file, or the text of one, or None. The key may
@@ -42,8 +42,8 @@ lie in the file of the certificate.
 
 def secured(scheduler: Scheduler) -> tuple[str, Security | None]:
     """The address of a scheduler with its scheme, and the certificates to connect with: None without TLS, or
-    where Dask has a loader of its own. Raises SchedulerError for certificates that are missing or wrong, and
-    for a scheme that is not what the scheduler speaks.
+    if Dask has a custom loader. Raises SchedulerError for missing or wrong certificates, and for a scheme
+    that the scheduler does not speak.
     """
     required = bool(dask.config.get("distributed.comm.require-encryption", None))
     given = {part: value for part in OPTIONS if (value := getattr(scheduler, part)) is not None}
@@ -84,28 +84,28 @@ def _check_possible(address: str) -> None:
         (parts.hostname or "").encode("idna")  # Parts of a name have 1 to 63 letters.
     except ValueError:
         raise SchedulerError(
-            f"{address[:200]!r} was given as a Dask scheduler, but that is no address; write it as"
-            " tcp://host:8786 or tls://host:8786"
+            f"Cannot use {address[:200]!r} as a Dask scheduler: it is not an address. Write it as"
+            " tcp://host:8786 or tls://host:8786."
         ) from None
     try:
         get_backend(parts.scheme).get_connector()
-    except Exception:  # Whatever may come of another package.
+    except Exception:  # Another package may raise anything.
         raise SchedulerError(
-            f"{address[:200]!r} was given as a Dask scheduler, but Dask as it is installed here cannot reach"
-            f" {parts.scheme}://; write it as tcp://host:8786 or tls://host:8786"
+            f"Cannot use {address[:200]!r} as a Dask scheduler: the installed Dask cannot reach"
+            f" {parts.scheme}://. Write it as tcp://host:8786 or tls://host:8786."
         ) from None
 
 
 def _check_may_be_plain(address: str, given: dict[str, str], required: bool) -> None:
     if given:
         raise SchedulerError(
-            f"{' and '.join(OPTIONS[part] for part in given)} came with the Dask scheduler {address}, but a"
-            " connection to that is not encrypted; write tls://host:port, or leave them out"
+            f"Cannot use {' and '.join(OPTIONS[part] for part in given)} with the Dask scheduler {address}:"
+            " that connection is not encrypted. Write tls://host:port, or omit them."
         )
     if required and not address.startswith("inproc:"):
         raise SchedulerError(
-            f"{address} was given as a Dask scheduler, but the configuration of Dask requires encryption;"
-            " write tls://host:port, or set DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=false"
+            f"Cannot use {address} as a Dask scheduler: the configuration of Dask requires encryption."
+            " Write tls://host:port, or set DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=false."
         )
 
 
@@ -116,8 +116,7 @@ def _check_files(address: str, files: Files) -> None:
     missing = [f"no {MEANINGS[part]}" for part in ("ca_file", "cert") if not files[part]]
     if missing:
         raise SchedulerError(
-            f"the Dask scheduler at {address} was to be reached over TLS, but {' and '.join(missing)} is"
-            f" known; {GIVE}"
+            f"Cannot reach the Dask scheduler at {address} over TLS: {' and '.join(missing)} is known. {GIVE}"
         )
     texts = {part: _text(part, value) for part, value in files.items() if value}
     key = "key" if "key" in texts else "cert"
@@ -128,17 +127,17 @@ def _check_files(address: str, files: Files) -> None:
         raise _useless(key, files[key], "private key")
     if "ENCRYPTED" in texts[key]:
         raise SchedulerError(
-            f"the private key in {_named(files[key])} was to be used, but it is encrypted, and nobody is"
-            " asked for its passphrase; give a key without one"
+            f"Cannot use the private key in {_named(files[key])}: it is encrypted, and dcpred does not ask"
+            " for a passphrase. Pass a key without one."
         )
     try:
         _client_context(files)
     except (OSError, ValueError, TypeError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             raise SchedulerError(
-                f"the private key in {_named(files[key])} was to be used with the certificate in"
-                f" {_named(files['cert'])}, but it belongs to another one; give the two that were made"
-                " together"
+                f"Cannot use the private key in {_named(files[key])} with the certificate in"
+                f" {_named(files['cert'])}: it belongs to another one. Pass the two that were made"
+                " together."
             ) from None
         raise _useless(key, files[key], "private key") from None
 
@@ -148,15 +147,15 @@ def _text(part: str, value: str) -> str:
         return value
     path = Path(value)
     try:
-        if path.exists() and not path.is_file():  # A pipe would be waited for.
-            raise OSError(0, "it is no file")
+        if path.exists() and not path.is_file():  # The read would wait for a pipe.
+            raise OSError(0, "it is not a file")
         with path.open("rb") as file:
             return file.read(FILE_BYTES).decode("ascii", errors="replace")
     except (OSError, ValueError) as error:
         raise SchedulerError(
-            f"the {MEANINGS[part]} was to be read from {value}, but that cannot be done"
-            f" ({getattr(error, 'strerror', None) or error}); name another file by {OPTIONS[part]} or"
-            f" {VARIABLES[part]}"
+            f"Cannot read the {MEANINGS[part]} from {value}:"
+            f" {getattr(error, 'strerror', None) or error}. Name another file by {OPTIONS[part]} or"
+            f" {VARIABLES[part]}."
         ) from None
 
 
@@ -169,8 +168,8 @@ def _holds_certificate(text: str) -> bool:
 
 def _useless(part: str, value: str | None, wanted: str) -> SchedulerError:
     return SchedulerError(
-        f"the {wanted} was to be read from {_named(value)}, but there is none in it that can be used; name a"
-        f" PEM file that holds one by {OPTIONS[part]} or {VARIABLES[part]}"
+        f"Cannot read the {wanted} from {_named(value)}: it holds none that is usable. Name a"
+        f" PEM file that holds one by {OPTIONS[part]} or {VARIABLES[part]}."
     )
 
 
@@ -191,43 +190,45 @@ def _client_context(files: Files) -> ssl.SSLContext:
 
 
 def _connection(address: str) -> socket.socket:
-    """Raises OSError where nobody answers: Dask tries for some seconds, for a scheduler that is starting."""
+    """Raises OSError without an answer: Dask retries for some seconds, for a scheduler that is starting."""
     place = urlsplit(address)
     return socket.create_connection((place.hostname, place.port), timeout=REPLY_SECONDS)
 
 
 def _check_accepted(address: str, security: Security, files: Files) -> None:
-    """Raise SchedulerError where one side refuses the other's certificate, or the other speaks no TLS."""
+    """Raise SchedulerError if one side refuses the other's certificate, or the other speaks no TLS."""
     context = security.get_connection_args("client")["ssl_context"]
     try:
         with _connection(address) as connection, context.wrap_socket(connection) as encrypted:
-            encrypted.recv(1)  # TLS 1.3: that our certificate is refused comes after the handshake.
+            encrypted.recv(1)  # TLS 1.3: a refusal of our certificate comes after the handshake.
     except ssl.SSLCertVerificationError as error:
         raise SchedulerError(
-            f"the Dask scheduler at {address} was to be reached over TLS, but by the CA in"
-            f" {_named(files['ca_file'])} its certificate is not valid ({error.verify_message}); give the CA"
-            f" that signed it, by {OPTIONS['ca_file']} or {VARIABLES['ca_file']}"
+            f"Cannot reach the Dask scheduler at {address} over TLS: its certificate is not valid by the CA"
+            " in"
+            f" {_named(files['ca_file'])} ({error.verify_message}). Pass the CA"
+            f" that signed it, by {OPTIONS['ca_file']} or {VARIABLES['ca_file']}."
         ) from None
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "_ALERT_" in reason:
-            told = reason.partition("_ALERT_")[2].lower().replace("_", " ")
+            summary = reason.partition("_ALERT_")[2].lower().replace("_", " ")
             raise SchedulerError(
-                f"the Dask scheduler at {address} was to be reached over TLS, but it refuses the certificate"
-                f" in {_named(files['cert'])} ({told}); give one that its CA signed, by {OPTIONS['cert']} and"
-                f" {OPTIONS['key']} or {VARIABLES['cert']} and {VARIABLES['key']}"
+                f"Cannot reach the Dask scheduler at {address} over TLS: it refuses the certificate"
+                f" in {_named(files['cert'])} ({summary}). Pass one that its CA signed, by {OPTIONS['cert']}"
+                " and"
+                f" {OPTIONS['key']} or {VARIABLES['cert']} and {VARIABLES['key']}."
             ) from None
         if reason in NO_TLS:
             raise SchedulerError(
-                f"the Dask scheduler at {address} was to be reached over TLS, but it speaks none; write"
-                f" tcp://{address.partition('://')[2]}, or start it with certificates"
+                f"Cannot reach the Dask scheduler at {address} over TLS: it does not speak TLS. Write"
+                f" tcp://{address.partition('://')[2]}, or start it with certificates."
             ) from None
     except OSError:
         return
 
 
 def _check_speaks_plainly(address: str) -> None:
-    """Raise SchedulerError where the other side speaks TLS."""
+    """Raise SchedulerError if the other side speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -244,6 +245,6 @@ def _check_speaks_plainly(address: str) -> None:
     except OSError:
         return
     raise SchedulerError(
-        f"{address} was given as a Dask scheduler, but the one there speaks TLS; write"
-        f" tls://{address.partition('://')[2]}, and {GIVE}"
+        f"Cannot use {address} as a Dask scheduler: the one there speaks TLS. Write"
+        f" tls://{address.partition('://')[2]}. {GIVE}"
     )

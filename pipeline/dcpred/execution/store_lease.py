@@ -1,10 +1,10 @@
 """The lease of an output on an object store: one object that its holder replaces every few seconds.
 
-There is no lock that a system releases when its holder dies: a holder is silent for EXPIRY_SECONDS, by the
-store's own clock, before another one may take over, unless it was a process of this machine that is no more.
-Each sign of life has other bytes than all before it: a tag may be a digest, and equal bytes would let a late
-takeover through. Nothing is ever deleted, since no store deletes on a condition. Correctness never depends on
-any of this (execution/lease.py).
+A store has no lock that a system releases when its holder dies. A holder has to be silent for EXPIRY_SECONDS,
+by the store's own clock, before another one may take over, unless it was a process of this computer that has
+ended. Each sign of life has other bytes than all before it: a tag may be a digest, and equal bytes would let
+a late takeover through. Nothing is ever deleted, because stores do not delete conditionally. Correctness
+never depends on any of this (execution/lease.py).
 """
 
 import json
@@ -25,50 +25,52 @@ from dcpred_tasks.storage.place import Place, Stored
 from dcpred_tasks.storage.retry import Retrying
 
 LOCK = "lock"
-LOOKS = 10  # looks at silence for each sign
-LEAVE_SECONDS = 5.0  # longest wait for a store to take the lease back
+LOOKS = 10  # checks for silence per sign
+LEAVE_SECONDS = 5.0  # maximum wait for a store to take the lease back
 CLOCK_SLACK_SECONDS = 2.0  # times of a store are whole seconds
 
 
 @dataclass
 class StoreLease:
-    """What a driver holds."""
+    """The lease of a driver."""
 
     place: Place
     tag: str = ""
-    """Of what this driver wrote last, as far as it knows."""
+    """The tag of this driver's last write, as far as it is known."""
     lost: bool = False
-    """Whether another driver took over, or the store has not answered for so long that one may."""
+    """Whether another driver took over, or may have because the store did not answer for long."""
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     awake: float = 0.0
-    """Seconds that this process has run while holding: one that is suspended looks once it goes on."""
+    """Seconds that this process has run while holding: a suspended one checks when it continues."""
     heard: float = 0.0
-    """When, by `awake`, the last sign that stands was begun: the store's time of it is later."""
+    """When, by `awake`, the last valid sign was begun: the store's time of it is later."""
 
     def check(self) -> None:
         """Raise RunHeldError if another driver took over, or may have."""
         standing = Retrying()(lambda: self.place.read(LOCK))
-        taken = standing is None or _told(standing).get("token") != self.token
+        taken = standing is None or _content(standing).get("token") != self.token
         self.lost = self.lost or taken
         if self.lost:
-            other = (_told(standing).get("holder") if standing else "") or "another driver, which has ended"
-            so = f"was taken over by {other}" if taken else "took no sign of this driver for too long"
-            raise RunHeldError(f"{self.place.address} {so}; look with `dcpred status`, or run again later")
+            other = (
+                _content(standing).get("holder") if standing else ""
+            ) or "another driver, which has ended"
+            so = f"was taken over by {other}" if taken else "received no sign of this driver for too long"
+            raise RunHeldError(f"{self.place.address} {so}. Look with `dcpred status`, or run again later.")
 
     def body(self, holder: str) -> bytes:
         """Bytes that no other sign has."""
-        told = {"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}
-        return json.dumps(told | {"machine": _machine(), "process": os.getpid()}).encode()
+        summary = {"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}
+        return json.dumps(summary | {"machine": _machine(), "process": os.getpid()}).encode()
 
     def sign_once(self) -> None:
-        """Replace the last sign. Another's in its place means that the lease is lost; one of our own, of
-        which no answer ever came, does not.
+        """Replace the last sign. Another driver's sign in its place means that the lease is lost; one of our
+        own, whose answer was lost, does not.
         """
         begun, data = self.awake, self.body(_own_name())
         tag = self.place.replace(LOCK, data, self.tag)
         if tag is None:
             standing = self.place.read(LOCK)
-            if standing is not None and _told(standing).get("token") == self.token:
+            if standing is not None and _content(standing).get("token") == self.token:
                 tag = self.place.replace(LOCK, data, standing.tag)
         if tag is None:
             self.lost = True
@@ -76,7 +78,7 @@ class StoreLease:
             self.tag, self.heard = tag, begun
 
     def give_signs(self, stopped: threading.Event) -> None:
-        """Give a sign every few seconds, and let go at the end."""
+        """Give a sign every few seconds, and release the lease at the end."""
         while not self.lost and not stopped.wait(SIGN_SECONDS):
             with suppress(OSError, ResourceError):
                 self.sign_once()
@@ -85,7 +87,7 @@ class StoreLease:
                 self.place.replace(LOCK, self.body(""), self.tag)
 
     def watch(self, stopped: threading.Event) -> None:
-        """Know of silence before another driver may start, also while a sign waits for an answer."""
+        """Detect silence before another driver may start, also while a sign waits for an answer."""
         last = time.monotonic()
         while not stopped.wait(SIGN_SECONDS / LOOKS):
             now = time.monotonic()
@@ -95,30 +97,30 @@ class StoreLease:
 
 
 def place_holder(place: Place, now: float | None = None) -> str:
-    """Who holds the lease now, in words; "" where nobody does.
+    """The holder of the lease; "" if it is free.
 
-    now  what the store's clock says; None to ask it
+    now  time of the store's clock; None to ask it
     """
     standing = place.read(LOCK)
-    told = _told(standing)
-    if standing is None or not told.get("holder") or _is_dead(told):
+    summary = _content(standing)
+    if standing is None or not summary.get("holder") or _is_dead(summary):
         return ""
     silent = _silent(place, standing) if now is None else now - standing.time
     if silent >= expiry_seconds():
         return ""
-    return str(told["holder"])
+    return str(summary["holder"])
 
 
 @contextmanager
 def hold_on_store(place: Place) -> Iterator[StoreLease]:
-    """Hold a place within a `with` statement. Raises RunHeldError where another driver holds it.
+    """Hold a place within a `with` statement. Raises RunHeldError if another driver holds it.
 
-    Guarded against:
+    Guards against:
 
     1. Drivers A and B find the lease free, or silent for too long, with the same tag.
-    2. A replaces what has that tag, and holds the lease.
-    3. B's replacement finds another tag: B leaves. So does it where a sign of the old holder came in between.
-    4. The reply to 2 is lost. A reads what stands: its own bytes, and holds the lease all the same.
+    2. A replaces the object with that tag, and holds the lease.
+    3. B's replacement finds another tag: B leaves. The same happens after a sign of the old holder.
+    4. The reply to 2 is lost. A reads its own bytes back, and holds the lease all the same.
     """
     lease = StoreLease(place)
     _take(lease)
@@ -142,30 +144,32 @@ def _take(lease: StoreLease) -> None:
     if retrying(lambda: place.create(LOCK, data)):
         standing = retrying(lambda: place.read(LOCK))
         if standing is None or standing.data != data:
-            raise RunHeldError(f"{place.address} was taken over at once; run again later")
+            raise RunHeldError(f"{place.address} was taken over at once. Run again later.")
         lease.tag = standing.tag
         return
     standing = retrying(lambda: place.read(LOCK))
     if standing is None:
-        raise RunHeldError(f"{place.address}/{LOCK} was there and is gone; run again later")
-    told = _told(standing)
-    name = str(told.get("holder") or "")
-    if name and not _is_dead(told):
+        raise RunHeldError(f"{place.address}/{LOCK} disappeared. Run again later.")
+    summary = _content(standing)
+    name = str(summary.get("holder") or "")
+    if name and not _is_dead(summary):
         silent = _silent(place, standing)
         if silent < expiry_seconds():
             raise RunHeldError(
-                f"{place.address} is in use by {name}, heard of {max(silent, 0.0):.0f} s ago (a lease ends"
-                f" {expiry_seconds():.0f} s after the last sign); wait for it to end, or stop it, and run"
-                " again"
+                f"Cannot use {place.address}: it is in use by {name}, heard of {max(silent, 0.0):.0f} s ago"
+                " (a lease"
+                " ends"
+                f" {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop it, and run"
+                " again."
             )
     tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
     if tag is None:
-        raise RunHeldError(f"{place.address} is in use by another driver that was faster; run again later")
+        raise RunHeldError(f"Cannot use {place.address}: another driver was faster. Run again later.")
     lease.tag = tag
 
 
 def expiry_seconds() -> float:
-    """How long a lease stands after its last sign, by the store's clock."""
+    """How long a lease lasts after its last sign, by the store's clock."""
     return EXPIRY_SECONDS + CLOCK_SLACK_SECONDS
 
 
@@ -174,8 +178,8 @@ def _silent(place: Place, standing: Stored) -> float:
     return place.clock() - standing.time
 
 
-def _told(standing: Stored | None) -> dict[str, object]:
-    """What a lease says; nothing where it is damaged, so that it is free once it is silent."""
+def _content(standing: Stored | None) -> dict[str, object]:
+    """The content of a lease; empty if it is damaged: it is then free once it is silent."""
     try:
         value = json.loads(standing.data) if standing is not None else {}
     except (ValueError, RecursionError):
@@ -185,23 +189,23 @@ def _told(standing: Stored | None) -> dict[str, object]:
 
 @cache
 def _machine() -> str:
-    """What tells processes whose numbers can be compared: this boot of this machine, and these containers."""
+    """Identifies processes with comparable numbers: this boot of this computer, and these containers."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
-def _is_dead(told: dict[str, object]) -> bool:
-    """Whether the process that held the lease was one of this machine and is no more."""
-    process = told.get("process")
-    if not _machine() or told.get("machine") != _machine() or not isinstance(process, int) or process < 1:
+def _is_dead(summary: dict[str, object]) -> bool:
+    """Whether the holder of the lease was a process of this computer that has ended."""
+    process = summary.get("process")
+    if not _machine() or summary.get("machine") != _machine() or not isinstance(process, int) or process < 1:
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # It is one of another user.
+    except (OSError, OverflowError):  # It belongs to another user.
         return False
     return False
 

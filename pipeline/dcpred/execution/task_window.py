@@ -1,8 +1,8 @@
 """A bounded window of tasks on a Dask cluster, refilled as results arrive.
 
-Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with
-it, so that only a few tasks per thread are in flight and each future is released at once. The states of a
-task, which is known by its number:
+Overhead in Dask grows with the futures in memory, and a dying worker takes its assigned tasks with it: only a
+few tasks per thread are in flight, and each future is released at once. The states of a task, which is known
+by its number:
 
     waiting ────── room in the window ──────▶ in flight ─────────────── result ───────────────▶ done
        ▲                                       │    │                                            ▲
@@ -14,19 +14,18 @@ task, which is known by its number:
                                                   ▼   │                                          │
                                              in flight alone ─── result, or third death alone ───┘
 
-- Tasks that take little time share an attempt: a bundle of neighbours that runs for about half a second. An
-  attempt takes Dask 10 ms of processor time (2026-11). Tasks of one that was lost, and those behind a task
-  that raised, go alone from then on.
-- A death is counted for every task that the worker had. A suspect waits until nothing else is in flight, so
-  that innocent neighbours are not blamed with it. A task that is given up is done with a `Failure`.
+- Short tasks share an attempt: a bundle of neighbours that runs for about half a second, because Dask needs
+  10 ms of processor time per attempt. Tasks of a lost attempt, and those behind a task that raised, go alone
+  from then on.
+- A death counts for every task of the worker. A suspect waits until nothing else is in flight: innocent
+  neighbours are then not blamed. A task that is given up is done with a `Failure`.
 - A scheduler that we did not start gives the task of a dead worker to others, `allowed-failures` of its own
   configuration times, before it reports anything: each of these deaths is counted. A suspect may run on one
-  worker alone, so that no other one dies with it before this process knows.
+  worker alone: no other one dies with it before this process knows.
 - A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
   process, a hung store). The attempt that ends first counts (`Window._settle`); if a worker dies with one of
   them, the task stays in flight with the other. Task bodies are safe to run twice.
-- A worker that we started and that was told to end (retired, by its scheduler) is not restarted by Dask; it
-  is started again here.
+- Dask does not restart a worker of ours that its scheduler retired; it is restarted here.
 """
 
 import time
@@ -42,7 +41,7 @@ import numpy as np
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from dcpred.execution.events import tell
+from dcpred.execution.events import record_event
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
 from dcpred_tasks.errors import InterruptedRunError
@@ -50,21 +49,21 @@ from dcpred_tasks.guard import Failure, in_turn
 from dcpred_tasks.storage.addresses import current_options, with_options
 
 IN_FLIGHT_PER_THREAD = 2
-RETRIES = 2  # Dask retries of a task that raised; transient I/O is already retried inside the task
-SUSPECT_DEATHS = 2  # a task becomes a suspect with that many deaths of its workers
-LONE_DEATHS = 3  # a suspect is given up with that many more deaths, alone in flight
-# Longest wait for a result that is there. Where its worker dies first, Dask waits for the task to be done
-# again, and for ever where no other worker may do that.
+RETRIES = 2  # Dask retries of a task that raised; the task itself already retries transient I/O
+SUSPECT_DEATHS = 2  # deaths of workers that make a task a suspect
+LONE_DEATHS = 3  # further deaths, alone in flight, after which a suspect is given up
+# Maximum wait for a finished result. If its worker dies first, Dask waits for the task to be done
+# again, and forever if no other worker may do that.
 FETCH_SECONDS = 30.0
-TICK_SECONDS = 1.0  # longest wait before the window looks after slow tasks and lost workers
-GRACE_SECONDS = 60.0  # time that tasks in flight have after an interrupt
-SLOW_SECONDS = 30.0  # a task that takes less is never slow
-SLOW_TIMES = 10.0  # a slow task takes that many times the median of those that ended
-NO_WORKERS_SECONDS = 300.0  # a cluster that has no workers for so long is given up
-REVIVE_SECONDS = 2.0  # time between two looks for workers to start again
-BUNDLE_SECONDS = 0.5  # what a bundle of tasks is meant to take
-BUNDLES_LEFT = 4  # bundles of its size that a bundle leaves for each thread, so that all end at the same time
-SPARE_SECONDS = 10.0  # time that other workers have beyond twice what the first one took
+TICK_SECONDS = 1.0  # maximum wait before the window checks slow tasks and lost workers
+GRACE_SECONDS = 60.0  # time of tasks in flight after an interrupt
+SLOW_SECONDS = 30.0  # a shorter task is never slow
+SLOW_TIMES = 10.0  # a slow task takes that many times the median of finished ones
+NO_WORKERS_SECONDS = 300.0  # a cluster without workers for so long is given up
+REVIVE_SECONDS = 2.0  # time between two checks for workers to restart
+BUNDLE_SECONDS = 0.5  # target time of a bundle of tasks
+BUNDLES_LEFT = 4  # bundles of its size that a bundle leaves for each thread: all end at the same time
+SPARE_SECONDS = 10.0  # time of other workers beyond twice that of the first one
 
 T = TypeVar("T")
 Bundle = tuple[int, ...]  # numbers of the tasks of an attempt
@@ -80,7 +79,7 @@ class Window(Generic[T]):
         tasks: Sequence[Task],
         revive: Callable[[], object] = lambda: None,
     ) -> None:
-        """revive  brings back workers that ended for good, where we started them; called now and then"""
+        """revive  restarts workers that ended for good, if they are ours; called from time to time"""
         self.client, self.body, self.tasks, self.revive = client, body, tasks, revive
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
@@ -91,7 +90,7 @@ class Window(Generic[T]):
         self.deaths: Counter[int] = Counter()  # all deaths, by task
         self.lone_deaths: Counter[int] = Counter()  # deaths alone in flight, by task
         self.with_second_attempt: set[Bundle] = set()
-        self.alone: set[int] = set()  # tasks that share no attempt any more
+        self.alone: set[int] = set()  # tasks that no longer share an attempt
         # Times of time.monotonic, in seconds.
         self.started_at: dict[int, float] = {}  # first attempt of a task since it last waited
         self.revived_at = time.monotonic()
@@ -113,7 +112,7 @@ class Window(Generic[T]):
                         self._fill()
                     elif deadline == float("inf"):
                         deadline = time.monotonic() + GRACE_SECONDS
-                        tell("paused", "warning", done=n_done, in_flight=len(self.in_flight))
+                        record_event("paused", "warning", done=n_done, in_flight=len(self.in_flight))
                     if not self.in_flight or time.monotonic() > deadline:
                         break
                     for result in self._next():
@@ -126,7 +125,7 @@ class Window(Generic[T]):
                 self.client.cancel(list(self.in_flight), force=True)
 
     def _threads(self) -> int:
-        """Threads of all workers, asked for once a tick: the scheduler takes 2 ms to answer."""
+        """Threads of all workers, refreshed once a tick: the scheduler takes 2 ms to answer."""
         if time.monotonic() - self.counted_at > TICK_SECONDS:
             self.n_threads = int(sum(self.client.nthreads().values()))
             self.counted_at = time.monotonic()
@@ -134,17 +133,17 @@ class Window(Generic[T]):
 
     def _fill(self) -> None:
         threads = max(self._threads(), 1)
-        room = IN_FLIGHT_PER_THREAD * threads - len(self.in_flight)
-        while self.waiting and room > 0 and self.lone_suspect is None:
+        free = IN_FLIGHT_PER_THREAD * threads - len(self.in_flight)
+        while self.waiting and free > 0 and self.lone_suspect is None:
             self._submit(self._bundle(threads))
-            room -= 1
+            free -= 1
         if not self.in_flight and self.suspects:
             self.lone_suspect = self.suspects.popleft()
             self.lone_worker = next(iter(self.client.nthreads()), "")
             self._submit((self.lone_suspect,), [self.lone_worker] if self.lone_worker else None)
 
     def _bundle(self, threads: int) -> Bundle:
-        """The next task that waits, and its neighbours if tasks take little time."""
+        """The next waiting task, and its neighbours if tasks are short."""
         most = 1
         if self.task_seconds and self.waiting[0] not in self.alone:
             quick = BUNDLE_SECONDS / max(float(np.median(self.task_seconds)), 1e-3)
@@ -186,7 +185,7 @@ class Window(Generic[T]):
         if lost or len(results) < len(bundle):
             self.alone.update(bundle)
         if lost:
-            tell("worker_lost", "warning", worker=_worker(results[0][1]), tasks=len(bundle))
+            record_event("worker_lost", "warning", worker=_worker(results[0][1]), tasks=len(bundle))
             n = _deaths(results[0][1])
             results = [(number, result) for number, result in results if not self._died(number, n)]
         if results:
@@ -198,8 +197,8 @@ class Window(Generic[T]):
         return results
 
     def _outcome(self, future: Future, bundle: Bundle) -> tuple[list[tuple[int, T | Failure]], bool]:
-        """What came of an attempt: results of its tasks, up to the one that raised, and whether it was lost
-        with its worker rather than ended.
+        """The outcome of an attempt: results of its tasks, up to the one that raised, and whether it was lost
+        with its worker.
         """
         finished = future.status == "finished"
         try:
@@ -208,12 +207,12 @@ class Window(Generic[T]):
                 self.task_seconds.extend(seconds)
                 return list(zip(bundle, results, strict=False)), False
             error = future.exception() or CancelledError()
-        except Exception as raised:  # the worker that kept the result died before it was fetched
+        except Exception as raised:  # the worker with the result died before the fetch
             error = raised
         if isinstance(error, CancelledError) and self.client.status != "running":
-            raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
+            raise InterruptedRunError("the Dask scheduler was lost; run the same command again to resume")
         lost = finished or isinstance(error, (KilledWorker, CancelledError))
-        if finished:  # Its worker died with the result, and no other one with the task.
+        if finished:  # Its worker died with the result, not during the task.
             error = KilledWorker(future.key, getattr(error, "last_worker", None), 0)
         ended = bundle if lost else bundle[:1]
         n = _deaths(Failure(error)) if lost else 0
@@ -222,16 +221,16 @@ class Window(Generic[T]):
     def _settle(self, bundle: Bundle) -> None:
         """Tasks are done: forget other attempts at them.
 
-        Guarded against:
+        Guards against:
 
         1. Attempt A at a task is slow, and attempt B is submitted to another worker.
-        2. Both end at about the same time. Dask puts both futures into `finished`, from a thread of its own.
+        2. Both end at about the same time. Dask puts both futures into `finished`, from its own thread.
         3. `_next` takes B's future out of `in_flight` and calls this, which takes out A's and cancels it. The
-           result of B is given to the caller.
-        4. `_next` gets A's future, cancelled or not, from `finished`. It is not in `in_flight`, so that it is
-           passed over: each task gives one result.
+           caller gets the result of B.
+        4. `_next` gets A's future, cancelled or not, from `finished`. It is not in `in_flight`, and is
+           ignored: each task gives one result.
 
-        Whatever A still writes while it is cancelled are the bytes that B wrote.
+        A cancelled attempt writes the same bytes as the finished one.
         """
         self.attempt_seconds.append(time.monotonic() - self.started_at[bundle[0]])
         others = [future for future, same in self.in_flight.items() if same == bundle]
@@ -243,7 +242,7 @@ class Window(Generic[T]):
             self.lone_suspect = None
 
     def _lost_suspect(self) -> list[tuple[int, T | Failure]]:
-        """Count a death where the worker of the lone suspect is gone: Dask waits for that one to come back.
+        """Count a death if the worker of the lone suspect is gone: Dask waits for that one to come back.
         Returns the result of a task that is given up.
         """
         number = self.lone_suspect
@@ -254,14 +253,14 @@ class Window(Generic[T]):
             return []
         del self.in_flight[attempts[0]]
         self.client.cancel(attempts, force=True)
-        tell("worker_lost", "warning", worker=self.lone_worker, tasks=1)
+        record_event("worker_lost", "warning", worker=self.lone_worker, tasks=1)
         if self._died(number, 1):
             return []
         self._settle((number,))
         return [(number, Failure(KilledWorker(attempts[0].key, None, 0), self.deaths[number]))]
 
     def _died(self, number: int, n: int) -> bool:
-        """Count n deaths, and whether the task gets another chance."""
+        """Count n deaths; returns whether the task gets another chance."""
         self.deaths[number] += n
         if any(number in bundle for bundle in self.in_flight.values()):  # the other attempt is under way
             return True
@@ -280,7 +279,7 @@ class Window(Generic[T]):
         return True
 
     def _look_after(self) -> None:
-        """Give slow tasks a second attempt, once nothing else waits; give up where no workers come."""
+        """Give slow tasks a second attempt when nothing else waits; give up if no workers come."""
         now = time.monotonic()
         if self._threads() == 0:
             if self.no_workers_since is None:
@@ -288,7 +287,7 @@ class Window(Generic[T]):
             if now - self.no_workers_since > NO_WORKERS_SECONDS:
                 raise InterruptedRunError(
                     f"the Dask cluster has had no workers for {NO_WORKERS_SECONDS:.0f} s; start workers and"
-                    " run the same command again to go on"
+                    " run the same command again to resume"
                 )
             return
         self.no_workers_since = None
@@ -313,21 +312,21 @@ class Window(Generic[T]):
 
 
 def _deaths(result: T | Failure) -> int:
-    """Workers that died with an attempt that was lost: Dask gives it to so many before it reports that."""
+    """Number of workers that died with a lost attempt: Dask tries several before it reports that."""
     error = result.error if isinstance(result, Failure) else None
     return int(error.allowed_failures) + 1 if isinstance(error, KilledWorker) else 1
 
 
 def _worker(result: T | Failure) -> str:
-    """The address of the worker that was lost with a task; "" where nobody knows."""
+    """The address of the worker that was lost with a task; "" if it is unknown."""
     error = result.error if isinstance(result, Failure) else None
     worker = error.last_worker if isinstance(error, KilledWorker) else None
     return "" if worker is None else str(worker.address)
 
 
 def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:
-    """Run body(*task) once on every worker that there is now, and give results as they end. A worker that
-    fails or dies gives none, and one that takes far longer than the first is not waited for.
+    """Run body(*task) once on every current worker, and yield results as they end. A worker that fails or
+    dies yields none, and one that takes far longer than the first is abandoned.
     """
     finished: SimpleQueue[Future] = SimpleQueue()
     begin, deadline = time.monotonic(), float("inf")

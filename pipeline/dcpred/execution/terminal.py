@@ -1,6 +1,6 @@
-"""What a stream can show: whether lines are rewritten on it, whether it has colours, and how wide it is.
+"""Capabilities of a stream: whether it rewrites lines, whether it has colours, and its width.
 
-It is imported before any command is known, and imports nothing that takes time.
+It is imported before any command is known, and imports nothing slow.
 """
 
 import os
@@ -13,16 +13,16 @@ CUT = "…"
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person looks at a stream."""
+    """Whether a stream is a terminal."""
     try:
         return bool(stream.isatty())
-    except (AttributeError, OSError, ValueError):  # none, or a closed one
+    except (AttributeError, OSError, ValueError):  # no stream, or a closed one
         return False
 
 
 def rewrites(stream: Any) -> bool:
-    """Whether a line can be written anew in its place, with signs that move the cursor. Not so where nobody
-    looks on: builds of CI keep all that was written.
+    """Whether a line can be rewritten with signs that move the cursor. Returns False in CI, whose logs keep
+    all output.
     """
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("CI")
 
@@ -39,7 +39,7 @@ def columns(stream: Any) -> int:
 
 
 def shortened(text: str, columns: int) -> str:
-    """A text without its middle, where it is longer: the begin and the end of a path tell most."""
+    """A text without its middle, if it is longer: the begin and the end of a path matter most."""
     if len(text) <= columns:
         return text
     head = max((columns - 1) // 2, 0)
@@ -48,23 +48,23 @@ def shortened(text: str, columns: int) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """A text without its end, where it is longer."""
+    """A text without its end, if it is longer."""
     return text if len(text) <= columns else f"{text[: max(columns - 1, 0)]}{CUT}"
 
 
 def wrapped(text: str, columns: int, *, begin: int = 0, indent: int = 0, shorten: bool = False) -> str:
-    """A text on lines of so many columns, cut between words.
+    """Wrap a text to so many columns, between words.
 
-    begin    columns of the first line that are taken already
+    begin    used columns of the first line
     indent   spaces at the begin of the other lines
-    shorten  a word that is longer than a line loses its middle; else it stays whole
+    shorten  whether a word that is longer than a line loses its middle
     """
-    lines, room = [""], columns - begin
+    lines, space = [""], columns - begin
     for word in text.split(" "):
         word = shortened(word, columns - indent) if shorten else word
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > space:
             lines.append(word)
-            room = columns - indent
+            space = columns - indent
         else:
             lines[-1] += f" {word}" if lines[-1] else word
     return f"\n{' ' * indent}".join(line.rstrip() for line in lines)

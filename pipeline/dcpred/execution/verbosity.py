@@ -1,4 +1,4 @@
-"""How much is told on standard error: by -q nothing but errors, by -v more."""
+"""Verbosity of standard error: with -q only errors, with -v more."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Verbosity(IntEnum):
-    """As `verbose` of an estimator."""
+    """The `verbose` of an estimator."""
 
     QUIET = 0
     NORMAL = 1
@@ -17,13 +17,13 @@ _now = Verbosity.NORMAL
 
 
 def verbosity() -> Verbosity:
-    """What holds for this command."""
+    """The level of this command."""
     return _now
 
 
 @contextmanager
-def told_as(level: Verbosity) -> Iterator[None]:
-    """Have a level hold within a `with` statement."""
+def at_verbosity(level: Verbosity) -> Iterator[None]:
+    """Set a level within a `with` statement."""
     global _now
     before, _now = _now, level
     try:

@@ -1,4 +1,4 @@
-"""Who does the work: processes on this machine, a running Dask cluster, or this process."""
+"""Workers: local processes, a running Dask cluster, or this process."""
 
 import os
 import resource
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from dcpred.execution.events import tell
+from dcpred.execution.events import record_event
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred_tasks.errors import ResourceError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
@@ -22,18 +22,18 @@ Task = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A running Dask cluster, and what opens it."""
+    """A running Dask cluster, and its certificates."""
 
     address: str
-    """As tcp://host:8786, or tls://host:8786."""
+    """tcp://host:8786, or tls://host:8786."""
     ca_file: str | None = None
-    """PEM file of the CA that signed all certificates of the cluster; None: as Dask is configured."""
+    """PEM file of the CA that signed all certificates of the cluster; None: Dask's configuration."""
     cert: str | None = None
-    """PEM file of the driver's certificate; None: as Dask is configured."""
+    """PEM file of the driver's certificate; None: Dask's configuration."""
     key: str | None = None
-    """PEM file of its private key; None: as Dask is configured."""
+    """PEM file of its private key; None: Dask's configuration."""
     named_by: str = ""
-    """The environment variable that named the address; "" where somebody gave it."""
+    """The environment variable that named the address; "" for an option."""
 
     def __str__(self) -> str:
         return self.address + (f" (from {self.named_by})" if self.named_by else "")
@@ -43,20 +43,20 @@ class Workers(Protocol):
     """Runs task bodies."""
 
     where: str
-    """The end of a sentence that says what is done: " on the Dask cluster at tcp://host:8786", or ""."""
+    """The end of a sentence on progress: " on the Dask cluster at tcp://host:8786", or ""."""
     dashboard: str
-    """The address of Dask's pages, "" where there are none, or a person has been told."""
+    """The address of Dask's dashboard, "" if there is none, or if it is already printed."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        """Run body(*task) for every task, about in their order, and give (number, result) as they end."""
+        """Run body(*task) for every task, about in their order, and yield (number, result) as they end."""
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        """Run body(*task) once on every worker, as a task, and give results as they end. A worker that fails
-        or dies gives none.
+        """Run body(*task) once on every worker, as a task, and yield results as they end. A worker that fails
+        or dies yields none.
         """
 
     def n_threads(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run at once."""
 
     def check_sees(self, address: str) -> None:
         """Raise SchedulerError if a worker does not see what this process writes there, or may not write."""
@@ -66,10 +66,10 @@ class Workers(Protocol):
 
 
 Pool = Callable[[], AbstractContextManager[Workers]]
-# Threads of a local process that reads from stores or writes there, each with a task of its own: a task waits
-# for replies most of its time.
+# Threads of a local process that reads from stores or writes there, each with its own task: a task mostly
+# waits for replies.
 STORE_THREADS = 4
-# A driver or a worker maps 1.2 to 1.8 GiB on two cores (2026-11-26). With less, LLVM and OpenBLAS fail.
+# A driver or a worker maps up to 1.8 GiB. With less, LLVM and OpenBLAS fail.
 ADDRESS_BYTES = 2 * 2**30
 DRIVER_BYTES = 300 * 2**20  # memory of a driver that has imported everything
 
@@ -90,7 +90,7 @@ class InlineWorkers:
         with listening() as asked:
             for number, task in enumerate(tasks):
                 if asked.is_set():
-                    tell("paused", "warning", done=number, in_flight=0)
+                    record_event("paused", "warning", done=number, in_flight=0)
                     raise interrupted(number, len(tasks))
                 try:
                     yield number, body(*task)
@@ -103,7 +103,7 @@ class InlineWorkers:
             try:
                 for done, future in enumerate(as_completed(futures)):
                     if asked.is_set():
-                        tell("paused", "warning", done=done, in_flight=self.threads)
+                        record_event("paused", "warning", done=done, in_flight=self.threads)
                         raise interrupted(done, len(tasks))
                     error = future.exception()
                     yield futures[future], future.result() if error is None else Failure(error)
@@ -118,10 +118,10 @@ class InlineWorkers:
         return self.threads
 
     def check_sees(self, address: str) -> None:
-        """It does."""
+        """Always passes."""
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
-        """There is no limit."""
+        """Always passes."""
 
 
 def check_driver_memory(needed: int, advice: str) -> None:
@@ -129,8 +129,9 @@ def check_driver_memory(needed: int, advice: str) -> None:
     limit = memory_bytes()
     if needed + DRIVER_BYTES > limit:
         raise SchedulerError(
-            f"the driver needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory, but it may use"
-            f" {limit / 2**20:,.0f} MiB; {advice}, or start it where there is more memory"
+            f"Cannot start the driver: it needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory,"
+            " but"
+            f" may use {limit / 2**20:,.0f} MiB. {advice}, or start it where there is more memory."
         )
 
 
@@ -149,8 +150,8 @@ _pages = False
 
 @contextmanager
 def pages_opened() -> Iterator[None]:
-    """Have processes on this machine that start within a `with` statement serve Dask's pages, on loopback.
-    Every user of the machine can read there who works on what.
+    """Make local processes that start within a `with` statement serve Dask's dashboard, on loopback. Every
+    user of the computer can see the work there.
     """
     global _pages
     before, _pages = _pages, True
@@ -172,13 +173,13 @@ def connect(
     if scheduler is None:
         check_process_limits(n_workers or os.cpu_count() or 1)
     try:
-        # Dask takes half a second to import, and what one task does needs none of it.
+        # Dask takes half a second to import, and a single task does not need it.
         dask_workers = import_module("dcpred.execution.dask_workers")
     except (
         ValueError,
         TypeError,
         AttributeError,
-    ) as error:  # what its configuration raises
+    ) as error:  # errors of its configuration
         raise SettingsError(
             f"Cannot load Dask with its configuration ({one_line(str(error))}). Correct or remove the file"
             " in ~/.config/dask, /etc/dask or $DASK_CONFIG."
@@ -188,7 +189,7 @@ def connect(
 
 
 def check_process_limits(n_workers: int) -> None:
-    """Raise ResourceError where this process may not start local workers: their threads, or their addresses.
+    """Raise ResourceError if this process may not start local workers: their threads, or their addresses.
     Without this check some of their threads fail to start, and the others wait for these forever.
     """
     advice = "or name a running Dask cluster by --scheduler"
@@ -224,8 +225,8 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def started_once(pool: Pool) -> Iterator[Pool]:
-    """A pool that gives the same workers whenever it is asked: they start when it is first asked, and end
-    with this context. What they import takes them seconds.
+    """A pool that always returns the same workers: they start on the first request, and end with this
+    context. Their imports take seconds.
     """
     with ExitStack() as stack:
         started: list[Workers] = []

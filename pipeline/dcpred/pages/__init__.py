@@ -1,4 +1,4 @@
-"""Pages of HTML that need no other file: texts, tables, and pictures that can be read without seeing them.
+"""Pages of HTML that need no other file: texts, tables, and plots with text alternatives.
 
 May import: dcpred.version, and dcpred_tasks.
 """

@@ -1,5 +1,5 @@
-"""What pictures of pages are drawn of: curves, bars, bands, points. No picture tells things apart by colour
-alone: lines differ in their dashes and markers too, and carry their names.
+"""Elements of plots: curves, bars, bands, points. No plot distinguishes things by colour alone: lines also
+differ in their dashes and markers, and carry their names.
 """
 
 import re
@@ -16,11 +16,11 @@ from dcpred.pages.text import plain
 
 Paint = Callable[[Any], None]  # draws on the axes of a figure
 Numbers = Sequence[float] | NDArray[Any]
-SIZE = (360, 250)  # CSS pixels: as wide as a phone shows them, and texts of 11 pixels are read there
+SIZE = (360, 250)  # CSS pixels: the width of a phone, where texts of 11 pixels are readable
 WIDE, NARROW = (860, 380), (360, 400)
 LINE_PIXELS = 14  # height of a line of text
-NAME_LETTERS = 18  # the longest name in a picture
-# Of lines in their order: colour, dashes, marker.
+NAME_LETTERS = 18  # the longest name in a plot
+# Colour, dashes, marker of lines in their order.
 LOOKS: tuple[tuple[str, Any, str], ...] = (
     (FIRST, "-", "o"),
     (SECOND, (0, (5, 2)), "s"),
@@ -51,7 +51,7 @@ def picture(
     table: Table | None = None,
     wide: bool = False,
 ) -> Picture:
-    """A picture, or with `wide` the same drawn twice: for wide pages and for narrow ones."""
+    """A plot; with `wide` drawn twice: for wide pages and for narrow ones."""
     name = "p-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60]
     drawn = []
     for kind, pixels in (("wide", WIDE), ("narrow", NARROW)) if wide else (("", size),):
@@ -66,8 +66,8 @@ def short(name: Any, letters: int = NAME_LETTERS) -> str:
 
 
 def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Names at the right of the axes, (height, name, colour), at the height of their lines as far as there is
-    room: in data of the y axis, whose limits are set.
+    """Names at the right of the axes, (height, name, colour), at the height of their lines if there is
+    space: in data of the y axis, whose limits are set.
     """
     pixels = axes.figure.get_figheight() * 72 - 60
     least = LINE_PIXELS / pixels
@@ -79,8 +79,8 @@ def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
 
 
 def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> list[str]:
-    """Names beside points, (x, y, name, colour), the most important first: each where there is room for it,
-    near its point, and within the axes, whose limits are set. Returns names that have none.
+    """Names next to points, (x, y, name, colour), the most important first: each where there is space,
+    near its point, and within the axes, whose limits are set. Returns names without space.
     """
     figure = axes.figure
     figure.draw_without_rendering()  # lays the axes out
@@ -105,7 +105,8 @@ def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
 
 
 LETTER_PIXELS = 6.2  # width of a letter
-# Where a name may stand, as multiples of its width and of the height of a line, from the point to its middle.
+# Possible positions of a name, as multiples of its width and of the height of a line, from the point to its
+# middle.
 PLACES = [
     (side * (0.5 * w), up)
     for up in (0.0, 1.0, -1.0, 1.9, -1.9, 2.8, -2.8)
@@ -117,16 +118,16 @@ PLACES = [
 def _free_place(
     name: str,
     at: Any,
-    room: tuple[float, float],
+    bounds: tuple[float, float],
     taken: Sequence[tuple[float, float, float, float]],
 ) -> tuple[float, float, float, float] | None:
-    """The corners of a name near a point that touches no other, in pixels of the axes."""
+    """The corners of a name near a point that overlaps no other, in pixels of the axes."""
     width, height = LETTER_PIXELS * len(name), LINE_PIXELS
     for across, up in PLACES:
         x = at[0] + across * width + (6 if across > 0 else -6 if across < 0 else 0)
         y = at[1] + up * (height - 2)
         corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= room[0] and corners[3] <= room[1]
+        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= bounds[0] and corners[3] <= bounds[1]
         if inside and not any(
             corners[0] < o[2] and o[0] < corners[2] and corners[1] < o[3] and o[1] < corners[3] for o in taken
         ):
@@ -135,8 +136,8 @@ def _free_place(
 
 
 def spread(places: Numbers, least: float) -> list[float]:
-    """Ascending places, moved as little as it takes that no two are nearer than `least`; within 0 and 1 if
-    there is room.
+    """Ascending places, moved as little as possible to be at least `least` apart; within 0 and 1 if
+    there is space.
     """
     found = list(places)
     for _ in range(50):
@@ -170,7 +171,7 @@ def lines(axes: Any, found: Sequence[Line], *, letters: int = NAME_LETTERS) -> N
 def unit_square(
     axes: Any, x: str, y: str, within: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
 ) -> None:
-    """Axes of shares, or the corner of them from left to right and from the bottom to the top."""
+    """Axes of fractions, or the corner of them from left to right and from the bottom to the top."""
     left, right, bottom, top = within
     more = 0.01 * (right - left)
     axes.set_xlim(left - more, right + more)
@@ -185,7 +186,7 @@ def unit_square(
 
 
 def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str], colour: str = FIRST) -> None:
-    """Horizontal bars from the top down, with their values beside them."""
+    """Horizontal bars from the top down, with their values next to them."""
     at = np.arange(len(names))
     axes.barh(at, values, color=colour, height=0.7)
     for place, value, text in zip(at, values, shown, strict=True):
@@ -199,7 +200,7 @@ def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str],
 
 
 def bars_height(n: int) -> int:
-    """CSS pixels of a picture of so many bars."""
+    """CSS pixels of a plot of so many bars."""
     return 70 + 20 * n
 
 
@@ -212,7 +213,7 @@ def histogram(axes: Any, edges: Numbers, rows: Numbers, colour: str = FIRST) -> 
 
 
 def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> None:
-    """Two distributions over the same bins: that of training filled, that of now as a line."""
+    """Two distributions over the same bins: that of training filled, the current one as a line."""
     edges = np.arange(len(names) + 1) - 0.5
     axes.stairs(before, edges, fill=True, color=PALE, label="training rows")
     axes.stairs(now, edges, color=SECOND, linewidth=2, label="these rows")
@@ -220,13 +221,13 @@ def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> 
     axes.set_xticks(range(0, len(names), step), [short(name, 12) for name in names[::step]], fontsize=8)
     axes.tick_params(axis="x", rotation=30)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("share of rows, %")
+    axes.set_ylabel("fraction of rows, %")
     axes.set_ylim(0.0, 1.25 * max(*before, *now))
     axes.legend(loc="upper left", frameon=False, ncols=2, fontsize=9)
 
 
 def swarm(axes: Any, names: Sequence[str], values: NDArray[Any]) -> None:
-    """A line for each name with a point for each row (rows, names), beside each other where they are many."""
+    """A line for each name with a point for each row (rows, names), side by side if they are many."""
     low, high = float(values.min()), float(values.max())
     for place, own in enumerate(values.T):
         _, bin_of = np.unique(np.round((own - low) / max(high - low, 1e-300) * 60), return_inverse=True)
@@ -244,7 +245,7 @@ def swarm(axes: Any, names: Sequence[str], values: NDArray[Any]) -> None:
 
 
 def band(axes: Any, x: Numbers, low: Numbers, middle: Numbers, high: Numbers) -> None:
-    """A line, and between which two others most rows lie."""
+    """A line, with a band that contains most rows."""
     axes.fill_between(x, low, high, color=FIRST, alpha=0.18, linewidth=0)
     axes.plot(x, low, color=FIRST, linewidth=0.8, linestyle=LOOKS[1][1])
     axes.plot(x, high, color=FIRST, linewidth=0.8, linestyle=LOOKS[1][1])
@@ -264,7 +265,7 @@ def plain_logs(axis: Any) -> None:
 
 
 def thousands_x(axes: Any) -> None:
-    """An axis of counts, with few and whole numbers."""
+    """An axis of counts, with few integers."""
     axes.locator_params(axis="x", nbins=5, integer=True)
     axes.xaxis.set_major_formatter(in_thousands)
 
@@ -280,12 +281,12 @@ def threshold(axes: Any, y: float, text: str) -> None:
 def frontier(
     axes: Any, points: Sequence[tuple[float, float, float]], chosen: tuple[float, float | None]
 ) -> None:
-    """What is best at every cost with its error, as steps, and the chosen point, if that was judged."""
+    """The Pareto front with errors, as steps, and the chosen point, if it was evaluated."""
     if points:
         x, y, error = zip(*sorted(points), strict=True)
         axes.step(x, y, where="post", color=FIRST, marker="o")
         axes.errorbar(x, y, yerr=error, fmt="none", ecolor=MUTED, elinewidth=1, capsize=3)
-        if x[-1] - x[0] < 0.1 * x[-1]:  # These are as good as one cost.
+        if x[-1] - x[0] < 0.1 * x[-1]:  # These count as one cost.
             axes.set_xlim(0.9 * x[0], 1.1 * x[-1])
     if chosen[1] is None:
         return
@@ -299,5 +300,5 @@ def in_thousands(value: float, _: Any = None) -> str:
 
 
 def context(axes: Any, x: Numbers, y: Numbers) -> None:
-    """What is only there to compare with."""
+    """A line for comparison only."""
     axes.plot(x, y, color=PALE, linewidth=1.0, linestyle=LOOKS[2][1])

@@ -1,7 +1,7 @@
-"""A page as what it says, and how that becomes HTML: one file without scripts that loads nothing.
+"""The content of a page, and its HTML: one file without scripts that loads nothing.
 
-A page of hostile names is a page with odd names: every text is escaped by the template, pictures are rebuilt
-element by element (dcpred.pages.svg), and the page forbids its reader to load or run anything.
+Hostile names are harmless: the template escapes every text, plots are rebuilt element by element
+(dcpred.pages.svg), and the page forbids its reader to load or run anything.
 """
 
 import html
@@ -18,9 +18,9 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
-GENERATOR = "dcpred report"  # who made a page, as it says itself
+GENERATOR = "dcpred report"  # the generator that a page names
 MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
-LOOKED_AT = 1_000  # bytes of a file in which the mark of ours is
+LOOKED_AT = 1_000  # first bytes of a file, which hold our mark
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,26 @@ class Cell:
 
     text: str
     shade: float = 0.0
-    """From 0 to 1: how dark its ground is."""
+    """From 0 to 1: how dark its background is."""
     pale: bool = False
-    """Whether it is of no interest."""
+    """Whether it is unimportant."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Lines of cells. What stands in the first column names the line."""
+    """Lines of cells. The first column names the line."""
 
     heads: Sequence[str]
     lines: Sequence[Sequence[str | Cell]]
     title: str = ""
     text: str = ""
-    """What there is to say of it."""
+    """A remark."""
     texts: int = 1
-    """Columns that are texts, from the left; the others are numbers, which are set to the right."""
+    """Number of text columns, from the left; the others are numbers, which are right-aligned."""
     wraps: bool = False
-    """Whether texts may take several lines: of sentences, and not of names."""
+    """Whether texts may take several lines: sentences, not names."""
     dense: bool = False
-    """Whether its columns stand close together."""
+    """Whether its columns are close together."""
     wide: bool = False
     """Whether it takes the whole width of the page."""
     is_table = True
@@ -56,11 +56,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn, and the same in words and numbers."""
+    """A plot, and the same in words and numbers."""
 
     title: str
     text: str
-    """What it shows, in a sentence or two."""
+    """Its meaning, in a sentence or two."""
     svgs: Sequence[str]
     """Elements (dcpred.pages.svg.svg_of): one, or one for wide and one for narrow pages."""
     table: Table | None = None
@@ -72,15 +72,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading of its own."""
+    """A part of a page with its own heading."""
 
     title: str
     text: str = ""
     facts: Sequence[tuple[str, str]] = ()
     parts: Sequence[Picture | Table] = ()
-    """Pictures and tables, which stand side by side where there is room."""
+    """Plots and tables, side by side if there is space."""
     folded: Sequence[tuple[str, Table]] = ()
-    """Tables that a reader may open, with what they are."""
+    """Tables that a reader may open, with their titles."""
 
     @property
     def is_empty(self) -> bool:
@@ -89,14 +89,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All of a page. The first facts are what matters most."""
+    """A whole page. The first facts are the most important."""
 
     title: str
     lead: str = ""
     facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
     warnings: Sequence[str] = ()
-    """What a reader has to know before all else."""
+    """What a reader has to know first."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Report:
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file. One that was there is replaced if it is such a page, too; else raises
+        """Write the page to a file. Replaces an existing one if it is such a page, too; else raises
         DataError.
         """
         file = Path(local_path(path))
@@ -116,7 +116,7 @@ class Report:
             replace_bytes(file, self.html.encode())
 
     def _repr_html_(self) -> str:
-        """In a frame of its own, so that neither this page nor the notebook changes the other."""
+        """In a separate frame: neither this page nor the notebook changes the other."""
         page = html.escape(self.html, quote=True)
         return (
             f'<iframe title="{html.escape(self.title, quote=True)}" sandbox="" srcdoc="{page}"'
@@ -125,34 +125,33 @@ class Report:
 
 
 def check_free(file: Path) -> None:
-    """Raise DataError or ResourceError where no page can be written, or something stands that is not ours to
-    replace.
+    """Raise DataError or ResourceError if no page can be written, or a file exists that is not a page of
+    ours.
     """
     check_new_name(file, PARTIAL)
     if file.is_dir():
-        raise DataError(f"a report was to be written to {file}, but that is a folder; name a file in it")
+        raise DataError(f"Cannot write a report to {file}: it is a folder. Name a file in it.")
     if not file.absolute().parent.is_dir():
-        raise DataError(f"a report was to be written to {file}, but its folder does not exist; make it first")
+        raise DataError(f"Cannot write a report to {file}: its folder does not exist. Make it first.")
     if file.exists():
         with file.open("rb") as there:
             if MARK not in there.read(LOOKED_AT):
                 raise DataError(
-                    f"a report was to be written to {file}, but another file is there; remove it or name"
-                    " another place"
+                    f"Cannot write a report to {file}: it is another file. Remove it or choose another path."
                 )
 
 
 def check_packages(what: str, extra: str) -> None:
-    """Raise SettingsError where pages cannot be made. Before any work.
+    """Raise SettingsError if pages cannot be made. Before any work.
 
-    what   that makes pages, in words
-    extra  of the package, which brings along what is missing
+    what   what makes pages, in words
+    extra  of the package, which installs what is missing
     """
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise SettingsError(
-                f"{what} draws pictures, but {package} is not installed; install it (pip install"
-                f' "dcpred[{extra}]")'
+                f"Cannot draw plots of {what}: {package} is not installed. Install it (pip install"
+                f' "dcpred[{extra}]").'
             )
 
 
@@ -163,7 +162,7 @@ def render(page: Page) -> Report:
 
 
 def _printable(value: Any) -> Any:
-    """A text that is put into a page, without what does not print. Markup is ours."""
+    """A text of a page, without unprintable characters. Markup is ours."""
     if type(value) is not str or value.isprintable():
         return value
     return "".join(c if c.isprintable() else "�" for c in value)

@@ -1,5 +1,5 @@
-"""Pictures as matplotlib draws them, made fit to stand in a page: their colours follow the page, their texts
-take its font, their names clash with no others, and they say what they show.
+"""Plots of matplotlib, adapted to a page: with its colours and its font, without name clashes, and with
+text alternatives.
 """
 
 import io
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from dcpred.pages.text import plain
 
-# Colours that are drawn with, by what the page calls them: a page is light or dark, and a picture in it, too.
+# Colours of drawings, by the page's names for them: a page is light or dark, and so are its plots.
 COLOURS = {
     "#1b1f24": "ink",
     "#5b6570": "muted",
@@ -34,7 +34,7 @@ STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.axisbelow": True,
     "figure.facecolor": "none",
-    "font.family": "DejaVu Sans",  # comes with matplotlib: texts of a page are narrower
+    "font.family": "DejaVu Sans",  # part of matplotlib: texts of a page are narrower
     "font.size": 11,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
@@ -43,7 +43,7 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 5,
     "savefig.facecolor": "none",
     "svg.fonttype": "none",  # texts stay texts
-    "svg.hashsalt": "dcpred",  # the same picture has the same names
+    "svg.hashsalt": "dcpred",  # the same plot has the same names
     "text.color": INK,
     "text.parse_math": False,
     "xtick.color": MUTED,
@@ -55,7 +55,7 @@ NAMESPACE = re.compile(r"\{[^}]*\}")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 FAMILY = re.compile(r"font-family:[^;]*;? ?")
-# As matplotlib 3.9 writes it: weight, size and families.
+# The form of matplotlib 3.9: weight, size and families.
 FONT = re.compile(r"font:(?P<weight> \d+)? (?P<size>[\d.]+px)[^;]*;? ?")
 UNSEEN = ("metadata", "style")
 
@@ -67,24 +67,28 @@ def drawing(width: int, height: int) -> Iterator[Any]:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with rc_context(STYLE), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Letters are warned of that the font for measuring has not
+        warnings.simplefilter("ignore")  # It warns of letters that the measuring font lacks.
         yield Figure(figsize=(width / 72, height / 72), layout="constrained")
 
 
 def svg_of(figure: Any, name: str, title: str, text: str, kind: str = "") -> str:
     """A figure, within the `with` statement that made it, as an element of a page.
 
-    name   of the picture in its page
-    title  what it is
-    text   what it shows, for whoever does not see it
+    name   of the plot in its page
+    title  its title
+    text   its text alternative
     kind   classes of the element
     """
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
     _clean(root, name)
-    told = {"role": "img", "aria-labelledby": f"{name}-title {name}-text", "class": f"picture {kind}".strip()}
-    root.attrib = {"viewBox": root.attrib["viewBox"], **told}
+    summary = {
+        "role": "img",
+        "aria-labelledby": f"{name}-title {name}-text",
+        "class": f"picture {kind}".strip(),
+    }
+    root.attrib = {"viewBox": root.attrib["viewBox"], **summary}
     for number, (tag, content) in enumerate((("title", title), ("desc", text))):
         element = ElementTree.Element(tag, {"id": f"{name}-{'title' if tag == 'title' else 'text'}"})
         element.text = plain(content)
@@ -93,14 +97,14 @@ def svg_of(figure: Any, name: str, title: str, text: str, kind: str = "") -> str
 
 
 def png_of(figure: Any) -> bytes:
-    """The same as a file of its own, on white."""
+    """The same as a separate file, on white."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=160, facecolor=PAPER)
     return file.getvalue()
 
 
 def _clean(root: Any, name: str) -> None:
-    """Plain elements, without names that nobody refers to, and with the colours of the page."""
+    """Plain elements, without unused names, and with the colours of the page."""
     used = {reference for element in root.iter() for reference in _references(element)}
     names = {old: f"{name}-{number}" for number, old in enumerate(sorted(used))}
     for parent in list(root.iter()):

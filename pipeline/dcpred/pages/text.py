@@ -1,4 +1,4 @@
-"""Texts that may come from anybody, made fit for one line of a page or a picture."""
+"""Texts of any origin, adapted to one line of a page or a plot."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ LONGEST = 200  # letters of a name
 
 
 def plain(value: Any, longest: int = LONGEST) -> str:
-    """A value on one line, without what does not print, cut where it is long."""
+    """A value on one line, without unprintable characters, cut if it is long."""
     text = "".join(c if c.isprintable() else "�" for c in str(value)[: longest + 1])
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number in so many digits; a dash where there is none."""
+    """A number in so many digits; a dash if it is missing."""
     if value is None:
         return "–"
     whole = isinstance(value, int) or abs(value) >= 10**digits

@@ -1,4 +1,4 @@
-"""Scoring of what is new or changed: whole runs side by side, of which one is the latest.
+"""Incremental scoring of new or changed data: complete runs side by side, of which one is the latest.
 
 May import: dcpred.scoring, dcpred.verification, dcpred.runs, dcpred.execution, dcpred.plan, and dcpred_tasks.
 """

@@ -1,4 +1,4 @@
-"""What a run must keep to before it becomes the latest."""
+"""Limits that a run must keep to become the latest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +16,23 @@ from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scoring.drift import LEAST_ROWS
 
-SHIFTS = {"shift": "shift", "shift of the gaps": "gap_shift", "shift of the spread": "spread_shift"}
+SHIFTS = {"shift": "shift", "shift of missing values": "gap_shift", "shift of the spread": "spread_shift"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a run that is to become the latest. None: no limit.
+    """Limits of a run that is to become the latest. None: no limit.
 
-    bad_rows      rows without a score. Without a limit no row may be given up
+    bad_rows      rows without a score. Without a limit no row may be skipped
     max_drift     stability index, in nats, of the leaves that rows fall into, and of each feature and output
                   whose distribution differs from that of training by a test; 0.25 is large. Models of
-                  earlier versions have that of leaves alone
-    max_shift     largest |standardised difference of means| of a feature or of its share of gaps; 0.8 is
-                  large. The ratio of standard deviations counts, too: a factor of 3 as 0.8, one of 9 as 1.6
+                  earlier versions have only that of leaves
+    max_shift     largest |standardised difference of means| of a feature or of its fraction of missing
+                  values; 0.8 is large. The ratio of standard deviations counts, too: a factor of 3 as
+                  0.8, one of 9 as 1.6
 
-    Drift is judged of all rows, and of those in blocks that the latest run does not have, since what comes in
-    every night is little beside what is there. Fewer than 100 sampled rows are not judged.
+    Drift is checked for all rows, and for those in blocks that the latest run does not have, because a
+    night's rows are few among all rows. Fewer than 100 sampled rows are not checked.
     """
 
     bad_rows: BadRowLimit = NO_LIMIT
@@ -42,10 +43,10 @@ class Limits:
         for name in ("max_drift", "max_shift"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
-                raise SettingsError(f"{name} was set to {value}, but it is a limit; use 0 or more")
+                raise SettingsError(f"Cannot set {name} to {value}: it is not a limit. Use 0 or more.")
 
     def exceeded(self, name: str, manifest: dict[str, Any], new: Mapping[str, dict[str, Any]]) -> list[str]:
-        """What of run `name` is beyond the limits, in words.
+        """The exceeded limits of run `name`, in words.
 
         new  `drift_by_run` of it
         """
@@ -61,7 +62,7 @@ class Limits:
         n_bad = without_score(status)
         if self.bad_rows == NO_LIMIT:
             given_up = sum(status.get(str(int(code)), 0) for code in GIVEN_UP)
-            return [f"{counted(given_up, 'row was', 'rows were')} given up"] if given_up else []
+            return [f"{counted(given_up, 'row was', 'rows were')} skipped"] if given_up else []
         exceeded = self.bad_rows.exceeded(n_bad, n_rows)
         return [exceeded] if exceeded else []
 
@@ -76,7 +77,7 @@ class Limits:
                 f" {self.max_drift:g})"
             )
         compared = [*(features["top"] if features else ()), *drift.get("scores", ())]
-        far = [one for one in compared if one.get("differs")]  # Earlier versions wrote none.
+        far = [one for one in compared if one.get("differs")]  # Earlier versions have no such key.
         if (
             self.max_drift is not None
             and far
@@ -98,7 +99,7 @@ class Limits:
 
 
 def _size(one: dict[str, Any], key: str) -> float:
-    """Of a shift or index of a feature: null stands for infinity, and earlier versions wrote fewer."""
+    """The size of a feature's shift or index: null stands for infinity, and earlier versions wrote fewer."""
     value = one.get(key, 0.0)
     return inf if value is None else abs(float(value))
 
@@ -109,8 +110,8 @@ def _named(one: dict[str, Any]) -> str:
 
 def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The drift of the rows in blocks of a finished run that the latest run does not have, by the run that
-    scored them: what was scored now, and what was taken over from runs that were kept beside, each by itself,
-    so that nothing is lost among more rows of a later night.
+    scored them: rows scored now, and rows reused from unpublished runs, each separately. A drift is then
+    not hidden among more rows of a later night.
 
     latest  the run that readers have; "" for none
     """
@@ -123,11 +124,11 @@ def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -
 
 
 def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
-    """By block, the run that scored it."""
+    """The run that scored each block."""
     return {record.block: record.origin or name for record in ledger.records()}
 
 
 def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
-    told = describe_run(ledger.run, ledger.records(blocks))
-    drift: dict[str, Any] = told["drift"]
+    summary = describe_run(ledger.run, ledger.records(blocks))
+    drift: dict[str, Any] = summary["drift"]
     return drift

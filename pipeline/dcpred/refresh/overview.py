@@ -1,11 +1,11 @@
-"""The runs of a refresh, as a table: what each holds, and which is the latest."""
+"""A table of the runs of a refresh: their content, and which is the latest."""
 
 import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import place_held_by
+from dcpred.execution.held_places import lock_holder
 from dcpred.refresh.root import Root, open_root
 from dcpred.runs.latest import RUNS, latest_run
 from dcpred.runs.ledger import MANIFEST
@@ -20,17 +20,17 @@ class RunLine:
 
     run: str
     state: str
-    """latest, finished, unfinished (another refresh goes on with it or removes it), or damaged (its manifest
-    is not what was written).
+    """latest, finished, unfinished (another refresh resumes or removes it), or damaged (its manifest is
+    modified).
     """
     ended: float | None
-    """When it was finished, in seconds since 1970; None where it is not."""
+    """When it was finished, in seconds since 1970; None if it is not."""
     n_rows: int = 0
     n_blocks: int = 0
     done_blocks: int = 0
-    """Blocks that have a commit record."""
+    """Blocks with a commit record."""
     taken_blocks: int = 0
-    """Blocks that were taken over from earlier runs."""
+    """Blocks that were reused from earlier runs."""
     n_bad: int = 0
     """Rows without a score."""
     drift_is_large: bool = False
@@ -45,16 +45,16 @@ class RootStatus:
     data: str
     """Address of the input."""
     latest: str
-    """The latest run; "" where there is none yet."""
+    """The latest run; "" if there is none yet."""
     driver: str
-    """Who refreshes now, in words; "" where nobody does."""
+    """The current driver; "" if there is none."""
     n_runs: int
-    """Runs that there are."""
+    """Number of runs."""
     runs: list[RunLine]
 
 
 def root_status(root: str | Path, limit: int = 20) -> RootStatus:
-    """The last `limit` runs, and the latest. Raises PlanConflictError where `root` is none of a refresh."""
+    """The last `limit` runs, and the latest. Raises PlanConflictError if `root` is not one of a refresh."""
     place = open_place(root)
     found = open_root(place)
     latest, names = latest_run(place), found.names()
@@ -64,14 +64,14 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
         root=place.address,
         data=found.settings.data,
         latest=latest,
-        driver=place_held_by(place),
+        driver=lock_holder(place),
         n_runs=len(names),
         runs=[line for line in lines if line is not None],
     )
 
 
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
-    """None of a run that nothing is known of: its plan or, where it is one of several parts, its manifest is
+    """A line of a run; None for an unknown one: its plan or, for a run of several parts, its manifest is
     not written yet.
     """
     file = f"{RUNS}/{name}/{MANIFEST}"
@@ -83,15 +83,15 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         return RunLine(
             name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
         )
-    told = _told(read_sealed_document(root.place, file), run)
-    if told is None:
+    summary = _finished_fields(read_sealed_document(root.place, file), run)
+    if summary is None:
         return RunLine(name, "damaged", standing.time)
-    return RunLine(name, "latest" if name == latest else "finished", standing.time, **told)
+    return RunLine(name, "latest" if name == latest else "finished", standing.time, **summary)
 
 
-def _told(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
-    """What a line says of a finished run. None where its manifest has another shape, since a checksum can be
-    made by anybody; or where it has no plan, though it is none of several parts.
+def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
+    """The fields of a finished run. None if its manifest has another shape, because anybody can make a
+    checksum; or if it has no plan and is not a run of several parts.
     """
     if manifest is None or (run is None and "parts" not in manifest):
         return None

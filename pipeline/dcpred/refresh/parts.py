@@ -1,12 +1,12 @@
-"""Partitioned input: one array for every day, say, each brought up to date for itself, all published at once.
+"""Partitioned input: for example one array for every day, each updated separately, all published at once.
 
 ROOT/
-  refresh.json           as of one input; the data are a pattern
-  parts/NAME/            a root of its own: what is fixed for that input, and its runs
+  refresh.json           as for one input; the data are a pattern
+  parts/NAME/            a separate root: what is fixed for that input, and its runs
   runs/NNNN-HASH/        which run of each part belongs to it: manifest.json, and, on disks, a link to each:
                          ROOT/latest/parts/NAME/scores.zarr are the scores of one part
 
-An input that is gone keeps the scores that it had, unless everything is scored anew.
+A removed input keeps its scores, unless everything is scored anew.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.refresh.limits import Limits, drift_by_run
-from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.renewal import IncrementalRun, Job
 from dcpred.refresh.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
 from dcpred.runs.ledger import MANIFEST
@@ -38,21 +38,22 @@ class Part:
     """One input of several."""
 
     name: str
-    """What the wildcards of the pattern stand for."""
+    """The values of the wildcards of the pattern."""
     x: str
     """Address of the array."""
 
 
 def is_pattern(data: str) -> bool:
-    """Whether an address stands for several."""
+    """Whether an address is a pattern."""
     return any(sign in data for sign in WILD)
 
 
 def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
-    """The inputs that a pattern stands for, by name: `*` is any part of a name, `?` one letter.
+    """The inputs that match a pattern, by name: `*` is any part of a name, `?` one letter.
 
     x  name of the array in each of them
-    Raises DataError where there are none, or two have one name.
+
+    Raises DataError if there are none, or two have one name.
     """
     fixed = pattern.split("/")
     wild = next(i for i, name in enumerate(fixed) if is_pattern(name))
@@ -71,13 +72,13 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
             and not is_system_file(one)
         ]
     if not found:
-        raise DataError(f"inputs were asked for by {pattern}, but there are none; name them otherwise")
+        raise DataError(f"Cannot find inputs by {pattern}: none match. Choose another pattern.")
     names = sorted(part for _, part in found)
     for one, other in pairwise(names):
         if one == other:
             raise DataError(
-                f"inputs were asked for by {pattern}, but two of them are {one} by their names; use a pattern"
-                " that tells them apart"
+                f"Cannot distinguish inputs by {pattern}: two of them are {one} by their names. Use a pattern"
+                " with different names for them."
             )
     return sorted(
         (Part(name, absolute(find_rows(address, x, model))) for address, name in found),
@@ -87,10 +88,10 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
 
 @dataclass
 class Parts:
-    """The parts of a root, brought up to date by a job.
+    """The parts of a root, updated by a job.
 
-    release  the run of the root that holds them, once they are
-    gone     parts whose input is not there any more
+    release  the run of the root with all parts, once it exists
+    gone     parts whose input was removed
     """
 
     job: Job
@@ -104,7 +105,7 @@ class Parts:
     gone: tuple[str, ...] = ()
 
     def run(self, limits: Limits) -> str:
-        """The name of the run of the root that holds the runs of all parts as they are."""
+        """The name of the run of the root with the current runs of all parts."""
         standing = self._runs_of(self.latest) if self.latest and not self.job.full else {}
         now: dict[str, str] = {}
         for part in self.inputs:
@@ -113,26 +114,27 @@ class Parts:
         now |= {name: standing[name] for name in self.gone}
         if now == standing:
             return self.latest
-        # The name of a run of all parts ends with the digest of what it holds.
+        # The name of a run of all parts ends with the digest of its content.
         ending = f"-{_digest(now)}"
         likely = [name for name in self.root.finished() if name.endswith(ending)]
         same = (name for name in likely if self._runs_of(name) == now)
         return next(same, "") or self._released(now, standing)
 
     def part_root(self, name: str, x: str = "") -> Root:
-        """The root of a part. Raises PlanConflictError where it belongs to another input."""
+        """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
         found = open_root(place, Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs) if x else None)
         if x and found.settings.data != x and not self.job.full:
             raise PlanConflictError(
-                f"{place.address} holds runs of {found.settings.data}, and {x} was given; name another root,"
-                " give the same, or score everything with --full"
+                f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"
+                " another"
+                " root, use the same data, or score everything with --full."
             )
         return found
 
     def remove_unused(self) -> list[str]:
-        """Remove runs of parts that no run of the root holds any more. Their names."""
+        """Remove runs of parts that no run of the root uses any more. Returns their names."""
         used = {pair for name in self.root.finished() for pair in self._runs_of(name).items()}
         removed = []
         for part in sorted(self.root.place.names(PARTS)):
@@ -145,12 +147,12 @@ class Parts:
         return removed
 
     def _renewed(self, part: Part, standing: str, limits: Limits) -> str:
-        """The run of a part as it is."""
+        """The current run of a part."""
         root = self.part_root(part.name, part.x)
         root.place.make_folder("")
         if self.job.full:
             root.settings = replace(root.settings, data=part.x)
-        work = Renewal(self.job, root, part.x, standing)
+        work = IncrementalRun(self.job, root, part.x, standing)
         name = work.run()
         self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
         if name != standing:
@@ -160,14 +162,14 @@ class Parts:
         return name
 
     def _runs_of(self, name: str) -> dict[str, str]:
-        """The runs of parts that a run of the root holds."""
+        """The runs of parts in a run of the root."""
         found = self.root.manifest(name).get("parts")
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
     def _released(self, parts: dict[str, str], standing: dict[str, str]) -> str:
-        """A new run of the root that holds these: named as unfinished, then links, then the manifest.
+        """A new run of the root with these: named as unfinished, then links, then the manifest.
 
-        standing  the runs of parts that the latest run holds
+        standing  the runs of parts of the latest run
         """
         root = self.root
         for name in root.settings.unfinished:
@@ -184,11 +186,11 @@ class Parts:
         return name
 
     def _manifest(self, parts: dict[str, str], standing: dict[str, str]) -> dict[str, Any]:
-        """What is told of all parts together. The drift is that of the part that is farthest off."""
+        """The manifest of all parts together. Its drift is that of the part that is farthest off."""
         manifests = {name: self.part_root(name).manifest(run) for name, run in parts.items()}
-        told = list(manifests.values())
+        summary = list(manifests.values())
         status: dict[str, int] = {}
-        for one in told:
+        for one in summary:
             for code, n in one["status"].items():
                 status[code] = status.get(code, 0) + n
         taken = {
@@ -202,11 +204,11 @@ class Parts:
             "version": VERSION,
             "parts": parts,
             "model_hash": self.job.model_hash,
-            "n_rows": sum(one["n_rows"] for one in told),
-            "n_blocks": sum(one["n_blocks"] for one in told),
+            "n_rows": sum(one["n_rows"] for one in summary),
+            "n_blocks": sum(one["n_blocks"] for one in summary),
             "status": status,
             "drift": {
-                **_farthest([one["drift"] for one in told]),
+                **_farthest([one["drift"] for one in summary]),
                 "parts": [name for name, one in manifests.items() if one["drift"]["large"]],
             },
             "taken_over": {name: n for name, n in taken.items() if n},
@@ -228,17 +230,17 @@ def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:
-    """Raise IncompleteError where a run of a part is not there any more."""
+    """Raise IncompleteError if a run of a part was removed."""
     for part, name in manifest["parts"].items():
         if not open_root(open_place(below(root.place.address, PARTS, part))).is_finished(name):
             raise IncompleteError(
-                f"all parts were to become the latest, but run {name} of {part} is not whole; name another"
-                " run, or score everything with --full"
+                f"Cannot publish all parts: run {name} of {part} is not complete. Choose another"
+                " run, or score everything with --full."
             )
 
 
 def _link_parts(folder: Path, parts: dict[str, str]) -> None:
-    """Links to the runs of parts, where the file system has any."""
+    """Links to the runs of parts, if the file system has links."""
     folder.mkdir()
     try:
         for part, name in parts.items():

@@ -1,21 +1,21 @@
-"""`dcpred refresh`: a whole run of all rows, of which only what is new or changed is scored.
+"""`dcpred refresh`: a complete run of all rows that scores only what is new or changed.
 
-What is promised:
+Guarantees:
 
-1. A block is taken over from an earlier finished run if and only if model, outputs and cut are the same and
-   every input chunk below it has the name, size and time of writing (tag) that it had when it was read.
+1. A block of an earlier finished run is reused if and only if model, outputs and blocks are the same and
+   every input chunk below it has the same name, size and time of writing (tag) as when it was read.
 2. All other blocks are scored, and the run is verified and finished, as by `dcpred score`: status, verify,
    errors, --repair and resuming are the same.
-3. Where nothing changed, nothing is written.
-4. The latest run is another one only once that is finished, its input did not change meanwhile, and it is
-   within its limits. A run beyond them is kept beside; `publish` makes it the latest by hand.
+3. Without a change, nothing is written.
+4. A new run becomes the latest only if it is finished, its input did not change meanwhile, and it is within
+   its limits. A run beyond them is not published; `publish` makes it the latest by hand.
 5. Only finished runs beyond `keep` are removed, and never the latest.
 6. One driver at a time has a root.
-7. An input that shrank, or has another dtype or number of features, is refused unless everything is to be
-   scored (`full`).
+7. An input that shrank, or has another dtype or number of features, is refused unless everything is scored
+   (`full`).
 
 The pointer to the latest run is replaced in one step, after everything else of the run was written: a process
-that ends at any moment leaves readers a whole run.
+that ends at any moment leaves readers a complete run.
 """
 
 import time
@@ -24,18 +24,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.events import by_name, is_heard, tell
-from dcpred.execution.held_places import HeldPlace, hold_place, place_held_by
+from dcpred.execution.events import by_name, is_heard, record_event
+from dcpred.execution.held_places import Lock, acquire_lock, lock_holder
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, drift_by_run
 from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
-from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.renewal import IncrementalRun, Job
 from dcpred.refresh.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import drift_facts
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
 from dcpred.verification.checks import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -45,26 +45,26 @@ from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 from dcpred_tasks.storage.place import open_place
 
-STRICT = Tolerance()
+STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
 class RefreshReport:
-    """What came of a refresh."""
+    """The result of a refresh."""
 
     root: str
     run: str
-    """The run that holds the scores of the input as it is, in ROOT/runs."""
+    """The run with the scores of the current input, in ROOT/runs."""
     state: str
-    """published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person has left
-    it for another one."""
+    """published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person replaced
+    it by another one."""
     latest: str
-    """The latest run now; "" where there is none."""
+    """The current latest run; "" if there is none."""
     n_rows: int
     n_blocks: int
     taken_blocks: int
-    """Blocks that this call took over from an earlier run."""
+    """Blocks that this call reused from an earlier run."""
     scored_blocks: int
     """Blocks that this call scored."""
     status: dict[str, int]
@@ -72,16 +72,16 @@ class RefreshReport:
     drift: dict[str, Any]
     """Drift of all rows, as in the manifest."""
     new_drift: dict[str, Any] | None
-    """Drift of the rows in blocks of this run that were not taken over; None for a run that was the latest
+    """Drift of the rows in blocks of this run that were not reused; None for a run that was the latest
     already."""
     why_kept: str
-    """Why another run is the latest; "" where none is."""
+    """Why another run is the latest; "" if none is."""
     removed: list[str]
-    """Runs that were removed, since there were more than are kept."""
+    """Removed runs, which exceeded `keep`."""
     seconds: float
-    """Time that the whole call took."""
+    """Time of the whole call."""
     gone: tuple[str, ...] = ()
-    """Of several inputs: those that are not there any more, which keep the scores that they had."""
+    """Of several inputs: the removed ones, which keep their scores."""
 
 
 def refresh(
@@ -94,31 +94,31 @@ def refresh(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
-    tolerance: Tolerance = STRICT,
+    tolerance: FailurePolicy = STRICT,
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
     full: bool = False,
     say: Reporter = SILENT,
 ) -> RefreshReport:
-    """Bring the latest run below ROOT up to date with X; see the module for what is promised.
+    """Update the latest run below ROOT to X; see the module for guarantees.
 
     x          address of the array; or, with `*` in it, of several data sets (dcpred.refresh.parts)
     array      its name in each of several data sets
-    pool       gives the workers. None: processes on this machine, or this one where one block is to be scored
-    outputs    output columns, which the first run fixes; None: those, or what models have without being asked
-    alpha      share of rows outside of intervals, which the first run fixes, too
+    pool       gives the workers. None: local processes, or this one to score one block
+    outputs    output columns, which the first run fixes; None: the same, or the default of the model
+    alpha      fraction of rows outside of intervals, which the first run fixes, too
     costs      costs of labels (dcpred_tasks.model.label_rule), which the first run fixes, too
-    tolerance  what a run puts up with before it is finished; `limits` are for what comes of it
-    keep       finished runs that stay, the newest; None: all
-    full       score everything, and fix input, outputs and cut anew
+    tolerance  what a run tolerates before it is finished; `limits` apply to its result
+    keep       number of newest finished runs to keep; None: all
+    full       score everything, and fix input, outputs and blocks anew
 
-    Raises what `score` raises; DataError where X is not what was scored before; PlanConflictError where the
-    root belongs to other data; RunHeldError where another driver has it. A run beyond its limits raises
-    nothing: the report tells.
+    Raises what `score` raises; DataError if X is incompatible with earlier runs; PlanConflictError if the
+    root belongs to other data; RunHeldError if another driver has it. A run beyond its limits raises
+    nothing: the report states it.
     """
     begin = time.perf_counter()
     if keep is not None and keep < 1:
-        raise SettingsError(f"keep was set to {keep}, but the latest run always stays; use 1 or more")
+        raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
     artifact, place = open_artifact(model), open_place(root)
     inputs = find_parts(x, array, model) if is_pattern(x) else []
     given = Settings(absolute(x), outputs, alpha, costs=costs)
@@ -129,7 +129,7 @@ def refresh(
                 model, each, root, outputs, alpha=alpha, costs=costs, may_lack_chunks=tolerance.quarantine
             )
     place.make_folder("")
-    with hold_place(place) as lease:
+    with acquire_lock(place) as lease:
         found = open_root(place, given)
         if full:
             found.settings = replace(
@@ -144,32 +144,33 @@ def refresh(
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
-            one = Renewal(job, found, given.data, before)
+            one = IncrementalRun(job, found, given.data, before)
             return _published(one, one.run(), limits, keep, lease, begin)
 
 
 def check_given(found: Settings, given: Settings, address: str) -> None:
-    """Raise PlanConflictError where something else was asked for than the first run fixed."""
+    """Raise PlanConflictError if the request differs from what the first run fixed."""
     if found.data != given.data:
-        so = f"runs of {found.data}, and {given.data} was given"
+        so = f"runs of {found.data}, not of {given.data}"
     elif given.outputs is not None and set(given.outputs) != set(found.outputs or ()):
         fixed, asked = ",".join(found.outputs or ("all",)), ",".join(given.outputs)
-        so = f"runs with {fixed} as outputs, and {asked} was given"
+        so = f"runs with {fixed} as outputs, not {asked}"
     elif given.alpha is not None and given.alpha != (found.alpha or DEFAULT_ALPHA):
-        so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, and {given.alpha:g} was given"
+        so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, not {given.alpha:g}"
     elif given.costs is not None and given.costs != found.costs:
         so = "runs with another threshold or other costs"
     else:
         return
     raise PlanConflictError(
-        f"{address} holds {so}; name another root, give the same, or score everything with --full"
+        f"Cannot refresh {address}: it holds {so}. Choose another root, use the same, or score everything"
+        " with --full."
     )
 
 
 def _published(
-    work: Renewal | Parts, name: str, limits: Limits, keep: int | None, lease: HeldPlace, begin: float
+    work: IncrementalRun | Parts, name: str, limits: Limits, keep: int | None, lease: Lock, begin: float
 ) -> RefreshReport:
-    """Make a run the latest where it may be, and report."""
+    """Make a run the latest if allowed, and report."""
     root, before = work.root, work.latest
     manifest, why, state, new = root.manifest(name), "", "unchanged", None
     if name != before:
@@ -180,7 +181,7 @@ def _published(
             drifts = drift_by_run(root, name, before, manifest)
             why, new = "; ".join(limits.exceeded(name, manifest, drifts)), drifts.get(name)
         if name in root.settings.passed_over:
-            why, state = f"a person has left it for {before}", "left"
+            why, state = f"a person replaced it by {before}", "left"
         elif why:
             state = "kept"
         else:
@@ -215,7 +216,7 @@ def _published(
 
 
 def _tell_refreshed(report: RefreshReport) -> None:
-    tell(
+    record_event(
         "refreshed",
         "warning" if report.state == "kept" else "info",
         root=report.root,
@@ -233,33 +234,33 @@ def _tell_refreshed(report: RefreshReport) -> None:
 
 
 def prune(root: Root, keep: int, latest: str, newest: str = "") -> list[str]:
-    """Remove finished runs but the latest and the newest, so that `keep` stay, and `newest` in any case. The
-    names of those that were removed. A run that somebody repairs stays.
+    """Remove finished runs but the latest and the newest: `keep` stay, and `newest` in any case. Returns
+    the names of removed runs. A run under repair stays.
     """
     others = [name for name in root.finished() if name != latest]
     beyond = [name for name in others[keep - 1 :] if name != newest]
-    gone = [name for name in beyond if not place_held_by(open_place(root.address(name)))]
+    gone = [name for name in beyond if not lock_holder(open_place(root.address(name)))]
     for name in gone:
         root.remove(name)
     return gone
 
 
 def publish(root: str | Path, name: str) -> str:
-    """Make a finished run the latest by hand, an older one, too; the next refresh leaves the newer ones alone
-    as long as nothing is new. The name of the run that was the latest before.
+    """Make a finished run the latest by hand, also an older one; the next refresh leaves the newer ones alone
+    as long as nothing is new. Returns the name of the run that was the latest before.
 
-    Raises PlanConflictError where there is no such run, IncompleteError where it is not as it was written,
+    Raises PlanConflictError if there is no such run, IncompleteError if it is modified or damaged,
     RunHeldError.
     """
     place = open_place(root)
     open_root(place)
-    with hold_place(place) as lease:
+    with acquire_lock(place) as lease:
         found = open_root(place)
         finished = found.finished()
         if name not in finished:
             raise PlanConflictError(
-                f"run {name} was to become the latest of {place.address}, but its finished runs are"
-                f" {', '.join(finished) or 'none'}; name one of them"
+                f"Cannot make run {name} the latest of {place.address}: its finished runs are"
+                f" {', '.join(finished) or 'none'}. Name one of them."
             )
         manifest = found.manifest(name)
         if "parts" in manifest:
@@ -268,7 +269,7 @@ def publish(root: str | Path, name: str) -> str:
             ledger = open_ledger(found.address(name))
             check_as_written(FastCheck(ledger).findings, ledger.address)
         before = ""
-        with suppress(PlanConflictError):  # A pointer that is damaged is made anew.
+        with suppress(PlanConflictError):  # A damaged pointer is rewritten.
             before = latest_run(place)
         newer = finished[: finished.index(name)]
         lease.check()
@@ -278,11 +279,12 @@ def publish(root: str | Path, name: str) -> str:
 
 
 def check_published(report: RefreshReport) -> None:
-    """Raise IncompleteError where a run is beyond its limits."""
+    """Raise IncompleteError if a run is beyond its limits."""
     if report.state == "kept":
         latest = f"{report.latest} stays the latest" if report.latest else "there is no latest run"
         raise IncompleteError(
-            f"{report.run} is beyond its limits, so that {latest}: {report.why_kept}; look at it in"
+            f"Cannot publish {report.run}: it is beyond its limits ({report.why_kept}), and {latest}. Look"
+            " at it in"
             f" {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)} --publish"
-            f" {report.run}` if it is as it should be"
+            f" {report.run}` if it is right."
         )

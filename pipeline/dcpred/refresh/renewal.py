@@ -1,13 +1,12 @@
-"""One input brought up to date: a finished run of it as it is, of which only what changed is scored.
+"""Update of one input: a finished run of its current state that scores only what changed.
 
 A process may end between any two writes:
 
-1. refresh.json names the new run as unfinished; the input as it is now is written into its folder.
-2. Blocks are taken over and scored, records last; then the manifest is written.
+1. refresh.json names the new run as unfinished; the current state of the input is written into its folder.
+2. Blocks are reused and scored, records last; then the manifest is written.
 3. refresh.json no longer names the run.
 
-Whoever comes next goes on with an unfinished run where its input is still the same, and removes it where it
-is not.
+The next process resumes an unfinished run if its input is still the same, and removes it otherwise.
 """
 
 import time
@@ -20,7 +19,7 @@ from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refresh.root import Root, run_number
 from dcpred.refresh.take_over import can_take_over, take_over, unchanged_blocks
 from dcpred.runs.ledger import Ledger
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.preflight import RECORD_BYTES, check_place, output_bytes
 from dcpred.scoring.score import Planned, default_pool, plan_run, score
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -32,13 +31,13 @@ from dcpred_tasks.storage.input_chunks import InputState, open_input
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.task_bodies.score_block import create_scores
 
-TICK_SECONDS = 0.05  # clocks of file systems go by steps, mostly of some milliseconds
-ROUNDS = 3  # attempts at scoring an input that is written to meanwhile
+TICK_SECONDS = 0.05  # clocks of file systems have steps, mostly of some milliseconds
+ROUNDS = 3  # attempts at scoring an input that changes meanwhile
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for, of whatever input."""
+    """The request, for any input."""
 
     model: str | Path
     """Address of the model."""
@@ -46,24 +45,24 @@ class Job:
     outputs: tuple[str, ...]
     """Output columns in their order."""
     alpha: float | None
-    """What one of them takes; None where none does."""
+    """The alpha of one of them; None if none has one."""
     costs: Costs | None
-    """The same."""
+    """The same for costs."""
     pool: Pool | None
-    tolerance: Tolerance
+    tolerance: FailurePolicy
     full: bool
-    """Whether everything is scored, and nothing taken over."""
+    """Whether everything is scored, and nothing reused."""
     say: Reporter
 
 
 @dataclass
-class Renewal:
-    """One input of a job.
+class IncrementalRun:
+    """Update of one input of a job.
 
     x       address of the array
     latest  the run that readers have now; "" for none
-    taken   blocks that were taken over
-    scored  blocks that were scored
+    taken   reused blocks
+    scored  scored blocks
     """
 
     job: Job
@@ -75,8 +74,8 @@ class Renewal:
     made: list[str] = field(default_factory=list)
 
     def run(self) -> str:
-        """The name of a finished run of the input as it is; `latest`, where that is one. Raises
-        IncompleteError where the input changes all the time.
+        """The name of a finished run of the current input; `latest`, if that is one. Raises
+        IncompleteError if the input changes all the time.
         """
         for _ in range(ROUNDS):
             state = self._state()
@@ -86,7 +85,7 @@ class Renewal:
                 name = self._made(state)
                 self.made.append(name)
                 if not open_input(self.x, self._now()).unchanged(state, 0, state.n_rows):
-                    self.job.say.say("the input changed while it was scored; what changed is scored again")
+                    self.job.say.say("the input changed during scoring; scoring the changes again")
                     continue
             for other in {*self.made, *self.root.settings.unfinished} - {name}:
                 self.root.remove(other)
@@ -94,8 +93,9 @@ class Renewal:
         for other in self.made[:-1]:
             self.root.remove(other)
         raise IncompleteError(
-            f"{self.x} was to be scored as it is, but it changed {ROUNDS} times while it was scored, or its"
-            " disk has a clock that is ahead; refresh when nobody writes to it, and where clocks agree"
+            f"Cannot score {self.x}: it changed {ROUNDS} times during scoring, or its disk has a clock that"
+            " is"
+            " ahead. Refresh when nothing writes to it, and where clocks agree."
         )
 
     def _now(self) -> float:
@@ -105,7 +105,7 @@ class Renewal:
         return place.clock() if on_disk else time.time()
 
     def _state(self) -> InputState:
-        """The input as it is now, once its youngest chunk can be told from one that is written later."""
+        """The current input, once its youngest chunk is older than one that is written later."""
         state = open_input(self.x, self._now())
         if "" in state.marks:
             time.sleep(input_chunks.SETTLED_SECONDS + TICK_SECONDS)
@@ -117,19 +117,19 @@ class Renewal:
         if before is None:
             return
         if state.n_rows < before.n_rows:
-            so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} that were scored"
+            so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} scored ones"
         elif state.n_features != before.n_features:
-            so = f"it has {state.n_features:,} features, and what was scored had {before.n_features:,}"
+            so = f"it has {state.n_features:,} features, and the scored rows had {before.n_features:,}"
         elif state.dtype != before.dtype:
-            so = f"it holds {state.dtype}, and what was scored was {before.dtype}"
+            so = f"it holds {state.dtype}, and the scored rows were {before.dtype}"
         else:
             return
         raise DataError(
-            f"what is new in {self.x} was to be scored, but {so}; restore it, or score everything with --full"
+            f"Cannot score new rows of {self.x}: {so}. Restore it, or score everything with --full."
         )
 
     def _standing(self, state: InputState) -> str:
-        """A finished run of this input, the latest first; "" where there is none."""
+        """A finished run of this input, the latest first; "" if there is none."""
         if self.job.full:
             return ""
         latest_first = sorted(self.root.finished(), key=lambda name: name != self.latest)
@@ -137,7 +137,7 @@ class Renewal:
         return next((name for name, run in runs if self._is_of(name, run, state)), "")
 
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
-        """Its plan is compared first: it is small, and what it rules out is not read."""
+        """Compares the plan first: it is small, and a mismatch saves further reads."""
         job = self.job
         asked = job.model_hash, job.outputs, job.alpha, job.costs, self.x, state.n_rows
         if (run.model_hash, run.outputs, run.alpha, run.costs, run.x, run.n_rows) != asked:
@@ -147,7 +147,7 @@ class Renewal:
         return before is not None and before.same(state) and self.root.is_whole(run)
 
     def _cut(self, state: InputState) -> Cut:
-        """That of the first run, as long as it suits the input."""
+        """The blocks of the first run, as long as they suit the input."""
         X = zarr_arrays.open_array(self.x)
         input_rows, row_bytes = zarr_arrays.chunk_rows(X), state.n_features * X.dtype.itemsize
         cut = self.root.settings.cut
@@ -158,7 +158,7 @@ class Renewal:
         return growing_cut(state.n_rows, row_bytes, input_rows)
 
     def _made(self, state: InputState) -> str:
-        """A finished run of this input: one that was cut off, which is gone on with, or a new one."""
+        """A finished run of this input: an interrupted one, which is resumed, or a new one."""
         job, cut, address = self.job, self._cut(state), self.root.place.address
         run, plan, model = plan_run(
             job.model,
@@ -186,9 +186,7 @@ class Renewal:
         return name
 
     def _place_for(self, run: ScoreRun, state: InputState) -> tuple[str, bool]:
-        """The name of the run to make, and whether it was begun. What was begun and is of no use is
-        removed.
-        """
+        """The name of the run to make, and whether it was begun. Removes an unusable begun run."""
         found = ""
         for name in self.root.settings.unfinished:
             if not found and self._goes_on(name, run, state):
@@ -201,7 +199,7 @@ class Renewal:
         return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
 
     def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
-        """Whether an unfinished run is of this plan and input; and, where everything is to be scored, was
+        """Whether an unfinished run is of this plan and input; and, if everything is to be scored, was
         begun for that.
         """
         standing, before = self.root.run(name), self.root.state(name)
@@ -210,7 +208,7 @@ class Renewal:
         return replace(standing, output=run.output) == run and self.root.is_full(name) >= self.job.full
 
     def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
-        """The newest finished run of the same model and cut, and its blocks that did not change since."""
+        """The newest finished run of the same model and blocks, and its unchanged blocks."""
         for name, old in self.root.planned([] if self.job.full else self.root.finished()):
             before = self.root.state(name) if can_take_over(old, run) else None
             if before is not None and self.root.is_whole(old):
@@ -220,7 +218,7 @@ class Renewal:
         return "", []
 
     def _take_over(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
-        """Begin the run with what need not be scored again. The number of blocks that are left."""
+        """Begin the run with reusable blocks. Returns the number of remaining blocks."""
         run, plan, model = planned
         ledger, say = Ledger(run, plan.n_blocks), self.job.say
         with ledger.claimed() as lease:
@@ -233,7 +231,7 @@ class Renewal:
 
 
 def _needed(planned: Planned, n_kept: int) -> int:
-    """The most bytes that are written: scores of blocks that are not taken over, and all records."""
+    """The maximum bytes to write: scores of blocks that are not reused, and all records."""
     run, plan, model = planned
     scores = output_bytes(run, model, 0) * (plan.n_blocks - n_kept) // plan.n_blocks
     return scores + plan.n_blocks * RECORD_BYTES

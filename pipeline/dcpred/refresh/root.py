@@ -1,12 +1,12 @@
-"""What lies in the root of a refresh, and how it is read and written.
+"""The files in the root of a refresh, and their reading and writing.
 
 ROOT/
-  refresh.json           what the first run fixed: the data, the outputs, how it is cut; and which runs are
-                         unfinished
-  runs/NNNN-HASH/        a whole run as `dcpred score` makes one, and inputs.json: its input as it was when
-                         it was read. Once it is finished nobody writes there but --repair
+  refresh.json           what the first run fixed: the data, the outputs, the blocks; and the unfinished
+                         runs
+  runs/NNNN-HASH/        a complete run as `dcpred score` makes one, and inputs.json: its input when it was
+                         read. Once it is finished only --repair writes there
   latest, LATEST.json    which run is the latest (dcpred.runs.latest)
-  lock                   who refreshes now
+  lock                   the current driver
 """
 
 import re
@@ -40,7 +40,7 @@ from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-AT_ONCE = 64  # requests to a store that are under way
+AT_ONCE = 64  # concurrent requests to a store
 FORMAT, VERSION = "dcpred-refresh", 1
 # What a root may hold before its settings are written.
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
@@ -48,34 +48,34 @@ OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}
 
 @dataclass(frozen=True)
 class Settings:
-    """What stands in refresh.json."""
+    """The content of refresh.json."""
 
     data: str
     """Address of X, or the pattern of several."""
     outputs: tuple[str, ...] | None = None
-    """Output columns that were asked for; None for those that the model has without being asked."""
+    """Requested output columns; None for the default of the model."""
     alpha: float | None = None
-    """Share of rows outside of intervals; None: as it is without being named."""
+    """Fraction of rows outside of intervals; None: the default."""
     costs: Costs | None = None
     """Costs of labels; None: labels follow decision values."""
     cut: Cut | None = None
-    """How runs are cut; None before the first."""
+    """The blocks of runs; None before the first."""
     form: str = ""
-    """Digest of the form of the input that the cut was made for (`InputState.form`)."""
+    """Digest of the form of the input that the blocks were made for (`InputState.form`)."""
     unfinished: tuple[str, ...] = ()
-    """Runs that are being made or removed: nothing is promised of them."""
+    """Runs that are being made or removed: they have no guarantee."""
     passed_over: tuple[str, ...] = ()
-    """Finished runs that a person has left for an older one."""
+    """Finished runs that a person replaced by an older one."""
 
 
 class Root:
-    """The root of a refresh, and its settings as they stand."""
+    """The root of a refresh, and its current settings."""
 
     def __init__(self, place: Place, settings: Settings) -> None:
         self.place, self.settings = place, settings
 
     def write(self, **changes: Any) -> None:
-        """Change settings. They are written only where that makes them others, or they are new."""
+        """Change settings. Writes them only if they differ or are new."""
         settings = replace(self.settings, **changes)
         if settings != self.settings or self.place.read(SETTINGS) is None:
             value = {"format": FORMAT, "version": VERSION, **asdict(settings)}
@@ -88,7 +88,7 @@ class Root:
         return sorted(found, key=run_number, reverse=True)
 
     def finished(self) -> list[str]:
-        """Whole runs, the newest first. Nothing of their manifests is read."""
+        """Complete runs, the newest first. Does not read their manifests."""
         names = self.names()
         present = self.place.present(f"{RUNS}/{name}/{MANIFEST}" for name in names)
         return [
@@ -102,56 +102,56 @@ class Root:
         return name not in self.settings.unfinished and manifest in self.place.present([manifest])
 
     def address(self, name: str) -> str:
-        """Where a run lies."""
+        """The address of a run."""
         return below(self.place.address, RUNS, name)
 
     def run(self, name: str) -> ScoreRun | None:
-        """What a run is, None where its plan is missing or damaged."""
+        """A run, None if its plan is missing or damaged."""
         return standing_run(self.address(name))
 
     def is_whole(self, run: ScoreRun) -> bool:
-        """Whether the plan of a finished run is the one that its manifest knows."""
+        """Whether the plan of a finished run is the one in its manifest."""
         ledger = Ledger(run, -(-run.n_rows // run.block_rows))
         manifest = ledger.whole_manifest()
         return manifest is not None and manifest.get("plan") == plan_digest(ledger)
 
     def planned(self, names: Iterable[str]) -> Iterator[tuple[str, ScoreRun]]:
-        """The runs of these names that have a plan, in the same order; of each only the plan is read."""
+        """The runs of these names that have a plan, in the same order; reads only the plans."""
         for name, run in each_of(self.place, self.run, names):
             if run is not None:
                 yield name, run
 
     def begin(self, name: str, state: InputState, *, full: bool, **changes: Any) -> None:
-        """Make the folder of a new run, with the input as it is before anything of it is read.
+        """Make the folder of a new run, with the state of the input before anything of it is read.
 
-        1. Settings name the run as unfinished, so that nobody takes what is there for one.
-        2. Its input is written, before its plan: a run without it is not gone on with.
+        1. Settings name the run as unfinished: no reader takes it for a finished one.
+        2. Its input is written, before its plan: a run without it is not resumed.
         """
         self.write(unfinished=(*self.settings.unfinished, name), **changes)
         self.place.make_folder(f"{RUNS}/{name}")
         write_inputs(self.place, f"{RUNS}/{name}/{INPUTS}", state, full=full)
 
     def end(self, name: str) -> None:
-        """A run is finished."""
+        """Mark a run as finished."""
         self.write(unfinished=tuple(other for other in self.settings.unfinished if other != name))
 
     def state(self, name: str) -> InputState | None:
-        """The input of a run as it was when it was read; None where that is not known."""
+        """The state of a run's input when it was read; None if it is unknown."""
         found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
         return None if found is None else found[0]
 
     def is_full(self, name: str) -> bool:
-        """Whether a run was begun with `full`, so that nothing was taken over."""
+        """Whether a run was begun with `full`: nothing was reused."""
         found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
         return found is not None and found[1]
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """The manifest of a finished run. Raises PlanConflictError where it is damaged."""
+        """The manifest of a finished run. Raises PlanConflictError if it is damaged."""
         return read_own_document(self.place, f"{RUNS}/{name}/{MANIFEST}") or {}
 
     def remove(self, name: str) -> None:
-        """Remove a run, so that one that is cut off in this is taken for nothing: its input goes first. Where
-        somebody put a link in its place, the link goes, and what it leads to stays.
+        """Remove a run: its input first, which invalidates it if the removal is interrupted. A link in its
+        place is removed without its target.
         """
         self.write(unfinished=tuple({*self.settings.unfinished, name}))
         folder = f"{RUNS}/{name}"
@@ -192,7 +192,7 @@ def is_root(place: Place) -> bool:
 
 
 def open_root(place: Place, new: Settings | None = None) -> Root:
-    """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError where
+    """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError if
     something else lies there.
     """
     try:
@@ -203,15 +203,14 @@ def open_root(place: Place, new: Settings | None = None) -> Root:
         return Root(place, _parsed(place, value))
     if new is None:
         raise PlanConflictError(
-            f"a root of `dcpred refresh` was asked for at {place.address}, but it holds no {SETTINGS}; name"
-            " another"
+            f"Cannot find a root of `dcpred refresh` at {place.address}: it holds no {SETTINGS}. Name"
+            " another."
         )
     names = place.names("") if place.is_there() else set()
     other = sorted(name for name in names if not OURS.fullmatch(name) and not is_system_file(name))
     if other:
         raise PlanConflictError(
-            f"{place.address} was to hold runs of `dcpred refresh`, but it holds other files ({other[0]});"
-            " name a new directory"
+            f"Cannot refresh into {place.address}: it holds other files ({other[0]}). Name a new directory."
         )
     return Root(place, new)
 
@@ -254,6 +253,6 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
 
 def _damaged(place: Place) -> PlanConflictError:
     return PlanConflictError(
-        f"{place.address}/{SETTINGS} is not what this version of dcpred writes there; restore it, or refresh"
-        " into a new directory"
+        f"Cannot read {place.address}/{SETTINGS}: this version of dcpred did not write it. Restore it, or"
+        " refresh into a new directory."
     )

@@ -1,13 +1,13 @@
-"""Blocks of an earlier run whose input did not change become blocks of a new one: their output chunks get a
-second name, and their commit records are made anew.
+"""Reuse blocks of an earlier run whose input did not change: their output chunks get a second name, and their
+commit records are rewritten.
 
-1. Output chunks are linked or copied. A chunk that no record names is nothing: whoever scores its block later
-   writes it anew, under its own name alone, since chunks are written by renaming.
+1. Output chunks are linked or copied. A chunk without a record does not count: later scoring of its block
+   writes it anew, under its own name alone, because chunks are written by renaming.
 2. The record of a block is read from the earlier run, and written with the hash of the new one and the name
    of the run that scored the block. Only then is the block done.
 
-What is taken over is not decoded. The verification that ends every run finds chunks that are missing or of
-another size, and has their blocks scored; what else may be wrong, `dcpred verify --level full` finds in both.
+Reused blocks are not decoded. The verification at the end of every run finds chunks that are missing or of
+another size, and scores their blocks again; `dcpred verify --level full` finds other damage in both.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import Reporter
 from dcpred.refresh.root import Root, each_of
 from dcpred.runs.latest import RUNS
@@ -32,7 +32,7 @@ from dcpred_tasks.storage.input_chunks import InputState
 from dcpred_tasks.storage.place import Entry, Folder, Place
 from dcpred_tasks.storage.retry import Retrying
 
-LOOK_BLOCKS = 256  # blocks between two looks whether another driver took over
+LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
 
 
 def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
@@ -42,7 +42,7 @@ def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
-    """Blocks that hold the same rows in both runs, made of the same input chunks; all but these must be
+    """Blocks that hold the same rows in both runs, made of the same input chunks; all others must be
     scored. The plans allow it (`can_take_over`).
     """
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
@@ -60,11 +60,11 @@ def take_over(
     run: ScoreRun,
     model: Model,
     blocks: list[int],
-    lease: HeldPlace,
+    lease: Lock,
     say: Reporter,
 ) -> int:
-    """Take blocks of run `source` over into run `name`, which is `run`; blocks that have a record there stay
-    as they are. The number of blocks that were taken over.
+    """Reuse blocks of run `source` in run `name`, which is `run`; blocks that have a record there stay
+    unchanged. Returns the number of reused blocks.
     """
     old = root.run(source)
     if old is None:
@@ -73,7 +73,7 @@ def take_over(
     wanted = [block for block in blocks if block in known and block not in there]
     place, n = root.place, 0
     suffixes = {column.name: "/0" * len(column.row_shape(model)) for column in run.columns}
-    with say.step("taking over", 2 * len(wanted), "blocks") as advance:
+    with say.step("reusing", 2 * len(wanted), "blocks") as advance:
         whole = []
         link = partial(_link_chunks, place, source, name, run, suffixes)
         for block, done in each_of(place, link, wanted):
@@ -93,7 +93,7 @@ def take_over(
     return n
 
 
-def _look(block: int, lease: HeldPlace) -> None:
+def _look(block: int, lease: Lock) -> None:
     if lease.lost or block % LOOK_BLOCKS == 0:
         lease.check()
 
@@ -108,7 +108,7 @@ def _chunks(run: ScoreRun, suffixes: dict[str, str], block: int) -> Iterator[tup
 def _link_chunks(
     place: Place, source: str, name: str, run: ScoreRun, suffixes: dict[str, str], block: int
 ) -> bool:
-    """Whether all chunks of a block were there."""
+    """Whether all chunks of a block existed."""
     retrying = Retrying()
     for _, chunk in _chunks(run, suffixes, block):
         try:
@@ -127,7 +127,7 @@ def _renew_record(
     stored: dict[str, Entry],
     block: int,
 ) -> bool:
-    """Whether a block was taken over: its record is whole, and no row was given up in it."""
+    """Whether a block was reused: its record is complete, and has no skipped row."""
     retrying, name = Retrying(), run.record_name(block)
     standing = retrying(partial(old.place.read, name))
     record = None if standing is None else parsed_record(old, block, standing.data)
@@ -147,7 +147,7 @@ def _renew_record(
 
 
 def _renewed(record: CommitRecord, run: str, source: str, tags: dict[str, list[str]]) -> CommitRecord:
-    """The record of a block that was taken over. What its scoring took belongs to the run that did it."""
+    """The record of a reused block. The time of its scoring belongs to the run that did it."""
     origin = record.origin or source
     return replace(
         record,

@@ -1,4 +1,4 @@
-"""What a page says of how classes are told apart, from what an evaluation found."""
+"""Parts of a page on the classification quality, from an evaluation."""
 
 from functools import partial
 from typing import Any
@@ -10,11 +10,11 @@ from dcpred.pages.page import Cell, Picture, Section, Table
 from dcpred.pages.svg import FIRST, INK, MUTED, SECOND
 from dcpred.pages.text import number, percent, plain
 
-MATRIX_CLASSES = 12  # most classes whose matrix is a table; of more it is drawn
-DRAWN_CLASSES = 24  # most classes in the picture of recalls: those with the least
+MATRIX_CLASSES = 12  # maximum number of classes whose matrix is a table; of more it is drawn
+DRAWN_CLASSES = 24  # maximum number of classes in the plot of recalls: those with the least
 LISTED_PAIRS = 10
-CURVES = 3  # curves that are named; others of several classes stay pale
-# Where all curves have a larger area than the first, their corner is shown from the second on.
+CURVES = 3  # curves with a name; others of several classes stay pale
+# If all curves have a larger area than the first, their corner is shown from the second on.
 NEARLY_ALL, NEAR = 0.98, 0.8
 
 
@@ -32,8 +32,8 @@ def class_sections(r: dict[str, Any]) -> list[Section]:
         parts.append(_pairs_table(pairs, {one["class"]: one["rows"] for one in r["classes"]}))
     parts.append(_recall(r["classes"]))
     text = (
-        "Recall is the share of a class's rows that are taken for it; precision is the share of the rows"
-        " taken for a class that are of it."
+        "Recall is the fraction of a class's rows that are predicted as it; precision is the fraction of"
+        " the rows predicted as a class that are of it."
     )
     return [Section("Classes", text, parts=parts), _ranking(r), _reliability(r)]
 
@@ -48,26 +48,26 @@ def _pairs_table(pairs: list[dict[str, Any]], of: dict[Any, int]) -> Table:
         ]
         for one in pairs
     ]
-    heads = ["class", "taken for", "rows", "of its rows"]
-    return Table(heads, lines, "What is most often taken for something else", texts=2)
+    heads = ["class", "predicted as", "rows", "of its rows"]
+    return Table(heads, lines, "Most frequent confusions", texts=2)
 
 
 def _matrix_table(names: list[str], matrix: list[list[int]]) -> Table:
-    """Lines are true classes, columns predicted ones; the ground of errors shows the share of the line."""
+    """Lines are true classes, columns predicted ones; the shade of errors shows the fraction of the line."""
     lines: list[list[str | Cell]] = []
     for own, (name, row) in enumerate(zip(names, matrix, strict=True)):
         total = max(sum(row), 1)
         wrong = [0.0 if other == own else n / total for other, n in enumerate(row)]
         lines.append([name, *(Cell(f"{n:,}", w, pale=n == 0) for n, w in zip(row, wrong, strict=True))])
     text = (
-        "A line for each true class, a column for each predicted one. Right rows are on the diagonal; the"
-        " darker another cell, the larger its share of the class."
+        "A line for each true class, a column for each predicted one. Correct rows are on the diagonal; the"
+        " darker another cell, the larger its fraction of the class."
     )
     return Table(["true class", *names], lines, "Confusion matrix", text, dense=True)
 
 
 def _matrix_picture(names: list[str], matrix: Any) -> Picture:
-    """Right rows are left out, so that wrong ones are seen."""
+    """Correct rows are omitted to make errors visible."""
     total = matrix.sum(axis=1)
     share = 100 * matrix / np.maximum(total, 1)[:, None]
     np.fill_diagonal(share, 0.0)
@@ -91,12 +91,13 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
 
     worst = np.unravel_index(share.argmax(), share.shape)
     text = (
-        "Each square is a class (downwards) taken for another (to the right); the larger, the greater the"
-        f" share of the class. {percent(right)} of all rows are right and lie on the line. The largest is"
-        f" {names[worst[0]]} taken for {names[worst[1]]}: {share.max():.1f} % of its rows."
+        "Each square is a class (downwards) predicted as another (to the right); the larger, the greater the"
+        f" fraction of the class. {percent(right)} of all rows are correct and lie on the line. The largest"
+        " is"
+        f" {names[worst[0]]} predicted as {names[worst[1]]}: {share.max():.1f} % of its rows."
     )
     table = Table(
-        ["class", "rows", "right", "most often taken for", "rows"],
+        ["class", "rows", "correct", "most often predicted as", "rows"],
         [
             [
                 names[i],
@@ -108,11 +109,11 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
             for i in range(n)
         ],
     )
-    return charts.picture("What is taken for what", text, paint, size=(400, 380), table=table)
+    return charts.picture("Confusions", text, paint, size=(400, 380), table=table)
 
 
 def _recall(classes: list[dict[str, Any]]) -> Picture:
-    """Dots, for shares near 1 differ too little as bars."""
+    """Dots, because fractions near 1 differ too little as bars."""
     known = [one for one in classes if one["recall"] is not None]
     shown = known
     if len(known) > DRAWN_CLASSES:
@@ -157,19 +158,19 @@ def _recall(classes: list[dict[str, Any]]) -> Picture:
 
 
 def _ranking(r: dict[str, Any]) -> Section:
-    """The curves: of two classes one, of several those that are told apart the worst by name."""
+    """The curves: with two classes one, with several the worst classes by name."""
     found = r.get("curves") or []
     if not found:
         return Section("Ranking")
     which = f"Class {plain(found[0]['class'])} against the other."
     if len(r["classes"]) > 2:
         more = f", {len(found) - CURVES} more pale." if len(found) > CURVES else "."
-        which = f"Each class against all others; those that are told apart the worst by name{more}"
+        which = f"Each class against all others; the worst by name{more}"
     table = Table(
         ["class", "AUC", "average precision"],
         [[plain(one["class"]), number(one["auc"], 5), number(one["average_precision"], 5)] for one in found],
     )
-    mean = " in the mean" if len(r["classes"]) > 2 else ""
+    mean = " on average" if len(r["classes"]) > 2 else ""
     parts = []
     for title, curve, corner, area, value in (
         ("ROC", "roc", "upper left", "AUC", r["auc"]),
@@ -186,12 +187,12 @@ def _ranking(r: dict[str, Any]) -> Section:
         text = f"{which} The nearer to the {corner} corner, the better; {area} {number(value)}{mean}.{shown}"
         paint = partial(_paint_curves, found, curve, near, len(r["classes"]) > 2)
         parts.append(charts.picture(title, text, paint, size=(360, 320), table=table))
-    text = "How well decision values put rows of a class before others, whatever the threshold."
+    text = "How well decision values rank rows of a class before others, for every threshold."
     return Section("Ranking", text, parts=parts)
 
 
 def _paint_curves(found: list[dict[str, Any]], curve: str, near: bool, several: bool, axes: Any) -> None:
-    """near  whether all is in the best corner, of which alone then is drawn"""
+    """near  whether all is in the best corner, and only that is drawn"""
     is_roc = curve == "roc"
     for one in found[CURVES:]:
         charts.context(axes, one[curve]["x"], one[curve]["y"])
@@ -222,14 +223,15 @@ def _reliability(r: dict[str, Any]) -> Section:
         """Within the range of the rows."""
         charts.context(axes, [low, high], [low, high])
         axes.plot(stated, so, color=FIRST, marker="o")
-        charts.unit_square(axes, "stated probability", "share of rows that are so", (low, high, low, high))
+        charts.unit_square(axes, "stated probability", "observed fraction", (low, high, low, high))
 
     text = (
-        f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line what is stated is so; off"
-        f" it by {percent(r['calibration_error'], 2)} in the mean. Log-loss {number(r['log_loss'])}."
+        f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line the probability is exact;"
+        " the"
+        f" mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
     )
     table = Table(
-        ["stated", "is so", "rows"],
+        ["stated", "observed", "rows"],
         [
             [percent(s, 2), percent(o, 2), f"{one['rows']:,}"]
             for s, o, one in zip(stated, so, bins, strict=True)
@@ -237,7 +239,7 @@ def _reliability(r: dict[str, Any]) -> Section:
     )
     drawn = charts.picture("Reliability", text, paint, size=(360, 320), table=table)
     parts = [drawn, *([_thresholds(r)] if r.get("thresholds") else [])]
-    return Section("Probabilities", "Whether probabilities can be taken at their word.", parts=parts)
+    return Section("Probabilities", "Whether probabilities are calibrated.", parts=parts)
 
 
 def _thresholds(r: dict[str, Any]) -> Picture:
@@ -250,13 +252,13 @@ def _thresholds(r: dict[str, Any]) -> Picture:
             axes.plot(share, values, color=colour, linestyle=dashes, marker="o", label=name)
         charts.log_x(axes)
         axes.set_ylim(0.0, 1.0)
-        axes.set_xlabel("share of rows that are flagged")
+        axes.set_xlabel("fraction of flagged rows")
         axes.set_ylabel("precision, recall")
         axes.legend(loc="best", frameon=False)
 
     text = (
-        f"Rows are flagged as {charts.short(r['classes'][1]['class'])} where its probability is at least a"
-        " threshold. Gain is precision as a multiple of the share that the class has of all rows."
+        f"Rows are flagged as {charts.short(r['classes'][1]['class'])} if its probability is at least a"
+        " threshold. Gain is precision as a multiple of the fraction of the class in all rows."
     )
     if r.get("threshold") is not None:
         text += f" Here labels follow a threshold of {number(r['threshold'], 4)}."

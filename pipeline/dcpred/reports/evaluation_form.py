@@ -1,7 +1,7 @@
-"""Whether a JSON object is an evaluation: every field that a page draws is there and of its kind.
+"""Check that a JSON object is an evaluation: every field that a page draws is present and of its type.
 
-This alone distinguishes wrong input from a bug in the drawing code: what passes is drawn, and an error after
-that is a bug, which is not reported as bad data.
+This alone distinguishes wrong input from a bug in the drawing code: valid objects are drawn, and an error
+after that is a bug, which is not reported as bad data.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ Check = Callable[[Any], bool]
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= 1.8e308  # JSON has larger whole numbers
+    return type(value) in (int, float) and abs(value) <= 1.8e308  # JSON has larger integers
 
 
 def _is_amount(value: Any) -> bool:
@@ -39,7 +39,7 @@ def _list_of(check: Check) -> Check:
 
 
 def _object_of(**fields: Check) -> Check:
-    """An object that has these fields; one whose name begins with `maybe_` may be missing or null."""
+    """An object with these fields; one whose name begins with `maybe_` may be missing or null."""
 
     def check(value: Any) -> bool:
         if not isinstance(value, Mapping):
@@ -197,7 +197,7 @@ def is_evaluation(r: Mapping[str, Any]) -> bool:
 
 
 def _fits_classes(r: Mapping[str, Any]) -> bool:
-    """Whether lists are as long as one another, and every share is of something."""
+    """Whether lists have equal lengths, and no fraction has the divisor 0."""
     rows = {one["class"]: one["rows"] for one in r["classes"]}
     matrix, n = r.get("confusion_matrix"), len(r["classes"])
     return (

@@ -1,4 +1,4 @@
-"""What a page says of an evaluation: as a page of its own, or as a part of that of a model or a run."""
+"""The page of an evaluation, also as a part of that of a model or a run."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ ENDS = ("0.05", "0.95")  # quantiles between which nine of ten rows lie
 
 
 def evaluation_page(r: dict[str, Any]) -> Page:
-    """The page of what `dcpred evaluate --json` wrote."""
+    """The page of an output of `dcpred evaluate --json`."""
     model, data = last_name(r.get("model", "model")), last_name(r.get("data", "data"))
     return Page(
         title=f"{model} on {data}",
-        lead=f"An evaluation on {counted(r['n_samples'], 'row', 'rows')} whose answer is known.",
+        lead=f"An evaluation on {counted(r['n_samples'], 'labelled row', 'labelled rows')}.",
         facts=evaluation_facts(r),
         sections=evaluation_sections(r),
         warnings=evaluation_warnings(r),
@@ -35,14 +35,14 @@ def evaluation_warnings(r: dict[str, Any]) -> list[str]:
     remarks = evaluation_remarks({**r, "data": last_name(r.get("data", "data"))})
     found = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
     if r["n_bad"]:
-        found.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out.")
+        found.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and skipped.")
     if r.get("n_unlabelled"):
-        found.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are left out.")
+        found.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are skipped.")
     return found
 
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """What matters most, first."""
+    """The most important figures first."""
     found = [("rows", f"{r['n_samples'] - r['n_bad']:,}")]
     if "accuracy" in r:
         found += [
@@ -69,7 +69,7 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
         found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
         found += _intervals(r)
     found += _early(r)
-    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have a measured cost alone
+    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have only a measured cost
     if cost is not None:
         found.append(("cost, linear predictions", number(cost, 3)))
     if r.get("us_per_row") is not None:
@@ -85,10 +85,10 @@ def _intervals(r: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the local machines would do, where that was asked for."""
+    """The quality of the local models, if requested."""
     if r.get("early_accuracy") is not None:
-        return [("local machines", percent(r["early_accuracy"], 2))]
-    return [("RMSE of local machines", number(r["early_rmse"]))] if r.get("early_rmse") is not None else []
+        return [("local models", percent(r["early_accuracy"], 2))]
+    return [("RMSE of local models", number(r["early_rmse"]))] if r.get("early_rmse") is not None else []
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
@@ -102,29 +102,29 @@ def evaluation_sections(r: dict[str, Any]) -> list[Section]:
 
 
 def _residuals(r: dict[str, Any]) -> Section:
-    told = r["residual_quantiles"]
-    low, high = (told[share] for share in ENDS)
-    lines = [[percent(float(share), 0), number(value)] for share, value in told.items()]
-    table = Table(["share of rows", "have a residual up to"], lines)
+    summary = r["residual_quantiles"]
+    low, high = (summary[share] for share in ENDS)
+    lines = [[percent(float(share), 0), number(value)] for share, value in summary.items()]
+    table = Table(["fraction of rows", "have a residual up to"], lines)
     pictures = [_histogram(r, low, high, table)]
     if len(r["residuals_by_prediction"]) > 1:
         pictures.append(_by_prediction(r["residuals_by_prediction"]))
     text = (
-        f"A residual is the target less the prediction. Nine of ten lie between {number(low)} and"
-        f" {number(high)}; the median is {number(told['0.5'])}."
+        f"A residual is the target minus the prediction. Nine of ten lie between {number(low)} and"
+        f" {number(high)}; the median is {number(summary['0.5'])}."
     )
     return Section("Residuals", text, parts=pictures)
 
 
 def _quarters(r: dict[str, Any]) -> Section:
-    """How often intervals hold their numbers, by quarter of the prediction."""
+    """The coverage of intervals, by quarter of the prediction."""
     quarters = r.get("interval_quarters") or []
     if not quarters or r.get("interval_coverage") is None:
         return Section("Intervals")
     wanted = percent(1 - r["interval_alpha"], 0)
     inside = [one["coverage"] for one in quarters]
     text = (
-        f"Intervals of {wanted} hold {percent(r['interval_coverage'])} of all rows, and between"
+        f"Intervals of {wanted} cover {percent(r['interval_coverage'])} of all rows, and between"
         f" {percent(min(inside))} and {percent(max(inside))} by quarter of the prediction."
     )
     lines = [
@@ -140,9 +140,7 @@ def _quarters(r: dict[str, Any]) -> Section:
 
 
 def _unit(*values: Any) -> tuple[float, str]:
-    """What numbers are divided by before they are drawn, and the words for it: axes cannot be as long as the
-    largest float64.
-    """
+    """The divisor of numbers in a drawing, and its label: axes cannot be as long as the largest float64."""
     size = max(float(np.abs(part).max(initial=0.0)) for part in map(np.asarray, values))
     if size <= LARGEST_DRAWN:
         return 1.0, ""
@@ -160,10 +158,10 @@ def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Pict
         axes.set_xlabel(f"residual{words}")
 
     text = (
-        "Rows by residual; the dotted line is none. The bars at both ends hold what lies beyond, a"
+        "Rows by residual; the dotted line is a residual of 0. The bars at both ends hold the tails, a"
         f" hundredth of the rows. 5 % of rows are below {number(low)}, 5 % above {number(high)}."
     )
-    return charts.picture("How far off", text, paint, table=table)
+    return charts.picture("Residuals", text, paint, table=table)
 
 
 def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
@@ -179,7 +177,7 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
 
     widths = difference(np.array(high), np.array(low))
     text = (
-        "The median residual (dots) of rows by their prediction, and the band in which nine of ten lie. It is"
+        "The median residual (dots) of rows by their prediction, and the band with nine of ten. It is"
         f" {number(float(widths.min()), 3)} wide at the narrowest and {number(float(widths.max()), 3)} at the"
         " widest."
     )
@@ -194,7 +192,7 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
 
 
 def _leaves(r: dict[str, Any]) -> Section:
-    """Where the model is wrong, if it has more than one leaf."""
+    """The leaves with the largest errors, if the model has more than one leaf."""
     found = r.get("leaves")
     if not found or len(found["leaf"]) < 2:
         return Section("Leaves")
@@ -237,7 +235,7 @@ def _leaves(r: dict[str, Any]) -> Section:
     )
     drawn = charts.picture("Errors of leaves", text, paint)
     return Section(
-        "Where it is wrong",
-        "A leaf is a region of the data with a small model of its own.",
+        "Errors by region",
+        "A leaf is a region of the data with its own small model.",
         parts=[drawn, table] if len(worst) else [drawn],
     )

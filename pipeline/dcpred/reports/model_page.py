@@ -1,4 +1,4 @@
-"""The page of a model: its leaves, what it looks at, what a row costs, how it was made."""
+"""The page of a model: its leaves, its features, the cost of a row, its training."""
 
 from dataclasses import fields
 from typing import Any
@@ -21,7 +21,7 @@ from dcpred_tasks.training.settings import Settings
 DRAWN_FEATURES = 15
 LISTED_FEATURES = 500
 LEAF_BARS = 20
-LEAST_SHARE = 0.0005  # the least share of squared distances that is drawn
+LEAST_SHARE = 0.0005  # the smallest fraction of squared distances to draw
 # Parts of the cost of a row.
 PARTS = {
     "convert": "scaling the row",
@@ -33,77 +33,79 @@ PARTS = {
 
 def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Section]) -> Page:
     """address    of a model
-    evaluated  what `evaluate` says of it, where data were given
-    search     sections of the search that its settings come from, where that is known
+    evaluated  its evaluation by `evaluate`, if data were given
+    search     sections of the search for its settings, if it is known
     """
-    told = inspect_path(address)
+    summary = inspect_path(address)
     artifact = open_artifact(address)
     model = artifact.model()
     names = artifact.feature_names
-    facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(told)]
+    facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(summary)]
     facts = list(dict(facts).items())  # the cost is the same in both
     return Page(
         title=f"Model {last_name(address)}",
-        lead=_lead(told, evaluated),
+        lead=_lead(summary, evaluated),
         facts=facts,
         sections=[
             *(evaluation_sections(evaluated) if evaluated else ()),
-            _made_of(told, model, names),
+            _made_of(summary, model, names),
             *search,
-            settings_section(told["settings"]),
-            _history(told, address),
+            settings_section(summary["settings"]),
+            _history(summary, address),
         ],
-        warnings=[] if evaluated is None else evaluation_warnings(evaluated | {"n_bad": 0}),  # told above
+        warnings=[] if evaluated is None else evaluation_warnings(evaluated | {"n_bad": 0}),  # stated above
     )
 
 
-def _lead(told: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
-    n = told["rows_per_leaf"]["total"]
-    classes = told["classes"]
+def _lead(summary: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
+    n = summary["rows_per_leaf"]["total"]
+    classes = summary["classes"]
     what = "predicts numbers"
     if classes:
         named = ", ".join(plain(one, 40) for one in classes[:5])
-        what = f"tells {len(classes):,} classes apart: {named}" + (" and others" if len(classes) > 5 else "")
+        what = f"distinguishes {len(classes):,} classes: {named}" + (
+            " and others" if len(classes) > 5 else ""
+        )
     quality = ""
     if evaluated is not None:
         bad = f", without {evaluated['n_bad']:,} that are not finite" if evaluated["n_bad"] else ""
         rows = counted(evaluated["n_samples"], "row", "rows")
-        quality = f" Its quality is that on {rows} of {last_name(evaluated['data'])}{bad}."
+        quality = f" Its quality is measured on {rows} of {last_name(evaluated['data'])}{bad}."
     return f"It {what}, and was trained on {counted(n, 'row', 'rows')}.{quality}"
 
 
-def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
-    cost = told["predicted_cost"]
+def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    cost = summary["predicted_cost"]
     shown = number(cost["cost_ratio"], 3) if cost else "measured by dcpred evaluate"
     return [
-        ("features", f"{told['n_features']:,}"),
-        ("leaves", f"{told['n_leaves']:,}"),
-        ("landmarks", f"{told['n_landmarks']:,}"),
+        ("features", f"{summary['n_features']:,}"),
+        ("leaves", f"{summary['n_leaves']:,}"),
+        ("landmarks", f"{summary['n_landmarks']:,}"),
         ("cost, linear predictions", shown),
-        ("size", size(told["compact_bytes"])),
+        ("size", size(summary["compact_bytes"])),
     ]
 
 
-def _made_of(told: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
-    """Leaves, what distances are made of, what a row costs."""
+def _made_of(summary: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
+    """Leaves, the composition of distances, the cost of a row."""
     facts = [
-        ("kernel", plain(told["kernel"]["name"])),
-        ("landmarks of a leaf", _range(told["landmarks_per_leaf"])),
-        ("products", f"{told['n_products']:,}"),
-        ("constant leaves", f"{told['n_constant_leaves']:,}"),
-        ("depth of the tree", f"{told['tree_depth']:,}"),
+        ("kernel", plain(summary["kernel"]["name"])),
+        ("landmarks of a leaf", _range(summary["landmarks_per_leaf"])),
+        ("products", f"{summary['n_products']:,}"),
+        ("constant leaves", f"{summary['n_constant_leaves']:,}"),
+        ("depth of the tree", f"{summary['tree_depth']:,}"),
     ]
-    text = f"A tree sends each row to one of {model.n_leaves:,} leaves, which have small models of their own."
+    text = f"A tree sends each row to one of {model.n_leaves:,} leaves, which have their own small models."
     if model.n_leaves < 2:
         text = "All rows are in one leaf."
-    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in told["shrunk"])])
-    parts = [_sizes(told["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
-    parts += [part for part in (_features(model, names), _cost(told)) if part is not None]
-    return Section("What it is made of", text, facts, parts)
+    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in summary["shrunk"])])
+    parts = [_sizes(summary["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
+    parts += [part for part in (_features(model, names), _cost(summary)) if part is not None]
+    return Section("Composition", text, facts, parts)
 
 
-def _range(told: dict[str, Any]) -> str:
-    least, most = told["min"], told["max"]
+def _range(summary: dict[str, Any]) -> str:
+    least, most = summary["min"], summary["max"]
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
@@ -122,10 +124,10 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
         f" {number(rows['median'])} in the median."
     )
     shares = np.array([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1])
-    told = [sizes[min(int(share * len(sizes)), len(sizes) - 1)] for share in shares]
+    summary = [sizes[min(int(share * len(sizes)), len(sizes) - 1)] for share in shares]
     table = Table(
         ["share of leaves", "have rows up to"],
-        [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, told, strict=True)],
+        [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, summary, strict=True)],
     )
     return charts.picture("Sizes of leaves", text, paint, table=table)
 
@@ -145,22 +147,23 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     def paint(axes: Any) -> None:
         values = [100 * float(shares[j]) for j in shown]
         charts.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
-        axes.set_xlabel("share of squared distances, %")
+        axes.set_xlabel("fraction of squared distances, %")
 
     coding = model.scaling.coding
     coded = coding.features if coding is not None and model.sureness is None else []
     unused = int((shares == 0).sum()) - len(coded)
     text = (
-        f"The model compares rows by their distance in scaled features. {called(shown[0])} makes"
-        f" {percent(float(shares[shown[0]]))} of its square in the mean, so that it decides most which rows"
-        " are near; it does not say in which direction a prediction moves."
+        f"The model compares rows by their distance in scaled features. {called(shown[0])} contributes"
+        f" {percent(float(shares[shown[0]]))} of its square on average: it has the most influence on which"
+        " rows"
+        " are near. This does not show in which direction a prediction moves."
     )
     if unused:
-        text += f" {counted(unused, 'feature has', 'features have')} no part in it."
+        text += f" {counted(unused, 'feature does', 'features do')} not contribute."
     if coded:
-        text += f" {counted(len(coded), 'coded feature is', 'coded features are')} left out."
-    if told := map_in_words(describe_map(model.scaling)):
-        text += f" {plain(told[0].upper() + told[1:], 500)}; means and deviations are raw."
+        text += f" {counted(len(coded), 'encoded feature is', 'encoded features are')} omitted."
+    if summary := map_in_words(describe_map(model.scaling)):
+        text += f" {plain(summary[0].upper() + summary[1:], 500)}; means and deviations are raw."
     reference = model.reference
     assert reference is not None
     lines = [
@@ -174,11 +177,11 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     ]
     table = Table(["feature", "share", "mean", "standard deviation"], lines)
     height = charts.bars_height(len(shown))
-    return charts.picture("What distances are made of", text, paint, size=(360, height), table=table)
+    return charts.picture("Composition of distances", text, paint, size=(360, height), table=table)
 
 
-def _cost(told: dict[str, Any]) -> Picture | None:
-    cost = told["predicted_cost"]
+def _cost(summary: dict[str, Any]) -> Picture | None:
+    cost = summary["predicted_cost"]
     if cost is None:
         return None
     values = [float(cost[part]) for part in PARTS]
@@ -189,7 +192,7 @@ def _cost(told: dict[str, Any]) -> Picture | None:
 
     most = list(PARTS.values())[int(np.argmax(values))]
     text = (
-        f"As predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} times as long as a"
+        f"Predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} times as long as a"
         f" linear prediction x @ w of the same row. The largest part is: {most}."
     )
     lines = [[name, f"{v:.1f}"] for name, v in zip(PARTS.values(), values, strict=True)]
@@ -198,7 +201,7 @@ def _cost(told: dict[str, Any]) -> Picture | None:
 
 
 def settings_section(settings: dict[str, Any]) -> Section:
-    """Settings that have another value than the default; all others may be opened."""
+    """Settings with another value than the default; a reader may open all others."""
     defaults = {f.name: f.default for f in fields(Settings)}
     lines = [
         [plain(name), plain(_shown(value)), plain(_shown(defaults.get(name, "–")))]
@@ -218,9 +221,9 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _history(told: dict[str, Any], address: str) -> Section:
-    """When and how it was trained, as far as its provenance tells, which anybody may have written."""
-    provenance = _object(told["provenance"])
+def _history(summary: dict[str, Any], address: str) -> Section:
+    """When and how it was trained, from its provenance, which is not authenticated."""
+    provenance = _object(summary["provenance"])
     took = _object(_object(provenance.get("report")).get("seconds"))
     seconds = {plain(step): float(s) for step, s in took.items() if isinstance(s, int | float)}
     parts: list[Picture | Table] = []
@@ -230,7 +233,7 @@ def _history(told: dict[str, Any], address: str) -> Section:
     if isinstance(versions, dict):
         lines = [[plain(name), without_places(version, address)] for name, version in versions.items()]
         parts.append(Table(["package", "version"], lines, "Trained with", texts=2))
-    parts.append(Table(["of", "hash"], [["model", plain(told["hash"])]], "Hash", texts=2))
+    parts.append(Table(["of", "hash"], [["model", plain(summary["hash"])]], "Hash", texts=2))
     return Section("History", parts=parts)
 
 
@@ -239,7 +242,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
-    """How long the steps of something took."""
+    """The duration of the steps of something."""
     total = sum(seconds.values())
     longest = max(seconds, key=lambda step: seconds[step])
 

@@ -1,13 +1,11 @@
-"""What a page calls things: by the last part of their address, for a page may be read by others, whom the
-folders of this machine do not concern.
-"""
+"""Names on a page: the last parts of addresses, because a page may have readers outside of this computer."""
 
 from pathlib import Path
 from typing import Any
 
 from dcpred.pages.text import plain
 
-PARTS = ("X", "y", "scores.zarr")  # parts of what is meant
+PARTS = ("X", "y", "scores.zarr")  # parts of the named object
 
 
 def last_name(address: Any) -> str:
@@ -19,7 +17,7 @@ def last_name(address: Any) -> str:
 
 
 def without_places(text: Any, *addresses: Any) -> str:
-    """A text in which addresses are the last parts of themselves."""
+    """A text with addresses replaced by their last parts."""
     found = str(text)
     for address in sorted((str(one) for one in addresses if one), key=len, reverse=True):
         found = found.replace(address, last_name(address))

@@ -1,4 +1,4 @@
-"""`dcpred report`: what lies at a path as one page of HTML."""
+"""`dcpred report`: one page of HTML of what lies at a path."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,8 +37,8 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.plain_files import read_plain
 from dcpred_tasks.training.task_settings import in_effect
 
-TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
-MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
+TUNED = ".tuned.json"  # the end of a search's file name, which begins with that of its model
+MOST_BYTES = 256 * 2**20  # maximum size of a JSON file
 
 
 def report(
@@ -52,15 +52,14 @@ def report(
 ) -> Report:
     """One page that needs no other file, of what lies at a path; a notebook shows it, and `save` writes it.
 
-    path  of a model, or a fitted estimator or served model itself; of what `dcpred evaluate --json` or a
-          search (MODEL.tuned.json) wrote; of an output of scoring, or the root of a refresh; of the folder of
-          a comparison
-    data  a data set whose answers are known: a model is judged by it, and the scores of a run, which must be
-          of its rows
+    path  of a model, or a fitted estimator or served model itself; of an output of `dcpred evaluate --json`
+          or of a search (MODEL.tuned.json); of an output of scoring, or the root of a refresh; of the folder
+          of a comparison
+    data  a labelled data set, to evaluate a model or the scores of a run on its rows
     x, y  names of its arrays
 
-    Raises DataError where nothing of these is there, or it is damaged; SettingsError where jinja2 or
-    matplotlib are missing; and what opening it raises.
+    Raises DataError if nothing of these exists, or it is damaged; SettingsError if jinja2 or matplotlib are
+    missing; and the errors of opening it.
     """
     check_packages("a report", "report")
     with given_options(check_options(storage_options or {})), _stored(path) as place:
@@ -69,7 +68,7 @@ def report(
 
 @contextmanager
 def _stored(given: Any) -> Iterator[str | Path]:
-    """Where what is given lies; a fitted estimator is saved for so long."""
+    """The address of the argument; a fitted estimator is saved temporarily."""
     if isinstance(given, ServedModel):
         yield given.artifact.path
     elif isinstance(given, str | Path):
@@ -81,8 +80,8 @@ def _stored(given: Any) -> Iterator[str | Path]:
             yield path
     else:
         raise DataError(
-            f"a report of a {type(given).__name__} was asked for; pass a path, a fitted estimator or a served"
-            " model"
+            f"Cannot make a report of a {type(given).__name__}: it is not a model. Pass a path, a fitted"
+            " estimator or a served model."
         )
 
 
@@ -90,8 +89,8 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
     if not is_remote(path) and Path(local_path(path)).is_file():
         if data is not None:
             raise DataError(
-                f"a report of {path} was asked for with data, but it is one file, whose numbers are there"
-                " already; leave out the data"
+                f"Cannot use data for a report of {path}: it is one file with finished numbers. Omit the"
+                " data."
             )
         return _of_file(Path(local_path(path)))
     place = open_place(run_meant(path))
@@ -103,10 +102,10 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
         return _of_root(place.address, data, x, y, say)
     if data is None and place.read(ASKED) is not None and not is_remote(path):
         return comparison_page(_comparison(Path(place.address)))
-    so = "holds none of these" if place.is_there() else "does not exist"
+    so = "is no source of a report" if place.is_there() else "does not exist"
     raise DataError(
-        f"a model, an evaluation (--json), a search, a run or a comparison was asked for at {path}, but it"
-        f" {so}; check the path"
+        f"Cannot make a report of {path}: it {so}. Name a model, an evaluation (--json), a search, a run"
+        " or a comparison."
     )
 
 
@@ -118,20 +117,20 @@ def _of_file(path: Path) -> Page:
         )
     if path.stat().st_size > MOST_BYTES:
         raise DataError(
-            f"a report of {path} was asked for, but it has {path.stat().st_size:,} bytes; check the path"
+            f"Cannot make a report of {path}: it has {path.stat().st_size:,} bytes. Check the path."
         )
     try:
-        told = decoded(read_plain(path)[0], path)
+        summary = decoded(read_plain(path)[0], path)
     except ValueError as error:
         raise DataError(
-            f"a report of {path} was asked for, but it cannot be read ({error}); check the path"
+            f"Cannot make a report of {path}: it is not readable ({error}). Check the path."
         ) from None
-    if "n_samples" in told:
-        if not is_evaluation(told):
+    if "n_samples" in summary:
+        if not is_evaluation(summary):
             raise _other(path, "dcpred evaluate --json")
-        return evaluation_page(told)
-    if "found" in told:
-        found = checked_search(told["found"])
+        return evaluation_page(summary)
+    if "found" in summary:
+        found = checked_search(summary["found"])
         if found is None:
             raise _other(path, "a search")
         name = path.name.removesuffix(TUNED)
@@ -140,19 +139,17 @@ def _of_file(path: Path) -> Page:
             found = _of_this_model(found, open_artifact(model))
         return search_page(name, found)
     raise DataError(
-        f"a report of {path} was asked for, but it is neither what `dcpred evaluate --json` writes nor what"
-        " a search keeps; name one of these"
+        f"Cannot make a report of {path}: it is neither an output of `dcpred evaluate --json` nor of"
+        " a search. Name one of these."
     )
 
 
 def _other(path: str | Path, author: str) -> DataError:
-    return DataError(
-        f"a report of {path} was asked for, but it does not hold what {author} writes; make it again"
-    )
+    return DataError(f"Cannot make a report of {path}: it is not an output of {author}. Make it again.")
 
 
 def _comparison(folder: Path) -> CompareReport:
-    """Reads a comparison, whose files anybody may have changed. What is read is drawn outside of this."""
+    """Read a comparison, whose files anybody may have changed. The page is drawn outside of this."""
     try:
         return read_comparison(folder)
     except (AttributeError, LookupError, TypeError, ValueError, FileNotFoundError) as error:
@@ -170,8 +167,8 @@ def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> 
 
 
 def _search_of(address: str) -> list[Section]:
-    """What the search for a model found, where that lies beside it and can be read: another model, trained
-    with other settings, may stand in its place by now.
+    """The search for a model, if its file is readable: another model, trained with other settings, may have
+    replaced it by now.
     """
     if is_remote(address):
         return []
@@ -193,7 +190,7 @@ def _is_of_this_model(found: dict[str, Any], artifact: Artifact) -> bool:
 
 
 def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
-    """What a search found with the cost of the model that it made, if that still stands there."""
+    """The search with the cost of its model, if that still exists."""
     if not _is_of_this_model(found, artifact):
         return found
     cost = predict_cost(artifact.model()).cost_ratio

@@ -12,14 +12,14 @@ RUNS_SHOWN = 50
 
 
 def root_page(status: RootStatus, latest: Page | None) -> Page:
-    """latest  the page of the latest run, where it has scores of its own"""
+    """latest  the page of the latest run, if it has its own scores"""
     lines = [_line(run, run.run == status.latest) for run in status.runs]
-    heads = ["run", "state", "ended (UTC)", "rows", "without a score", "blocks taken over", "drift"]
+    heads = ["run", "state", "ended (UTC)", "rows", "without a score", "blocks reused", "drift"]
     table = Table(heads, lines, "Runs, the newest first", texts=3, wide=True)
     lead = f"{counted(status.n_runs, 'run', 'runs')} over {last_name(status.data)}"
     lead += f"; the latest is {status.latest}." if status.latest else "; none is finished yet."
     warnings = [
-        f"Run {run.run} is damaged: its manifest is not what was written."
+        f"Run {run.run} is damaged: its manifest is modified."
         for run in status.runs
         if run.state == "damaged"
     ]

@@ -1,6 +1,4 @@
-"""What the scores of a run are worth, where the answers are known: from what is stored, without the model's
-scoring anything again.
-"""
+"""The quality of a run's stored scores on labelled data, without scoring again."""
 
 from typing import Any
 
@@ -20,26 +18,26 @@ from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
-COMPARED = 16  # first rows of each piece that are scored again where they may be others
-TOLERANCE = 0.01  # share of the deviation of decision values by which the same rows may differ
+COMPARED = 16  # first rows of each piece that are scored again to detect other rows
+TOLERANCE = 0.01  # fraction of the deviation of decision values by which equal rows may differ
 
 
 def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
-    """The fields of an evaluation, of the rows that are scored.
+    """The fields of an evaluation, of the scored rows.
 
-    x  address of the rows that were scored, or of the same rows elsewhere
+    x  address of the scored rows, or of the same rows elsewhere
     y  address of their targets
 
-    Raises DataError, also where rows of x do not have the scores of the run.
+    Raises DataError, also if rows of x do not have the scores of the run.
     """
     if run.model is None or DECISION not in run.run.outputs:
-        lacking = "its model is not there any more" if run.model is None else "it holds no decision values"
-        raise DataError(f"the scores of {run.run.output} were to be held against {y}, but {lacking}")
+        lacking = "its model was removed" if run.model is None else "it holds no decision values"
+        raise DataError(f"Cannot evaluate the scores of {run.run.output} on {y}: {lacking}. Score again.")
     target = zarr_arrays.open_array(y)
     if target.shape != (run.run.n_rows,):
         raise DataError(
-            f"the scores of {run.run.output} were to be held against {y}, but that has shape {target.shape}"
-            f" and the run {run.run.n_rows:,} rows; name the data that were scored"
+            f"Cannot evaluate the scores of {run.run.output} on {y}: it has shape {target.shape}"
+            f" and the run {run.run.n_rows:,} rows. Name the scored data."
         )
     if run.model.task != "classification":
         stored_chunks.check_complete(y, target)
@@ -64,14 +62,22 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
                 n += stop - start
             advance(stop - start)
     if not found.n:
-        raise DataError(f"the scores of {run.run.output} were to be held against {y}, but no row has one")
-    told = {"task": run.model.task, "n_samples": n, "n_bad": n - found.n, "data": y, "model": run.run.model}
-    return without_infinite(told | found.as_dict())
+        raise DataError(
+            f"Cannot evaluate the scores of {run.run.output} on {y}: no row has one. Clean the data."
+        )
+    summary = {
+        "task": run.model.task,
+        "n_samples": n,
+        "n_bad": n - found.n,
+        "data": y,
+        "model": run.run.model,
+    }
+    return without_infinite(summary | found.as_dict())
 
 
 def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:
-    """Raise DataError where the first rows of a piece have other decision values than were stored, which are
-    those of other rows. A row that has no score, here or there, tells nothing.
+    """Raise DataError if the first rows of a piece have other decision values than stored: they are other
+    rows. Rows without a score, here or there, are ignored.
     """
     if absolute(x) == absolute(run.run.x):
         return
@@ -82,7 +88,7 @@ def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> N
     wrong = np.abs(found - stored[: len(found)]) > TOLERANCE * spread + rounding
     if wrong.any(axis=1).mean() > 0.5 or not len(found):
         raise DataError(
-            f"the scores of {run.run.output} were to be held against the answers of {x}, but its rows from"
-            f" {start:,} on are not those that were scored, which lie at {run.run.x}; name the data that were"
-            " scored"
+            f"Cannot evaluate the scores of {run.run.output} on {x}: its rows from"
+            f" {start:,} on are not the scored ones, which lie at {run.run.x}. Name the scored"
+            " data."
         )

@@ -1,4 +1,4 @@
-"""The page of a run: what was scored and what was not, labels and drift over its rows, who did the work."""
+"""The page of a run: scored rows and others, labels and drift over its rows, and its workers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,25 +24,25 @@ FAILURES_SHOWN = 20
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known of a run."""
+    """The data of a run."""
 
     run: ScoreRun
     status: RunStatus
     manifest: dict[str, Any]
-    """Empty where it is not finished."""
+    """Empty if it is not finished."""
     gathered: Gathered
     model: Model | None
-    """None where it is not there any more."""
+    """None if it was removed."""
     feature_names: tuple[str, ...] | None
 
     @property
     def n_bad(self) -> int:
-        """Rows of blocks that are done and have no score."""
+        """Rows without a score in finished blocks."""
         return sum(rows for code, rows in self.gathered.status.items() if code != str(int(Status.OK)))
 
 
 def open_run(output: str) -> Run:
-    """Raises PlanConflictError where there is none."""
+    """Raises PlanConflictError if there is none."""
     ledger = open_ledger(output)
     artifact = _artifact(ledger.run)
     return Run(
@@ -56,7 +56,7 @@ def open_run(output: str) -> Run:
 
 
 def _artifact(run: ScoreRun) -> Artifact | None:
-    """The model of a run, if it is still there and the same."""
+    """The model of a run, if it still exists unchanged."""
     try:
         found = open_artifact(run.model)
         return found if found.hash == run.model_hash else None
@@ -65,7 +65,7 @@ def _artifact(run: ScoreRun) -> Artifact | None:
 
 
 def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Page:
-    """evaluated  what the scores are worth, where answers are known"""
+    """evaluated  the quality of the scores, if targets are given"""
     model, data = last_name(run.run.model), last_name(run.run.x)
     return Page(
         title=title or f"Scores of {data}",
@@ -89,21 +89,21 @@ def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Pag
 def _classes(run: Run) -> list[str]:
     if run.model is not None:
         return [str(name) for name in run.model.classes]
-    told = (run.manifest.get("statistics") or {}).get("labels") or []
-    return [str(one[LABEL]) for one in told]
+    summary = (run.manifest.get("statistics") or {}).get("labels") or []
+    return [str(one[LABEL]) for one in summary]
 
 
 def _warnings(run: Run) -> list[str]:
-    said = []
+    words = []
     if run.status.state != "finished":
         left = run.status.n_blocks - run.status.done_blocks
         what = "goes on" if run.status.state == "scoring" else "is not finished; run the same command again"
-        said.append(f"The run {what}: {counted(left, 'block is', 'blocks are')} left.")
+        words.append(f"The run {what}: {counted(left, 'block is', 'blocks are')} left.")
     if (run.manifest.get("drift") or {}).get("large"):
-        said.append("The rows differ much from those that the model was trained on; see Drift.")
+        words.append("The rows differ much from those that the model was trained on; see Drift.")
     if run.model is None:
-        said.append("The model is not where it was: what needs it is left out.")
-    return said
+        words.append("The model is missing: parts that need it are omitted.")
+    return words
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -137,7 +137,7 @@ def _rows(run: Run) -> Section:
     left = run.run.n_rows - sum(run.gathered.status.values())
     if left:
         lines.append(["not scored yet", "0", f"{left:,}", percent(left / run.run.n_rows, 3)])
-    parts = [Table(["what became of rows", "status", "rows", "share"], lines, "Rows by status")]
+    parts = [Table(["outcome", "status", "rows", "fraction"], lines, "Rows by status")]
     if run.gathered.bad_rows:
         names = run.feature_names
         bad = [
@@ -159,7 +159,7 @@ def _rows(run: Run) -> Section:
 
 
 def _failed(run: Run) -> Section:
-    """Blocks that could not be done, and reasons of rows that were given up."""
+    """Failed blocks, and reasons of skipped rows."""
     addresses = (run.run.x, run.run.model, run.run.output)
     lines = [
         [
@@ -173,16 +173,12 @@ def _failed(run: Run) -> Section:
     if lines:
         more = len(run.status.failing) - len(lines)
         title = "Blocks that failed" + (f", and {more:,} more" if more > 0 else "")
-        parts.append(
-            Table(["block", "what failed", "workers lost"], lines, title, texts=2, wraps=True, wide=True)
-        )
+        parts.append(Table(["block", "error", "workers lost"], lines, title, texts=2, wraps=True, wide=True))
     if run.gathered.quarantined:
         reasons = [
             [str(i + 1), without_places(one, *addresses)] for i, one in enumerate(run.gathered.quarantined)
         ]
-        parts.append(
-            Table(["", "reason"], reasons, "Rows that were given up", texts=2, wraps=True, wide=True)
-        )
+        parts.append(Table(["", "reason"], reasons, "Skipped rows", texts=2, wraps=True, wide=True))
     retries = run.gathered.retries
     if not parts and not retries:
         return Section("Failures", "Nothing failed.")
@@ -191,7 +187,7 @@ def _failed(run: Run) -> Section:
 
 
 def _made(run: Run) -> Section:
-    """What the run was, by its hashes and versions."""
+    """The hashes and versions of a run."""
     manifest = run.manifest
     hashes = [["run", plain(run.run.run)], ["model", plain(run.run.model_hash)]]
     facts = []
@@ -199,7 +195,7 @@ def _made(run: Run) -> Section:
     if memory:
         facts.append(("memory of a worker, at most", size(memory)))
     if run.gathered.taken_over:
-        facts.append(("blocks taken over", number(run.gathered.taken_over)))
+        facts.append(("blocks reused", number(run.gathered.taken_over)))
     versions = manifest.get("versions")
     folded = []
     if isinstance(versions, dict):

@@ -1,4 +1,4 @@
-"""Pictures of a run: labels, decision values and drift over its rows, and the work of its workers."""
+"""Plots of a run: labels, decision values and drift over its rows, and the work of its workers."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ from dcpred_tasks.storage.zarr_arrays import read_rows
 DRAWN_CLASSES = 6
 DRAWN_WORKERS, LISTED_WORKERS = 20, 200
 SHARES = np.array([0.05, 0.5, 0.95])
-OUTLINES = 6  # features whose drift is drawn
+OUTLINES = 6  # number of features whose drift is drawn
 SAMPLED_ROWS, SAMPLED_PIECES, DRAWN_PARTS = 1_000, 8, 12  # rows and columns of contributions
 
 
 def labels(found: Gathered, classes: list[str]) -> Section:
-    """Which classes rows were given, in all and over the rows."""
+    """The classes that rows received, in total and over the rows."""
     total = found.total("labels")
     if total is None or len(total) != len(classes) or not total.sum():
         return Section("Labels")
@@ -51,14 +51,14 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
     def paint(axes: Any) -> None:
         charts.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
         axes.set_xlabel("row")
-        axes.set_ylabel("share of labels, %")
+        axes.set_ylabel("fraction of labels, %")
         charts.thousands_x(axes)
 
     spread = shares.max(axis=0) - shares.min(axis=0)
     most = max(drawn, key=lambda i: float(spread[i]))
     some = f" The {len(drawn)} most frequent classes." if len(drawn) < len(classes) else ""
     text = (
-        f"The share of each class in {len(groups)} successive parts of the rows. The share of"
+        f"The fraction of each class in {len(groups)} successive parts of the rows. The fraction of"
         f" {plain(classes[most])} changes most: between {percent(float(shares[:, most].min()))} and"
         f" {percent(float(shares[:, most].max()))}.{some}"
     )
@@ -73,7 +73,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
 
 
 def decisions(found: Gathered, model: Model | None) -> Section:
-    """Decision values of two classes, or predicted numbers: in all and over the rows."""
+    """Decision values of two classes, or predicted numbers: in total and over the rows."""
     total = found.total(HISTOGRAM)
     if model is None or total is None or model.n_outputs > 1 or not total.sum():
         return Section("Decision values")
@@ -85,13 +85,13 @@ def decisions(found: Gathered, model: Model | None) -> Section:
     groups = [g for g in found.groups if HISTOGRAM in g.sums and g.sums[HISTOGRAM].sum()]
     if len(groups) > 1:
         parts.append(_over_rows(what, edges, groups))
-    text = "" if model.task == "regression" else "Below 0 a row is given the first class, above 0 the second."
+    text = "" if model.task == "regression" else "Below 0 a row gets the first class, above 0 the second."
     return Section(what.capitalize(), text, parts=parts)
 
 
 def bin_quantiles(edges: FloatArray, counts: IntArray, shares: FloatArray) -> FloatArray:
-    """Values below which a share of the rows lies, from a histogram whose first and last bin are open: within
-    a bin rows are taken to lie evenly, and those of an open one at its edge.
+    """Quantiles of rows, from a histogram whose first and last bin are open: rows are assumed uniform within
+    a bin, and at the edge of an open one.
     """
     left = np.concatenate([edges[:1], edges])
     right = np.concatenate([edges, edges[-1:]])
@@ -118,7 +118,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
 
     low, middle, high = bin_quantiles(edges, counts, SHARES)
     text = (
-        f"How often each of the {what} is. The median is {number(float(middle), 3)}; nine of ten rows lie"
+        f"The distribution of the {what}. The median is {number(float(middle), 3)}; nine of ten rows lie"
         f" between {number(float(low), 3)} and {number(float(high), 3)}."
     )
     lines = [
@@ -130,63 +130,63 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
-    told = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
+    summary = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        charts.band(axes, x, told[:, 0], told[:, 1], told[:, 2])
+        charts.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
         charts.thousands_x(axes)
         axes.set_xlabel("row")
         axes.set_ylabel(what[:-1])
 
     text = (
-        f"The median (dots) in {len(groups)} successive parts of the rows, and the band in which nine of ten"
-        f" lie. The median goes from {number(float(told[:, 1].min()), 3)} to"
-        f" {number(float(told[:, 1].max()), 3)}."
+        f"The median (dots) in {len(groups)} successive parts of the rows, and the band with nine of ten"
+        f" rows. The median goes from {number(float(summary[:, 1].min()), 3)} to"
+        f" {number(float(summary[:, 1].max()), 3)}."
     )
     table = Table(
         ["rows from", "5 %", "median", "95 %"],
-        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, told, strict=True)],
+        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, summary, strict=True)],
     )
     return charts.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
 def drift(
-    found: Gathered, told: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
+    found: Gathered, summary: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
 ) -> Section:
-    """How far rows are from those of training: over the rows by leaves, in all by features."""
+    """How far rows are from those of training: over the rows by leaves, in total by features."""
     parts: list[Picture | Table] = []
     if model is not None and model.n_leaves > 1:
         groups = _judged(found, model.n_leaves)
         if len(groups) > 1:
             parts.append(_stability(groups, model))
-    features = (told or {}).get("features")
+    features = (summary or {}).get("features")
     if features and features["top"]:
         by_bins = "psi" in features["top"][0]
-        parts += compared(told or {}) if by_bins else [_moved(features, names)]
+        parts += compared(summary or {}) if by_bins else [_moved(features, names)]
     if not parts:
         return Section("Drift")
-    large = bool((told or {}).get("large"))
+    large = bool((summary or {}).get("large"))
     text = f"How far the rows are from those of training: {'far' if large else 'not far'}, as a whole."
-    leaves = (told or {}).get("leaves")
+    leaves = (summary or {}).get("leaves")
     if leaves:
         text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
     return Section("Drift", text, parts=parts)
 
 
-def compared(told: dict[str, Any]) -> list[Picture | Table]:
-    """Features and outputs beside training rows, by their bins; then what lies beyond all training rows."""
-    lines = [_compared(one) for one in (*told["features"]["top"], *told.get("scores", ()))]
+def compared(summary: dict[str, Any]) -> list[Picture | Table]:
+    """Features and outputs compared with training rows, by their bins; then rows beyond all training rows."""
+    lines = [_compared(one) for one in (*summary["features"]["top"], *summary.get("scores", ()))]
     text = (
-        "The stability index compares shares of rows by bins of each feature. A feature differs where a"
-        f" two-sample test finds it, and it has drifted where the index is above {LARGE_PSI}, too. The last"
-        " columns are of the bin whose share of rows differs most."
+        "The stability index compares fractions of rows by bins of each feature. A feature differs if a"
+        f" two-sample test finds it, and it has drifted if also the index is above {LARGE_PSI}. The last"
+        " columns are of the bin whose fraction of rows differs most."
     )
     heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
-    drawn = [one for one in (*told["features"]["top"], *told.get("scores", ())) if one["differs"]]
+    drawn = [one for one in (*summary["features"]["top"], *summary.get("scores", ())) if one["differs"]]
     parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
     parts += [Table(heads, lines, "Drift by feature", text, texts=3, wide=True)]
-    if beyond := told.get("beyond"):
+    if beyond := summary.get("beyond"):
         rows = [
             [
                 plain(one.get("name", one["feature"])),
@@ -203,7 +203,7 @@ def compared(told: dict[str, Any]) -> list[Picture | Table]:
 
 
 def _outlines(one: dict[str, Any]) -> Picture:
-    """A feature or an output of these rows beside the training rows, by its bins."""
+    """A feature or an output of these rows compared with the training rows, by its bins."""
     name, bins = plain(one.get("name", one.get("feature"))), one["bins"]
     names = [plain(part["bin"]) for part in bins]
     shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
@@ -211,14 +211,16 @@ def _outlines(one: dict[str, Any]) -> Picture:
     def paint(axes: Any) -> None:
         charts.outlines(axes, names, *shares)
 
-    text = f"Shares of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
+    text = f"Fractions of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
     lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
     table = Table(["bin", "in training", "rows now"], lines)
     return charts.picture(f"{name} now and in training", text, paint, table=table)
 
 
 def contributions(output: str) -> Section:
-    """What columns add to decision values, of rows drawn from the whole output; empty where none are kept."""
+    """Contributions of columns to decision values, of rows drawn from the whole output; empty without
+    them.
+    """
     scores = open_stored(output, partial=True)
     array = scores.arrays.get(CONTRIBUTIONS)
     parts = None if array is None else array.attrs.get("parts")
@@ -253,7 +255,7 @@ def contributions(output: str) -> Section:
     )
     where = f", on the {plain(str(scale))} scale of the model" if scale else ""
     text = f"What each column adds to the decision value{where}, in {len(values):,} rows of the whole output."
-    first = f"{labels[0]} moves decision values most, by {number(mean[shown[0]], 3)} in the mean."
+    first = f"{labels[0]} moves decision values most, by {number(mean[shown[0]], 3)} on average."
     every = "A point is a row: to the right the column raises the decision value, to the left it lowers it."
     return Section(
         "Contributions",
@@ -279,7 +281,7 @@ def _compared(one: dict[str, Any]) -> list[str]:
 
 
 def _judged(found: Gathered, n_leaves: int) -> list[Group]:
-    """Groups put together until rows enough are sampled of each; the last ones may be too few."""
+    """Groups merged until each has enough sampled rows; the last one may have too few."""
     judged: list[Group] = []
     for group in found.groups:
         rows = group.sums.get("leaf_rows")
@@ -309,7 +311,7 @@ def _stability(groups: list[Group], model: Model) -> Picture:
     text = (
         f"Whether rows fall into leaves as training rows did, in {len(psi)} successive parts of the rows."
         f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
-        f" is {number(max(psi), 3)}. Few sampled rows alone make it larger than 0."
+        f" is {number(max(psi), 3)}. A small sample alone makes it larger than 0."
     )
     table = Table(
         ["rows from", "stability index"],
@@ -332,20 +334,20 @@ def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
         for one in top
     ]
     far = counted(features["n_large"], "feature has", "features have")
-    what = "the means, or of the shares of gaps," if gaps else "the means,"
+    what = "the means, or of the fractions of missing values," if gaps else "the means,"
     text = (
         f"By the difference of {what} in standard deviations, or by the ratio of standard deviations (sd);"
         f" {far} moved far ({LARGE_SHIFT} or more, or an sd {LARGE_SD_RATIO:g} times as large or as small)."
     )
-    heads = ["feature", "moved by", "mean", "in training", *(["gaps (before)"] if gaps else [])]
+    heads = ["feature", "moved by", "mean", "in training", *(["missing (before)"] if gaps else [])]
     return Table(heads, lines, "Features that moved most", text)
 
 
 def _moved_by(one: dict[str, Any]) -> str:
-    """What moved most of a feature: its mean, its spread, or its share of gaps."""
+    """What moved most of a feature: its mean, its spread, or its fraction of missing values."""
     shift, of_gaps, spread = one["shift"], one.get("gap_shift", 0.0), one.get("spread_shift", 0.0)
     if of_gaps is None:
-        return "all gaps" if one["gaps"] else "no gaps"
+        return "all missing" if one["gaps"] else "none missing"
     if shift is None:
         return "another constant"
     if spread is None or abs(spread) > max(abs(shift), abs(of_gaps)):
@@ -360,7 +362,7 @@ def _moved_by(one: dict[str, Any]) -> str:
 
 
 def workers(found: Gathered) -> Section:
-    """Rows per second of each worker. They have numbers here: their machines are nobody's business."""
+    """Rows per second of each worker. Workers have numbers here to keep names of computers private."""
     known = [one for one in found.workers.values() if one.rows]
     if not known:
         return Section("Workers")
@@ -402,5 +404,5 @@ def workers(found: Gathered) -> Section:
         if spent
         else "–"
     )
-    said = f"All workers together worked {number(spent, 3)} seconds: {parts}."
-    return Section("Workers", said, parts=[drawn])
+    facts = f"All workers together worked {number(spent, 3)} seconds: {parts}."
+    return Section("Workers", facts, parts=[drawn])

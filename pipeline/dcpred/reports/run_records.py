@@ -1,5 +1,5 @@
-"""What the commit records of a run say together: over its rows in a few groups of blocks, and by worker. They
-are gone through once and not kept.
+"""Totals of a run's commit records: over its rows in a few groups of blocks, and by worker. Records are read
+once and not stored.
 """
 
 import zlib
@@ -28,7 +28,7 @@ class Group:
     """The row after their last."""
     rows: int = 0
     good: int = 0
-    """Rows that have a score."""
+    """Rows with a score."""
     sums: dict[str, IntArray] = field(default_factory=dict)
     """Counts of their statistics: labels, leaf_rows (of sampled rows), decision (flat)."""
 
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass
 class Worker:
-    """What one worker process did."""
+    """The work of one worker process."""
 
     blocks: int = 0
     rows: int = 0
@@ -55,7 +55,7 @@ class Worker:
 
 @dataclass
 class Gathered:
-    """What all records say."""
+    """The totals of all records."""
 
     groups: list[Group] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)
@@ -63,16 +63,16 @@ class Gathered:
     status: dict[str, int] = field(default_factory=dict)
     """Rows by status code."""
     bad_rows: list[tuple[int, int, int]] = field(default_factory=list)
-    """The first rows without a score: row, status code, first feature to blame or −1."""
+    """The first rows without a score: row, status code, first bad feature or −1."""
     quarantined: list[str] = field(default_factory=list)
-    """Why rows were given up, a few of the reasons."""
+    """A few of the reasons for skipped rows."""
     n_blocks: int = 0
     taken_over: int = 0
-    """Blocks that a refresh took over from earlier runs."""
+    """Blocks that a refresh reused from earlier runs."""
     retries: int = 0
 
     def total(self, name: str) -> IntArray | None:
-        """A count over all groups; None where no record has it."""
+        """A count over all groups; None if no record has it."""
         found = [group.sums[name] for group in self.groups if name in group.sums]
         return np.sum(found, axis=0) if found else None
 
@@ -81,7 +81,7 @@ LISTED_ROWS, LISTED_REASONS = 20, 5
 
 
 def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
-    """n_blocks  of the whole run, of which some may not be done"""
+    """n_blocks  of the whole run, finished or not"""
     found = Gathered()
     groups: dict[int, Group] = {}
     for record in records:
@@ -118,11 +118,11 @@ def _add_work(worker: Worker, record: CommitRecord, n_rows: int) -> None:
 
 
 def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
-    """Counts that can be read, and are of the same length as those of other blocks."""
+    """Readable counts of the same length as those of other blocks."""
     for name in ("labels", "leaf_rows", HISTOGRAM):
         try:
-            told = statistics[name]
-            counts = np.array(told, np.int64) if isinstance(told, list) else unpack(told)
+            summary = statistics[name]
+            counts = np.array(summary, np.int64) if isinstance(summary, list) else unpack(summary)
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
             continue
         if counts.ndim != 1 or not len(counts):

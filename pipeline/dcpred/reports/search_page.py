@@ -1,4 +1,4 @@
-"""The page of a search for settings: what is best at every cost, and what was chosen."""
+"""The page of a search for settings: the Pareto front, and the choice."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ SHAPE = ("n_leaves", "landmarks", "products", "overlap")
 
 
 def search_page(name: str, found: dict[str, Any]) -> Page:
-    """found  what MODEL.tuned.json holds under that name"""
+    """found  the content of MODEL.tuned.json under that name"""
     chosen = found["chosen"]
     return Page(
         title=f"Search for {name}",
-        lead="Settings were tried on rows that were held out; costs are predicted, in linear predictions.",
+        lead="Held-out rows evaluate settings; costs are predicted, in linear predictions.",
         facts=[
             (_quality(chosen)[0], _shown(chosen)),
             ("cost", f"{number(chosen['cost_ratio'], 3)}"),
@@ -35,12 +35,12 @@ def search_page(name: str, found: dict[str, Any]) -> Page:
         sections=[*search_sections(found), settings_section(found["settings"])],
         warnings=[]
         if chosen["n_judged"]
-        else ["There were too few rows to hold any out: nothing was judged."],
+        else ["There were too few rows to hold any out: nothing was evaluated."],
     )
 
 
 def search_sections(found: dict[str, Any]) -> list[Section]:
-    """Sections of what was found."""
+    """Sections of the result."""
     chosen, points = found["chosen"], found["frontier"]
     parts: list[Picture | Table] = []
     if chosen["n_judged"] and judged(chosen) is not None:
@@ -50,9 +50,10 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
         parts.append(seconds_picture("The search", seconds))
     by = f" ({plain(chosen['held_out'])})" if chosen.get("held_out") else ""
     text = (
-        f"Judged on {chosen['n_judged']:,} rows held out{by}: {interval_words(chosen)} (two standard errors)."
+        f"Evaluated on {chosen['n_judged']:,} rows held out{by}: {interval_words(chosen)} (two standard"
+        " errors)."
         if chosen["n_judged"]
-        else "Nothing was judged."
+        else "Nothing was evaluated."
     )
     if words := found["words"]:
         text += f" {words[0].upper()}{words[1:]}."
@@ -77,7 +78,7 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
 
 
 def _decisions(trace: list[dict[str, Any]]) -> Section:
-    text = "Every decision: a candidate replaces the incumbent where a paired test on held-out rows says so."
+    text = "Every decision: a candidate replaces the incumbent if a paired test on held-out rows favours it."
     heads = ["step", "candidate", "loss", "cost", "incumbent", "its loss", "gain ± error", "rows", "verdict"]
     lines = [
         [
@@ -101,7 +102,7 @@ def _quality(point: dict[str, Any]) -> tuple[str, str]:
 def _shown(point: dict[str, Any]) -> str:
     name = quality_name(point)
     if point[name] is None:
-        return "not judged"
+        return "not evaluated"
     return percent(point[name], 2) if is_share(name) else number(point[name], 5)
 
 
@@ -113,7 +114,7 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
 
     better = "downwards" if less_is_better(field) else "upwards"
     text = (
-        f"The best {name} that was found at every cost, with its standard error; {better} is better, to the"
+        f"The best {name} at every cost, with its standard error; {better} is better, to the"
         f" left is cheaper. Chosen: {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."
     )
     text = " ".join(filter(None, [text, unseen_words(chosen)]))
@@ -127,5 +128,5 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
         ]
         for p in (points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]))
     ]
-    heads = ["cost", name, "leaves", "landmarks", "products", "overlap", "scaling", "within the budget"]
+    heads = ["cost", name, "leaves", "landmarks", "pairs", "overlap", "scaling", "within the budget"]
     return charts.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))

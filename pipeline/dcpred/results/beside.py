@@ -1,4 +1,4 @@
-"""What stands beside scores in a table: ids that import kept, other arrays of a data set, and features."""
+"""Extra columns of a table of scores: ids that import stored, other arrays of a data set, and features."""
 
 import csv
 import difflib
@@ -28,16 +28,16 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
-TARGET = "y"  # the array of a data set that is no id
-IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
-HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features
+TARGET = "y"  # the array of a data set that is not an id
+IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import stored
+HELD_BYTES = 64 * 2**20  # bytes of rows of X in memory at once for some of their features
 # DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
 FORM = re.compile(r'(?:(?P<data>.+):(?!//))?(?P<names>(?:"(?:[^"]|"")*"|[^:"])+)')
 LISTED = 10
 
 
 class OtherRowsError(DataError):
-    """A data set holds other rows than were scored."""
+    """A data set holds other rows than the scored ones."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Beside:
     """Columns of one data set."""
 
     data: str
-    """Where they lie."""
+    """Their address."""
     names: tuple[str, ...]
-    """Of the columns, in the order of asking."""
+    """Names of the columns, in the requested order."""
     arrays: dict[str, zarr.Array[Any]]
     """One-dimensional arrays by the name of their column."""
     X: zarr.Array[Any] | None
-    """The features, where some are asked for."""
+    """The features, if some are requested."""
     features: dict[str, int]
     """Columns of X by name."""
     schema: Schema | None = None
-    """What the features are, where the data set states it."""
+    """The columns of the features, if the data set states them."""
 
     def types(self) -> dict[str, pa.DataType]:
         found = {
@@ -67,7 +67,7 @@ class Beside:
         return found
 
     def known(self) -> dict[str, tuple[str, ...]]:
-        """All texts that a feature may hold, of those that are categories."""
+        """All texts that a categorical feature may hold."""
         encoded = {name: self._encoded(name) for name in self.features}
         return {
             name: (*map(str, column.categories), OTHERS)
@@ -76,7 +76,7 @@ class Beside:
         }
 
     def _encoded(self, name: str) -> tuple[Column | None, int]:
-        """The column of the table that a feature comes from, and which of its features it is."""
+        """The column of the table that a feature comes from, and the index of the feature in it."""
         place = self.features[name]
         for column, span in [] if self.schema is None else self.schema.spans:
             if place in range(span.start, span.stop):
@@ -84,7 +84,7 @@ class Beside:
         return None, 0
 
     def _feature(self, name: str, values: NDArray[Any]) -> pa.Array:
-        """Values of a feature as the imported table had them: categories by name, and dates."""
+        """Values of a feature as in the imported table: categories by name, and dates."""
         column, part = self._encoded(name)
         if isinstance(column, Codes | TargetCodes):
             levels, at = np.unique(values, return_inverse=True)
@@ -111,8 +111,8 @@ class Beside:
 
 
 def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array:
-    """Values of an array of a data set: class numbers that have names, as those of a target, are told by
-    them.
+    """Values of an array of a data set: class numbers with names, for example of a target, become these
+    names.
     """
     encoding = zarr_arrays.encoding(array)
     if values.dtype.kind in "iuf" and not encoding.is_plain:
@@ -146,18 +146,18 @@ def parse_beside(text: str) -> tuple[str | None, list[str]]:
     names = [name.strip() for name in names]
     if found is None or not names or not all(names):
         raise SettingsError(
-            f"columns were to stand beside the scores as {text!r}, but that names none; write DATA:NAME,NAME,"
-            " or NAME,NAME for those of the data that were scored"
+            f"Cannot add columns {text!r}: it names none. Write DATA:NAME,NAME,"
+            " or NAME,NAME for those of the scored data."
         )
     return found["data"], names
 
 
 def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside:
-    """Columns of a data set by their names: one-dimensional arrays beside X, or features of X.
+    """Columns of a data set by their names: one-dimensional arrays next to X, or features of X.
 
-    data  address of the data set; None: what was scored
+    data  address of the data set; None: the scored one
 
-    Raises DataError where there is no such column, or it is not of as many rows as were scored.
+    Raises DataError if there is no such column, or its number of rows differs from the scored ones.
     """
     group, X = _opened(run, data)
     where = data or run.x
@@ -184,8 +184,8 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
 
 
 def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
-    """The ids that import kept of what was scored; None where there are none, or they are no longer there,
-    which `say` reports. Raises DataError where they are of other rows.
+    """The ids that import stored for the scored rows; None if there are none, or they were removed, which
+    `say` reports. Raises DataError if they are of other rows.
     """
     there: set[str] = set()
     try:
@@ -202,15 +202,16 @@ def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
     lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
     if lost:
         say.say(
-            f"warning: the table has no ids of its rows: {', '.join(lost[:LISTED])} stood beside {run.x} when"
-            f" it was scored, and is no longer there. Where the data were moved, add --with DATA:{lost[0]}."
+            f"warning: the table has no ids of its rows: {', '.join(lost[:LISTED])} was next to {run.x}"
+            " during"
+            f" scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
         )
     return None
 
 
 def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:
-    """Raise OtherRowsError where X, or one of these arrays beside it, was written again since it was scored.
-    Of an array that came later nothing is known.
+    """Raise OtherRowsError if X, or one of these arrays next to it, was rewritten after scoring. An array
+    that was added later is not checked.
     """
     ledger = open_ledger(run.output)
     changed = [] if ledger.has_same_input() else ["X"]
@@ -218,22 +219,22 @@ def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any
     changed += [name for name, a in arrays.items() if same_rows(recorded, a, run.n_rows, name) is False]
     if changed:
         again = "Score the data again"
-        if "X" not in changed:  # A run whose rows are the same has nothing to do.
+        if "X" not in changed:  # A run with the same rows would do nothing.
             again = "Score the data into a new directory (`dcpred refresh --full` for a run of a refresh)"
         raise OtherRowsError(
-            f"Cannot write columns of {where} beside the scores of {run.output}: {' and '.join(changed)}"
+            f"Cannot add columns of {where} to the scores of {run.output}: {' and '.join(changed)}"
             f" changed since the rows were scored, and may be of other rows. {again}, or export the scores"
-            " alone by naming their --columns, such as row,status"
+            " alone by naming their --columns, for example row,status"
         )
 
 
 def _opened(run: ScoreRun, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:
-    """The group of a data set and its X, as far as there are such."""
+    """The group of a data set and its X, if they exist."""
     if data is None:
         X = zarr_arrays.open_array(run.x)
         try:
             node = zarr_arrays.open_any(_folder(run.x))
-        except DataError:  # an array that is in no group
+        except DataError:  # an array outside of a group
             return None, X
         return (node if isinstance(node, zarr.Group) else None), X
     node = zarr_arrays.open_any(data)
@@ -253,22 +254,22 @@ def _unknown(name: str, where: str, there: list[str]) -> DataError:
     near = difflib.get_close_matches(name, there, 1)
     shown = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED:,} more" if len(there) > LISTED else "")
     if Path(name).exists() or "/" in name:
-        do = f"write {name}:NAME for a column of that data set"
+        do = f"Write {name}:NAME for a column of that data set."
     elif near:
-        do = f"did you mean {near[0]!r}?"
+        do = f"Did you mean {near[0]!r}?"
     else:
-        do = f"name one of {shown}" if there else "it has none with a name"
+        do = f"Name one of {shown}." if there else "It has none with a name."
     return DataError(
-        f"column {name!r} was to stand beside the scores, but {where} has no one-dimensional array and no"
-        f" feature of that name; {do}"
+        f"Cannot add column {name!r} to the scores: {where} has no one-dimensional array and no"
+        f" feature of that name. {do}"
     )
 
 
 def _check_rows(run: ScoreRun, where: str, name: str, array: zarr.Array[Any], *, grows: bool) -> None:
-    """The data that were scored may have grown since."""
+    """The scored data may have grown since."""
     n = array.shape[0]
     if n < run.n_rows or (n > run.n_rows and not grows):
         raise DataError(
-            f"{name} of {where} was to stand beside {run.n_rows:,} scores, but has {n:,} rows; name the data"
-            " set that was scored"
+            f"Cannot add {name} of {where} to {run.n_rows:,} scores: it has {n:,} rows. Name the data"
+            " set that was scored."
         )

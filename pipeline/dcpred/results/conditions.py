@@ -1,4 +1,4 @@
-"""Conditions on rows, as --only takes them: NAME OPERATOR VALUE, as status!=1 or novelty>0.99."""
+"""Conditions on rows for --only: NAME OPERATOR VALUE, for example status!=1 or novelty>0.99."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import SettingsError
 
-# Of NumPy, which compares whole numbers of any size exactly, and of Arrow.
+# Operators of NumPy, which compares integers of any size exactly, and of Arrow.
 OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     "==": (operator.eq, pc.equal),
     "!=": (operator.ne, pc.not_equal),
@@ -26,7 +26,7 @@ OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]
     ">": (operator.gt, pc.greater),
 }
 OPERATOR = re.compile(r"\s*(==|!=|<=|>=|=|<|>)")
-FORM = "write NAME, one of == != < <= > >=, and a value, as in status!=1"
+FORM = "Write NAME, one of == != < <= > >=, and a value, for example status!=1."
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Condition:
     name: str
     operator: str
     value: Any
-    """A number of Python where the column holds whole numbers, else a scalar of Arrow."""
+    """A number of Python if the column holds integers, else a scalar of Arrow."""
 
     def holds(self, column: pa.Array) -> NDArray[np.bool_]:
-        """For each row whether it holds. A row without a value, or with NaN, meets none."""
+        """Whether each row meets the condition. Missing values and NaN meet none."""
         of_numpy, of_arrow = OPERATORS[self.operator]
         if pa.types.is_integer(column.type):
             values = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -55,10 +55,10 @@ def parse_condition(
 ) -> Condition:
     """A condition on one of several columns.
 
-    types  of each column that there is
-    known  all texts that a column may hold, of those of which that is known
+    types  of each column
+    known  all texts that a column may hold, if they are known
 
-    Raises SettingsError for what is none.
+    Raises SettingsError for an invalid condition.
     """
     beginnings = [name for name in types if text.lstrip().startswith(name)]
     for name in sorted(beginnings, key=len, reverse=True):  # names may hold operators, and begin with others
@@ -68,20 +68,20 @@ def parse_condition(
             return Condition(name, found[1], _value(text, value, types[name], known.get(name)))
     found = OPERATOR.search(text)
     if found is None or not text[: found.start()].strip():
-        raise SettingsError(f"rows were to be chosen by {text!r}, which is no comparison; {FORM}")
+        raise SettingsError(f"Cannot select rows by {text!r}: it is not a comparison. {FORM}")
     asked = text[: found.start()].strip()
     raise SettingsError(
-        f"rows were to be chosen by {text!r}, but there is no column {asked}; {_near(asked, list(types))}"
+        f"Cannot select rows by {text!r}: there is no column {asked}. {_near(asked, list(types))}"
     )
 
 
 def _value(text: str, value: str, kind: pa.DataType, known: Sequence[str] | None) -> Any:
-    """The value as the column holds it."""
+    """The value in the column's type."""
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]
     if known is not None and value not in known:
         raise SettingsError(
-            f"rows were to be chosen by {text!r}, but no row can have that; {_near(value, list(known))}"
+            f"Cannot select rows by {text!r}: no row can have that value. {_near(value, list(known))}"
         )
     if pa.types.is_string(kind):
         return pa.scalar(value)
@@ -96,21 +96,21 @@ def _value(text: str, value: str, kind: pa.DataType, known: Sequence[str] | None
         return pa.scalar(value).cast(kind)
     except (pa.ArrowException, ValueError, OverflowError):
         raise SettingsError(
-            f"rows were to be chosen by {text!r}, but the column holds {kind}; give {_form(kind)}"
+            f"Cannot select rows by {text!r}: the column holds {kind}. Write {_form(kind)}."
         ) from None
 
 
 def _form(kind: pa.DataType) -> str:
-    """What a value of a column is written as."""
+    """The form of a value of a column."""
     if pa.types.is_boolean(kind):
         return "true or false"
     if pa.types.is_date(kind):
-        return "a date, as 2026-03-01"
-    return "a time, as 2026-03-01T12:30:00" if pa.types.is_timestamp(kind) else "a number"
+        return "a date: 2026-03-01"
+    return "a time: 2026-03-01T12:30:00" if pa.types.is_timestamp(kind) else "a number"
 
 
 def _number(text: str) -> int | float:
-    """To compare whole numbers with: exact where it is whole itself."""
+    """A number to compare integers with: exact if it is an integer itself."""
     try:
         return int(text)
     except ValueError:
@@ -123,4 +123,4 @@ def _number(text: str) -> int | float:
 def _near(asked: str, names: list[str]) -> str:
     near = difflib.get_close_matches(asked, names, 1)
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
-    return f"did you mean {near[0]}? There are {shown}" if near else f"there are {shown}"
+    return f"Did you mean {near[0]}? There are {shown}." if near else f"There are {shown}."

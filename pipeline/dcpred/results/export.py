@@ -1,7 +1,7 @@
-"""`dcpred export`: the scores of a run as a table, in the order of rows, whatever its size.
+"""`dcpred export`: the scores of a run as a table of any size, in the order of rows.
 
-A few pieces of rows are held at once. The table holds what was asked for beside the scores, then columns of
-the scores; rows without a score have no value in these.
+A few pieces of rows are in memory at once. The table holds the requested extra columns, then columns of
+the scores, which have no value in rows without a score.
 """
 
 import json
@@ -29,12 +29,12 @@ from dcpred_tasks.storage.addresses import is_remote, local_path
 from dcpred_tasks.storage.atomic_files import resource_errors
 
 PROBABILITY = ProbabilityColumn.name
-MADE_HERE = (ROW, STATUS_NAME)  # columns that are no output, and only there where they are asked for
+MADE_HERE = (ROW, STATUS_NAME)  # computed columns, present only on request
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """The exported table."""
 
     output: str
     """The run."""
@@ -46,34 +46,34 @@ class Exported:
     """Rows of the table."""
     columns: list[str]
     beside: str | None
-    """The data set whose columns stand beside the scores, or several with commas; None for none."""
+    """The data set of the extra columns, or several with commas; None for none."""
     finished: bool
-    """Whether the run is; else some rows have status 0."""
+    """Whether the run is finished; else some rows have status 0."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a table is made of."""
+    """The contents of a table."""
 
     scores: StoredScores
     fields: dict[str, Field]
     beside: dict[str, Beside]
     """By the names of their columns."""
     columns: list[str]
-    """Of the table, in their order."""
+    """Fields of the table, in their order."""
     conditions: list[Condition]
     largest: tuple[str, int] | None = None
     """A column and a number of rows: only those with its largest values, the largest first."""
 
     @property
     def needed(self) -> list[str]:
-        """Columns that have to be read."""
+        """Columns to read."""
         return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions), *self.order]))
 
     @property
     def order(self) -> list[str]:
-        """Columns that rows are sorted by. Equal probabilities follow decision values, if the run has them:
-        all rows beyond those that were held out have the largest probability.
+        """Columns that rows are sorted by. Decision values break ties of probabilities, if the run has them:
+        all rows beyond the held-out ones have the largest probability.
         """
         if self.largest is None:
             return []
@@ -85,13 +85,13 @@ class _Asked:
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
-        told = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
+        summary = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
         kinds = _types(self.fields, self.beside.values())
-        metadata = {"dcpred": json.dumps(told)}
+        metadata = {"dcpred": json.dumps(summary)}
         return pa.schema([(name, kinds[name]) for name in self.columns], metadata=metadata)
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
-        """How many rows were looked at, and those of the table among them, piece by piece."""
+        """The number of rows read, and those of the table among them, piece by piece."""
         if self.largest is None:
             yield from self._pieces(self.schema())
             return
@@ -137,12 +137,12 @@ def export(
 ) -> Exported:
     """Write the scores of a run as a table to the new file or Zarr group `out`.
 
-    beside   [DATA:]NAME,NAME: arrays or features of data sets that stand before the scores. Without it and
-             `columns`: the ids that import kept, or else the numbers of rows
-    only     comparisons that rows have to meet, as status==1
+    beside   [DATA:]NAME,NAME: arrays or features of data sets, which come before the scores. Without it and
+             `columns`: the ids that import stored, or else the numbers of rows
+    only     comparisons that rows must meet: status==1
     columns  of the scores; None: all but row numbers and names of statuses
     largest  a column and a number n: only the n rows with its largest values, the largest first
-    partial  whether the run may be unfinished: rows that are not scored yet have status 0
+    partial  whether the run may be unfinished: rows not yet scored have status 0
 
     Raises RefusedErrors before anything is written, and ResourceError.
     """
@@ -176,7 +176,7 @@ def export(
 
 
 def _folder(out: str | Path) -> AbstractContextManager[str | Path]:
-    """Where the table is written before it has its name."""
+    """The temporary folder of the table."""
     if is_remote(out):
         return tempfile.TemporaryDirectory(prefix="dcpred-export-")
     return nullcontext(Path(local_path(out)).absolute().parent)
@@ -202,14 +202,14 @@ def _asked(
     for name in chosen:
         if name not in fields:
             raise SettingsError(
-                f"column {name!r} was asked for, but {scores.run.output} has {', '.join(fields)}; name some"
-                " of these, and others by --with"
+                f"Cannot export column {name!r}: {scores.run.output} has {', '.join(fields)}. Name some"
+                " of these, and others by --with."
             )
     names = [*(name for one in others for name in one.names), *chosen]
     if twice := next((name for name, n in Counter(names).items() if n > 1), None):
         raise SettingsError(
-            f"a table was asked for in which two columns are called {twice}, but each needs a name of its"
-            " own; leave one of them out, by --with and --columns"
+            f"Cannot export two columns called {twice}: each needs its own name."
+            " Omit one of them, by --with and --columns."
         )
     by_name = {name: one for one in others for name in one.names}
     kinds = _types(fields, others)
@@ -220,16 +220,18 @@ def _asked(
 
 
 def _check_largest(by: str, most: int, types: Mapping[str, pa.DataType]) -> None:
-    """Raise SettingsError where rows cannot be chosen by the values of a column."""
+    """Raise SettingsError if rows cannot be selected by the values of a column."""
     if by not in types:
-        raise SettingsError(f"cannot find the largest values of {by}: there are {', '.join(types)}")
+        raise SettingsError(f"Cannot find the largest values of {by}: the columns are {', '.join(types)}.")
     kind = types[by]
     if pa.types.is_string(kind) or pa.types.is_boolean(kind):
         raise SettingsError(
-            f"cannot find the largest values of {by}: it holds {kind}; name a number or a date"
+            f"Cannot find the largest values of {by}: it holds {kind}. Name a number or a date."
         )
     if most < 1:
-        raise SettingsError(f"cannot export the {most} largest values of {by}; ask for one row or more")
+        raise SettingsError(
+            f"Cannot export the {most} largest values of {by}: it is not a count. Use 1 or more."
+        )
 
 
 def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -245,8 +247,8 @@ def _of_output(fields: Iterable[Field], name: str) -> list[str]:
 
 
 def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter) -> list[Beside]:
-    """Columns of data sets: those that were asked for, in the order of asking; with `ids` and nothing asked
-    for, what import kept.
+    """Columns of data sets in the requested order; with `ids` and without a request, those that import
+    stored.
     """
     if not asked:
         kept = kept_ids(scores.run, say) if ids else None
@@ -256,7 +258,7 @@ def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter
 
 
 def _types(fields: Mapping[str, Field], beside: Iterable[Beside]) -> dict[str, pa.DataType]:
-    """The types of all columns that there are. One beside the scores comes before one of theirs."""
+    """The types of all available columns. An extra column precedes one of the scores."""
     found = {field.name: field.type for field in fields.values()}
     for one in beside:
         found |= one.types()

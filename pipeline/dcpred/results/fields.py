@@ -1,8 +1,7 @@
-"""Columns of a table: what each is called, of which type, and how it is made of what was stored.
+"""Columns of a table: their names, types, and computation from stored arrays.
 
-Names of what a run holds: its output columns as they are; of those with several numbers a row, one column for
-each, as decision_CLASS. Further ones are made here: row, the number of the row in the input from 0 on, and
-status_name.
+Output columns keep their names; one with several numbers a row becomes a column for each: decision_CLASS.
+Computed columns are row, the number of the row in the input from 0 on, and status_name.
 """
 
 from collections.abc import Callable
@@ -26,32 +25,32 @@ ROW, STATUS_NAME = "row", "status_name"
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a run, as its fields are made of them."""
+    """Rows of a run, the input of its fields."""
 
     start: int
     """Number of the first row."""
     values: Values
-    """What output columns hold, by their names."""
+    """Output columns by name."""
     status: StatusArray
 
 
 @dataclass(frozen=True)
 class Field:
-    """One column of a table made of a run."""
+    """One column of a table from a run."""
 
     name: str
     type: pa.DataType
     make: Callable[[Rows], pa.Array]
     needs: str = ""
-    """The output column that it is made of; "" for none."""
+    """Its output column; "" for none."""
     missing: Any = None
-    """What stands for no value in an array, which has no other way to say it; None where each row has one."""
+    """The missing value in an array of a type without one; None if each row has a value."""
     known: tuple[str, ...] | None = None
-    """All texts that it may hold; None for others than texts."""
+    """All texts that it may hold; None for other types."""
 
 
 def run_fields(scores: StoredScores) -> list[Field]:
-    """Every column that can be made of a run: row, those of its outputs, status, status_name."""
+    """Every possible column of a run: row, those of its outputs, status, status_name."""
     found = [Field(ROW, pa.int64(), _row_numbers)]
     for column in scores.columns:
         if column is not STATUS:
@@ -62,8 +61,8 @@ def run_fields(scores: StoredScores) -> list[Field]:
     names = [field.name for field in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(
-            f"columns were to be made of {scores.run.output}, but two of them would be called {twice}; name"
-            " the others with --columns"
+            f"Cannot make columns of {scores.run.output}: two of them would be called {twice}. Name"
+            " the others with --columns."
         )
     return found
 
@@ -110,8 +109,8 @@ def _named(name: str, names: tuple[str, ...], rows: Rows) -> pa.Array:
     if not (good <= ((numbers >= 0) & (numbers < len(names)))).all():
         row = rows.start + int(np.flatnonzero(good & ((numbers < 0) | (numbers >= len(names))))[0])
         raise DataError(
-            f"names of classes were to be told, but row {row:,} has the {name} {numbers[row - rows.start]},"
-            f" which is none of {len(names):,}; `dcpred verify` says what is damaged"
+            f"Cannot name the {name} {numbers[row - rows.start]} of row {row:,}: there are only"
+            f" {len(names):,} names. `dcpred verify` shows what is damaged."
         )
     return pa.array(names, pa.string()).take(pa.array(numbers.astype(np.int64), mask=~good))
 
@@ -131,6 +130,6 @@ def as_arrow(values: NDArray[Any], name: str) -> pa.Array:
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
     except (pa.ArrowException, TypeError, ValueError):
         raise DataError(
-            f"array {name} was to stand beside the scores, but a table has no column of {values.dtype}; name"
-            " another, or write it as numbers or texts"
+            f"Cannot add array {name} to a table: it has no column of {values.dtype}. Name"
+            " another, or write it as numbers or texts."
         ) from None

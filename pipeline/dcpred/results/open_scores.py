@@ -1,4 +1,4 @@
-"""The scores of a run as arrays in Python: a lazy xarray.Dataset, or Zarr arrays where there is no xarray."""
+"""The scores of a run as arrays in Python: a lazy xarray.Dataset, or Zarr arrays without xarray."""
 
 from collections.abc import Callable, Mapping
 from functools import partial as bound
@@ -20,8 +20,8 @@ Names = tuple[str, ...]
 
 
 class NamedLabels:
-    """The labels of rows by name: what a slice gives is read then, an object array of str, None where a row
-    has no label.
+    """The labels of rows by name, read lazily: a slice is an object array of str, None for a row without a
+    label.
     """
 
     def __init__(self, array: zarr.Array[Any], names: Names) -> None:
@@ -39,7 +39,7 @@ class NamedLabels:
 
 
 def named(names: Names, labels: NDArray[Any]) -> NDArray[np.object_]:
-    """The names of class numbers; None for a number that is none."""
+    """The names of class numbers; None for an invalid number."""
     table = np.array([*names, None], dtype=object)
     return np.asarray(
         table[np.where((labels >= 0) & (labels < len(names)), labels, len(names))], dtype=object
@@ -53,16 +53,16 @@ def open_scores(
     partial: bool = False,
     storage_options: Mapping[str, str | bool | float] | None = None,
 ) -> Any:
-    """The scores of a run, on a disk or an object store; nothing is read before it is asked for.
+    """The scores of a run, on a disk or an object store, read lazily.
 
-    names            whether labels are the names of classes, as str, where classes are called by strings;
+    names            whether labels are the names of classes, as str, if classes are strings;
                      else they are their numbers, with the attribute `labels`
-    partial          whether the run may be unfinished: rows that are not scored yet have status 0
+    partial          whether the run may be unfinished: rows not yet scored have status 0
     storage_options  as --storage-option of the command line
 
     Returns an xarray.Dataset of Dask arrays over the dimension "sample" (and "output" or "class", labelled by
-    the classes, or "bound"), or where xarray is not installed a dict of zarr.Array by name. Raises
-    PlanConflictError where there is no output, DataError where it is unfinished.
+    the classes, or "bound"), or without xarray a dict of zarr.Array by name. Raises
+    PlanConflictError if there is no output, DataError if it is unfinished.
     """
     with given_options(check_options(storage_options or {})):
         scores = open_stored(output, partial=partial)
@@ -96,6 +96,6 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
     for column in scores.columns:
         array = scores.arrays[column.name]
-        if array.ndim > 1 and (told := column.numbers(array.attrs, array.shape[1])) is not None:
-            data = data.assign_coords({column.dimensions[1]: told})
+        if array.ndim > 1 and (summary := column.numbers(array.attrs, array.shape[1])) is not None:
+            data = data.assign_coords({column.dimensions[1]: summary})
     return data.assign_attrs(run=scores.run.run, finished=scores.finished)

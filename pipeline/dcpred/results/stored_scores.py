@@ -1,4 +1,4 @@
-"""The arrays of a run, opened for reading: rows that were never written do not pass for scores."""
+"""The arrays of a run, opened for reading: rows that were never written have no scores."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ from dcpred_tasks.scoring.output_column import OutputColumn, StatusArray, Values
 from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage import zarr_arrays
 
-# What is read at once: so many rows or bytes, whichever is less, and no less than one chunk.
+# Size of a read: so many rows or bytes, whichever is less, and at least one chunk.
 PIECE_ROWS, PIECE_BYTES = 2**17, 64 * 2**20
 
 
 @dataclass(frozen=True)
 class StoredScores:
-    """A run that can be read."""
+    """A readable run."""
 
     run: ScoreRun
     finished: bool
-    """Whether it has a whole manifest, which is written last."""
+    """Whether it has a complete manifest, which is written last."""
     arrays: dict[str, zarr.Array[Any]]
-    """By the name of the output column; none where nothing was written yet."""
+    """Arrays by the name of the output column; none if nothing is written yet."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
-        """Output columns that the run has, the status last."""
+        """Output columns of the run, the status last."""
         return tuple(column for column in self.run.columns if column.name in self.arrays)
 
     def pieces(self) -> Iterator[tuple[int, int, bool]]:
-        """First row, row after the last, and whether they are of a block that is done: all rows in their
+        """First row, row after the last, and whether they are of a finished block: all rows in their
         order, in pieces of whole chunks.
         """
         run = self.run
@@ -50,11 +50,11 @@ class StoredScores:
                 yield start, min(start + step, last), done is None or block in done
 
     def read(self, names: Collection[str], start: int, stop: int, done: bool) -> tuple[Values, StatusArray]:
-        """What the arrays of these names hold for rows, and their status.
+        """The arrays of these names for some rows, and their status.
 
-        done  whether the rows are of a block that is done; else they have status 0 and no values
+        done  whether the rows are of a finished block; else they have status 0 and no values
 
-        Raises DataError where values and status contradict each other, as where a chunk is missing.
+        Raises DataError if values and status contradict each other, for example after the loss of a chunk.
         """
         if not done:
             unscored = np.full(stop - start, Status.NOT_SCORED, np.uint8)
@@ -81,19 +81,19 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
 
     partial  whether it may be unfinished
 
-    Raises PlanConflictError where there is no output, DataError where it is unfinished or its arrays are not
-    those of its plan.
+    Raises PlanConflictError if there is no output, DataError if it is unfinished or its arrays differ from
+    its plan.
     """
     ledger = open_ledger(output)
     run, finished = ledger.run, ledger.whole_manifest() is not None
     if not finished and not partial:
         raise DataError(
-            f"scores of {output} were asked for, but it is not finished; run `dcpred score` again, or take"
-            " what there is with --partial (in Python partial=True)"
+            f"Cannot read scores of {output}: the run is not finished. Run `dcpred score` again, or read"
+            " the finished rows with --partial (in Python partial=True)."
         )
     if not finished and not list_records(run):
         raise DataError(
-            f"scores of {output} were asked for, but no block of it is done yet; run `dcpred score` first"
+            f"Cannot read scores of {output}: no block of it is done yet. Run `dcpred score` first."
         )
     arrays = {column.name: zarr_arrays.open_array(run.array(column.name)) for column in run.columns}
     for column in run.columns:
@@ -106,6 +106,6 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
 
 def _damaged(run: ScoreRun, so: str) -> DataError:
     return DataError(
-        f"scores were to be read from {run.output}, but {so}; `dcpred verify` says what is damaged, and"
-        " `dcpred score --repair` mends it"
+        f"Cannot read scores from {run.output}: {so}. `dcpred verify` shows what is damaged, and"
+        " `dcpred score --repair` repairs it."
     )

@@ -1,4 +1,4 @@
-"""Files of a table, by the ending of their name. Each is written piece by piece and appears whole or not at
+"""Files of a table, by the ending of their name. Each is written piece by piece, completely or not at
 all.
 """
 
@@ -30,13 +30,13 @@ from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.zarr_arrays import consolidate, create_array, create_group
 
 ENDINGS = (".parquet", ".csv", ".feather", ".arrow", ".zarr")
-# Of a group of rows of Parquet or a batch of Arrow, unless fewer rows take GROUP_BYTES; of a chunk of Zarr.
+# Size of a row group of Parquet or a batch of Arrow, unless fewer rows take GROUP_BYTES; of a chunk of Zarr.
 GROUP_ROWS = 2**17
 GROUP_BYTES = 64 * 2**20
 
 
 class TableWriter(Protocol):
-    """What takes pieces of a table in the order of their rows."""
+    """A writer of pieces of a table in the order of their rows."""
 
     def write(self, piece: pa.Table) -> None: ...
 
@@ -44,7 +44,7 @@ class TableWriter(Protocol):
 
 
 class _ArrowWriter:
-    """Writers of pyarrow, given large groups of rows: few rows may be chosen of many pieces."""
+    """Writers of pyarrow, which get large groups of rows: each piece may have few selected rows."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
@@ -68,7 +68,7 @@ class _ArrowWriter:
 
 
 class _ZarrWriter:
-    """One array for each column, over the dimension "sample"; `missing` stands for no value."""
+    """One array for each column, over the dimension "sample"; `missing` replaces missing values."""
 
     def __init__(self, path: Path, schema: pa.Schema, n_rows: int, missing: dict[str, Any]) -> None:
         attributes = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
@@ -89,7 +89,7 @@ class _ZarrWriter:
         )
 
     def write(self, piece: pa.Table) -> None:
-        """Whole chunks, so that none is written twice."""
+        """Whole chunks: none is written twice."""
         self.held.append(piece)
         table = pa.concat_tables(self.held).combine_chunks()
         whole = len(table) // GROUP_ROWS * GROUP_ROWS
@@ -100,7 +100,7 @@ class _ZarrWriter:
     def _put(self, table: pa.Table) -> None:
         for name, array in self.arrays.items():
             column = table[name].combine_chunks()
-            if column.null_count and array.dtype.kind != "M":  # Arrow's own way has NaT there.
+            if column.null_count and array.dtype.kind != "M":  # Arrow itself writes NaT there.
                 column = column.fill_null(array.fill_value)
             values = column.to_numpy(zero_copy_only=False)
             array[self.done : self.done + len(values)] = values.astype(array.dtype)
@@ -121,8 +121,8 @@ def check_out(out: str | Path) -> Place | None:
     name = absolute(out).rpartition("/")[2]
     if not name.endswith(ENDINGS):
         raise DataError(
-            f"scores were to be exported to {out}, but its name tells no format; end it with"
-            f" {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            f"Cannot export scores to {out}: its name has no known ending. End it with"
+            f" {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
         )
     if is_remote(out):
         place = open_place(absolute(out).rpartition("/")[0])
@@ -131,14 +131,12 @@ def check_out(out: str | Path) -> Place | None:
         place, path = None, Path(local_path(out))
         taken = os.path.lexists(path)
         if not taken and not path.absolute().parent.is_dir():
-            raise DataError(
-                f"scores were to be exported to {out}, but its folder does not exist; make it first"
-            )
+            raise DataError(f"Cannot export scores to {out}: its folder does not exist. Make it first.")
         if not taken:
             check_new_name(path, PARTIAL)
     if taken:
         raise DataError(
-            f"scores were to be exported to {out}, but that exists; remove it or name another place"
+            f"Cannot export scores to {out}: it already exists. Remove it or choose another path."
         )
     return place
 
@@ -147,11 +145,11 @@ def check_out(out: str | Path) -> Place | None:
 def new_table(
     out: str | Path, folder: Path, schema: pa.Schema, n_rows: int, missing: dict[str, Any]
 ) -> Iterator[TableWriter]:
-    """What writes a table, which has its name once the `with` statement ends without an error.
+    """A writer of a table, which gets its name when the `with` statement ends without an error.
 
-    folder   for the file while it is written: on the disk of `out`, where that is on one
-    n_rows   most rows that it can have
-    missing  what stands for no value in arrays of Zarr, by the name of the column
+    folder   for the temporary file: on the disk of `out`, if that is on one
+    n_rows   maximum number of rows
+    missing  the missing value in arrays of Zarr, by the name of the column
     """
     place = check_out(out)
     name = absolute(out).rpartition("/")[2]
@@ -186,7 +184,7 @@ def _writer(path: Path, ending: str, schema: pa.Schema, n_rows: int, missing: di
 
 
 def _publish(partial: Path, path: Path) -> None:
-    """Give what is whole its name, if that is still free. Raises DataError."""
+    """Give a complete table its name, if that is still free. Raises DataError."""
     if partial.is_file():
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
@@ -200,7 +198,7 @@ def _publish(partial: Path, path: Path) -> None:
 
 
 def _send(place: Bucket, name: str, partial: Path) -> None:
-    """What tells that a group is there comes last."""
+    """The object that marks a group as present comes last."""
     if partial.is_file():
         place.send(name, partial)
         return

@@ -1,4 +1,4 @@
-"""Which rows of an output have no score, and why."""
+"""Rows of an output without a score, and the reasons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from dcpred_tasks.storage import zarr_arrays
 
 @dataclass(frozen=True)
 class BadRowLimit:
-    """How many rows of a run may have no score. Raises SettingsError."""
+    """The limit of rows without a score in a run. Raises SettingsError."""
 
     rows: int | None = None
     """The largest number of them; None: no limit."""
@@ -27,13 +27,14 @@ class BadRowLimit:
     def __post_init__(self) -> None:
         if self.rows is not None and (self.rows != int(self.rows) or self.rows < 0):
             raise SettingsError(
-                f"max_bad_rows is {self.rows}, but it counts rows; use an integer of 0 or more, or"
-                " max_bad_fraction for a fraction of all rows"
+                f"Cannot set max_bad_rows to {self.rows}: it counts rows. Use an integer of 0 or more, or"
+                " max_bad_fraction for a fraction of all rows."
             )
         if self.fraction is not None and not 0 <= self.fraction <= 1:
             raise SettingsError(
-                f"max_bad_fraction is {self.fraction}, but it is a fraction of all rows; use 0 to 1, or"
-                " max_bad_rows for a number of rows"
+                f"Cannot set max_bad_fraction to {self.fraction}: it is a fraction of all rows. Use 0 to 1,"
+                " or"
+                " max_bad_rows for a number of rows."
             )
 
     def exceeded(self, n_bad: int, n_rows: int) -> str:
@@ -61,12 +62,12 @@ class BadRow:
     status: str
     """Name of that status."""
     feature: int | None
-    """The first feature that is not finite; None where none is to blame or it was not noted."""
+    """The first feature that is not finite; None if there is none or it was not recorded."""
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows without a score in blocks that are done, the first of them by block and row."""
+    """Rows without a score in finished blocks, the first of them by block and row."""
 
     output: str
     n_rows: int
@@ -74,20 +75,20 @@ class BadRows:
     n_blocks: int
     """Blocks of the run."""
     done_blocks: int
-    """Blocks that have a commit record."""
+    """Blocks with a commit record."""
     n_bad: int
     """Rows without a score in those blocks."""
     status: dict[str, int]
     """The same rows by the name of their status."""
     rows: list[BadRow]
-    """The rows that are listed."""
+    """The listed rows."""
     n_more: int
-    """Rows without a score that are not listed."""
+    """Rows without a score beyond the listed ones."""
 
 
 def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRows:
     """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every`
-    looks for the others in the status array, chunk by chunk. Raises PlanConflictError where there is no
+    finds the others in the status array, chunk by chunk. Raises PlanConflictError if there is no
     output.
     """
     ledger = open_ledger(output)
@@ -123,7 +124,7 @@ def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _stored(run: ScoreRun, block: int) -> Iterator[tuple[int, int]]:
-    """Rows of a block without a score, and their status, as the status array has them."""
+    """Rows of a block without a score, and their status, from the status array."""
     array = zarr_arrays.open_array(run.array("status"))
     for start, stop in run.chunks(block):
         status = zarr_arrays.read_rows(array, start, stop)

@@ -1,4 +1,4 @@
-"""What a scoring run is: the hash that tells it from any other, and whether its input is still the same."""
+"""The identity of a scoring run: its hash, and whether its input is unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -24,8 +24,8 @@ def run_hash(
     arithmetic: str | None = None,
     costs: Costs | None = None,
 ) -> str:
-    """What tells a run from any other: its input as it is now, its model, its outputs with the alpha and
-    the costs that some of them take, how it is cut, and what computes its scores if not the compiled engine.
+    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
+    and its arithmetic if that is not the compiled engine.
     """
     identity = {
         "content": stored_chunks.fingerprint(X),
@@ -44,8 +44,8 @@ def run_hash(
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
-    """What a plan records of its input: the identity of the rows of X, and of each one-dimensional array
-    beside X that has as many, such as ids.
+    """The record of the input in a plan: the identity of the rows of X, and of each one-dimensional array
+    next to X with as many rows, for example ids.
     """
     X = zarr_arrays.open_array(run.x)
     arrays = {
@@ -57,7 +57,7 @@ def record_input(run: ScoreRun) -> dict[str, Any]:
 
 
 def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
-    """One-dimensional arrays in the group that X lies in; none where it lies in no group."""
+    """One-dimensional arrays in the group of X; none if it is in no group."""
     try:
         node = zarr_arrays.open_any(run.x.rstrip("/").rpartition("/")[0])
         if not isinstance(node, zarr.Group):
@@ -70,10 +70,10 @@ def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
 def same_rows(
     recorded: Mapping[str, Any], array: zarr.Array[Any], n_rows: int, name: str = ""
 ) -> bool | None:
-    """Whether the first rows of an array are those that a plan recorded as its input; None where it recorded
+    """Whether the first rows of an array are those that a plan recorded as its input; None if it recorded
     nothing of it.
 
-    name  that of an array beside X; "" for X
+    name  name of an array next to X; "" for X
     """
     before = recorded_identity(recorded, name)
     if before is None:
@@ -82,7 +82,7 @@ def same_rows(
 
 
 def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
-    """What `record_input` wrote of an array; None where it is not there, or another hand wrote it."""
+    """What `record_input` wrote of an array; None if it is missing or invalid."""
     arrays = recorded.get("arrays")
     found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
     names = [field.name for field in fields(RowsIdentity)]
@@ -92,9 +92,9 @@ def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdenti
 
 
 def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:
-    """Whether X still holds the rows that were scored. Raises DataError where it cannot be opened.
+    """Whether X still holds the scored rows. Raises DataError if it cannot be opened.
 
-    recorded  what the plan says of its input; earlier versions wrote nothing
+    recorded  the record of the input in the plan; earlier versions wrote none
     accepted  hashes of runs whose input --repair found to hold the same rows
     """
     X = zarr_arrays.open_array(run.x)

@@ -1,4 +1,4 @@
-"""inputs.json of a run of a refresh: its input as it was when it was read."""
+"""inputs.json of a run of a refresh: its input when it was read."""
 
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -9,13 +9,13 @@ from dcpred_tasks.storage.place import Place, read_sealed_document, write_docume
 
 
 def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
-    """full  whether the run was begun to take nothing over"""
+    """full  whether the run was begun to reuse nothing"""
     value = {"full": full, **asdict(state)}
     write_document(place, file, {**value, "checksum": digest_json(value)})
 
 
 def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
-    """(state, full); None where there is none, or not what was written."""
+    """(state, full); None if it is missing or modified."""
     value: dict[str, Any] | None = read_sealed_document(place, file)
     if value is None:
         return None
@@ -27,9 +27,7 @@ def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
 
 
 def forget_rows(state: InputState, rows: list[tuple[int, int]]) -> InputState:
-    """The state without the marks of chunks below these rows, so that no later run takes them for what they
-    were.
-    """
+    """The state without the marks of chunks below these rows: no later run takes them for unchanged."""
     marks = list(state.marks)
     for start, stop in rows:
         for number in range(start // state.mark_rows, min(-(-stop // state.mark_rows), len(marks))):

@@ -1,6 +1,5 @@
-"""Which run of a refresh is the latest: a symbolic link on disks, a small file on object stores and on disks
-without such links. Either is replaced in one step, so that who reads through it has a whole run before and
-after.
+"""The latest run of a refresh: a symbolic link on disks, a small file on object stores and on disks without
+links. Either is replaced in one step: a reader always gets a complete run.
 """
 
 import errno
@@ -16,13 +15,13 @@ from dcpred_tasks.storage.place import Folder, Place, open_place, read_own_docum
 
 SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
 RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
-# What a file system without symbolic links answers.
+# Answers of a file system without symbolic links.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 def latest_run(place: Place) -> str:
-    """The name of the latest run of a root; "" where there is none yet. Raises PlanConflictError where the
-    pointer is not as dcpred makes it.
+    """The name of the latest run of a root; "" if there is none yet. Raises PlanConflictError if dcpred did
+    not write the pointer.
     """
     pointed = None
     if isinstance(place, Folder):
@@ -36,14 +35,14 @@ def latest_run(place: Place) -> str:
     folder, _, name = pointed.partition("/")
     if folder != RUNS or not RUN_NAME.fullmatch(name):
         raise PlanConflictError(
-            f"the latest run of {place.address} was asked for, but what tells it names {pointed!r}; let it"
-            f" point to {RUNS}/NAME again, or remove it and name a run with --publish"
+            f"Cannot find the latest run of {place.address}: its pointer names {pointed!r}. Let it"
+            f" point to {RUNS}/NAME again, or remove it and name a run with --publish."
         )
     return name
 
 
 def run_meant(output: str | Path) -> str | Path:
-    """The address of the latest run where ROOT/latest of a store is meant, which has no links, or
+    """The address of the latest run for ROOT/latest on a store, which has no links, or for
     ROOT/latest/parts/NAME of several inputs; else the same address.
     """
     if not is_remote(output):
@@ -88,6 +87,6 @@ def _target(link: Path) -> str:
         if error.errno != errno.EINVAL:
             raise
         raise PlanConflictError(
-            f"the latest run of {link.parent} was asked for, but {link} is no symbolic link; remove it, and"
-            " name a run with --publish"
+            f"Cannot find the latest run of {link.parent}: {link} is not a symbolic link. Remove it, and"
+            " name a run with --publish."
         ) from None

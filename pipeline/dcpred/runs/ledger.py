@@ -1,13 +1,13 @@
 """The state of a scoring run, all of it in the output directory.
 
 OUTPUT/
-  inputs.json      of a refresh: its input as it was when it was read (dcpred.refresh.root)
-  plan.json        what the run is; written first
+  inputs.json      of a refresh: its input when it was read (dcpred.refresh.root)
+  plan.json        the identity of the run; written first
   scores.zarr      label, decision, status
-  blocks/*.json    commit records; a block is done if and only if its record is there and its digest matches
-  failures/*.json  what became of blocks that could not be done; withdrawn once they are
-  lock             who drives the run now
-  shards/          who works on parts of it (dcpred.runs.shards)
+  blocks/*.json    commit records; a block is done if and only if its record exists and its digest matches
+  failures/*.json  errors of failed blocks; removed once the blocks are done
+  lock             the current driver of the run
+  shards/          the current drivers of its parts (dcpred.runs.shards)
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
@@ -19,11 +19,11 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
+from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked
 from dcpred.execution.store_lease import LOCK
 from dcpred.runs.identity import is_same_input, record_input, recorded_identity, same_rows
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
-from dcpred.runs.records import KeptRecords, read_records
+from dcpred.runs.records import CachedRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
@@ -61,8 +61,8 @@ class Ledger:
     run: ScoreRun
     n_blocks: int
     shard: Shard | None = None
-    """The part of the run that this driver does; None for the whole."""
-    kept: KeptRecords = field(default_factory=KeptRecords, compare=False)
+    """The part of the run that this driver does; None for all."""
+    kept: CachedRecords = field(default_factory=CachedRecords, compare=False)
 
     @property
     def place(self) -> Place:
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def address(self) -> str:
-        """Where the output lies."""
+        """The address of the output."""
         return self.run.output
 
     @property
@@ -79,23 +79,23 @@ class Ledger:
         return range(self.n_blocks) if self.shard is None else self.shard.blocks(self.n_blocks)
 
     def check_free(self) -> None:
-        """Raise RunHeldError at once where another driver has what this one is to do."""
+        """Raise RunHeldError at once if another driver has the work of this one."""
         if self.shard is not None:
             check_shard_free(self.place, self.shard)
             return
-        check_place_free(self.place)
+        check_unlocked(self.place)
         check_no_shards(self.place)
 
     @contextmanager
-    def claimed(self) -> Iterator[HeldPlace]:
-        """Make the directory this run's, or take up what it left, and hold it, or a shard of it, within a
+    def claimed(self) -> Iterator[Lock]:
+        """Make the directory this run's, or resume the run in it, and hold it, or a shard of it, within a
         `with` statement.
 
         Raises PlanConflictError, RunHeldError, ResourceError.
         """
         place = self.place
         place.make_folder("")
-        with hold_place(place) if self.shard is None else hold_shard(place, self.shard) as lease:
+        with acquire_lock(place) if self.shard is None else hold_shard(place, self.shard) as lease:
             if self.shard is None:
                 check_no_shards(place)
             self.check()
@@ -115,9 +115,9 @@ class Ledger:
         return encoded({"format": FORMAT, "version": VERSION, **self.run.told(), **more})
 
     def write_plan(self, accepted: str = "") -> None:
-        """Write the plan anew, whatever stands there.
+        """Rewrite the plan.
 
-        accepted  the hash of the run that the input as it is now would make, where it was found to hold the
+        accepted  the hash of the run that the current input would make, if it was found to hold the
                   same rows
         """
         before: frozenset[str] = frozenset()
@@ -126,24 +126,24 @@ class Ledger:
         self.place.write(PLAN, self._plan({*before, *([accepted] if accepted else [])}))
 
     def accepted(self) -> frozenset[str]:
-        """Hashes of the runs that the input would have made since, while it held the same rows."""
+        """Hashes of the runs that later states of the input with the same rows would have made."""
         plan, manifest = read_own_document(self.place, PLAN) or {}, self.whole_manifest() or {}
         listed = plan.get("accepted")
         found = [*(listed if isinstance(listed, list) else []), manifest.get("input_run")]
         return frozenset(one for one in found if isinstance(one, str))
 
     def recorded_input(self) -> dict[str, Any]:
-        """What the plan says of the input as it was when it was made; earlier versions wrote nothing."""
+        """The plan's record of the input when it was made; earlier versions wrote none."""
         found = (read_own_document(self.place, PLAN) or {}).get("input")
         return found if isinstance(found, dict) else {}
 
     def has_same_input(self) -> bool:
-        """Whether X still holds the rows that were scored. Raises DataError where it cannot be opened."""
+        """Whether X still holds the scored rows. Raises DataError if it cannot be opened."""
         return is_same_input(self.run, self.recorded_input(), self.accepted())
 
     def adopted(self) -> "Ledger":
-        """This ledger for the run that stands there, where that differs in nothing but the times at which
-        files of its input were written.
+        """This ledger for the stored run, if that differs only in the times at which files of its input were
+        written.
         """
         plan = read_own_document(self.place, PLAN)
         standing = None if plan is None or plan.get("run") == self.run.run else standing_run(self.address)
@@ -156,22 +156,21 @@ class Ledger:
         return replace(self, run=replace(self.run, run=standing.run)) if same else self
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        told = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+        summary = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
         named = {"costs": "the threshold or costs"}
-        return [named.get(k, k) for k in told if plan.get(k) != _plain(getattr(self.run, k))]
+        return [named.get(k, k) for k in summary if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
-        """Whether this run was begun there. Raise PlanConflictError where the directory belongs to something
-        else; write nothing.
+        """Whether this run was begun there. Raises PlanConflictError if the directory belongs to something
+        else; writes nothing.
         """
         plan = read_own_document(self.place, PLAN)
         if plan is None and self._is_taken():
-            # Another driver may have begun between the two looks. Its plan is older than its other files.
+            # Another driver may have begun between the two checks. Its plan is older than its other files.
             plan = read_own_document(self.place, PLAN)
             if plan is None:
                 raise PlanConflictError(
-                    f"scores were to be written to {self.address}, but it holds other files; name a new"
-                    " directory"
+                    f"Cannot write scores to {self.address}: it holds other files. Name a new directory."
                 )
         if plan is not None:
             self._check(plan)
@@ -188,14 +187,19 @@ class Ledger:
         differs = self._differs(plan)
         if not differs and plan.get("x") == self.run.x and self._only_times_differ():
             raise PlanConflictError(
-                f"{self.address} belongs to another plan (it differs in the times at which files of"
-                f" {self.run.x} were written: they were touched, copied or written again in the same sizes)."
-                " If they hold the same rows, add --repair: it compares a sample, and later calls go on. Else"
-                " choose a new directory"
+                f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
+                " at which"
+                f" files of {self.run.x} were written: they were touched, copied or written again in the"
+                " same sizes)."
+                " If they hold the same rows, add --repair: it compares a sample, and later calls resume."
+                " Else"
+                " choose a new directory."
             )
         raise PlanConflictError(
-            f"{self.address} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
-            " name a new directory, or run with the model, data and outputs that it was made with"
+            f"Cannot write scores to {self.address}: it belongs to another plan (it differs in"
+            f" {', '.join(differs) or 'the data'}). Name a new directory, or use the model, data and outputs"
+            " of"
+            " that plan."
         )
 
     def _only_times_differ(self) -> bool:
@@ -206,17 +210,17 @@ class Ledger:
         return before.may_be_same(rows_identity(X, self.run.n_rows))
 
     def pending(self) -> list[int]:
-        """This driver's blocks that have no record."""
+        """This driver's blocks without a record."""
         done = list_records(self.run)
         return [block for block in self.own_blocks if block not in done]
 
     def missing(self) -> list[int]:
-        """Blocks of the whole run that have no record."""
+        """Blocks of the whole run without a record."""
         done = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
     def records(self, among: Container[int] | None = None) -> Iterator[CommitRecord]:
-        """The records of blocks, by block; of others than those among these nothing is read."""
+        """The records of blocks, by block; reads only those among these."""
         listed = list_records(self.run)
         if among is not None:
             listed = {block: entry for block, entry in listed.items() if block in among}
@@ -226,7 +230,7 @@ class Ledger:
                 yield record
 
     def withdrawn(self) -> set[int]:
-        """Blocks that a shard which verified the whole took upon itself; see `note_withdrawn`."""
+        """Blocks that a verifying shard took over; see `note_withdrawn`."""
         try:
             note = read_document(self.place, WITHDRAWN) or {}
         except (ValueError, IsADirectoryError):
@@ -235,8 +239,8 @@ class Ledger:
         return {block for block in blocks if type(block) is int} if isinstance(blocks, list) else set()
 
     def note_withdrawn(self, blocks: Sequence[int]) -> None:
-        """Keep which blocks are damaged, before their records are withdrawn: the shard that does this scores
-        them again, and if it dies its next attempt must not wait for the shards whose blocks they were, which
+        """Store the damaged blocks before their records are withdrawn: the shard that does this scores them
+        again. If it dies, its next attempt must not wait for the shards that owned these blocks, because they
         have ended.
         """
         write_document(self.place, WITHDRAWN, {"blocks": list(blocks)})
@@ -249,7 +253,7 @@ class Ledger:
         self.place.remove(self.run.record_name(block))
 
     def note_failure(self, block: int, sentence: str, deaths: int) -> None:
-        """Keep why a block could not be done, for whoever asks for the state of the run."""
+        """Store why a block failed, for the status of the run."""
         start, stop = self.run.rows(block)
         write_document(
             self.place,
@@ -261,7 +265,7 @@ class Ledger:
         self.place.remove(self._failure(block))
 
     def failures(self) -> list[dict[str, Any]]:
-        """Notes on blocks that failed, by block. One that cannot be read is passed over."""
+        """Notes on failed blocks, by block. Unreadable ones are ignored."""
         place = self.place
         names = sorted(name for name in place.names("failures") if name.endswith(".json"))
         return [note for name in names if (note := _note(place, f"failures/{name}")) is not None]
@@ -273,11 +277,11 @@ class Ledger:
         return read_own_document(self.place, MANIFEST)
 
     def whole_manifest(self) -> dict[str, Any] | None:
-        """The manifest where it holds what was written."""
+        """The manifest if it is unmodified."""
         return read_sealed_document(self.place, MANIFEST)
 
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Make this the manifest unless a whole one stands there, and return the one that stands."""
+        """Make this the manifest unless a complete one exists, and return the existing one."""
         if not self.place.create(MANIFEST, encoded(manifest)):
             standing = self.whole_manifest()
             if standing is not None:
@@ -286,8 +290,8 @@ class Ledger:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what `claimed` made, where nothing else is there: another driver may have scored blocks, or
-        somebody may have put files there, since this driver looked.
+        """Remove what `claimed` made, if nothing else is there: another driver may have scored blocks, or a
+        user may have put files there since.
         """
         place = self.place
         made = {PLAN, LOCK, *RUN_FOLDERS}
@@ -305,22 +309,22 @@ class Ledger:
 
 
 def open_ledger(output: str | Path) -> Ledger:
-    """The ledger of an output that is there. Raises PlanConflictError where there is none."""
+    """The ledger of an existing output. Raises PlanConflictError if there is none."""
     place = open_place(run_meant(output))
     plan = read_own_document(place, PLAN)
     if plan is None:
-        other = "name another"
+        other = "Name another."
         if zarr_arrays.table_ending(place.address):
-            other = "it is a table; pass the folder that `dcpred score MODEL DATA OUTPUT` wrote"
+            other = "It is a table: pass the folder that `dcpred score MODEL DATA OUTPUT` wrote."
         if place.read(SETTINGS) is not None:
-            other = f"a refresh keeps its runs there, of which {below(output, LINK)} is the latest"
+            other = f"A refresh keeps its runs there, of which {below(output, LINK)} is the latest."
         elif parts := (read_sealed_document(place, MANIFEST) or {}).get("parts"):
             part, name = next(iter(parts.items()))
             root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
             one = below(root, PARTS, part, RUNS, name)
-            other = f"it is of several inputs, each of which has a run of its own; name one, such as {one}"
+            other = f"It is of several inputs, each of which has its own run: name one, for example {one}."
         raise PlanConflictError(
-            f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; {other}"
+            f"Cannot find an output of `dcpred score` at {output}: it holds no {PLAN}. {other}"
         )
     try:
         # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
@@ -332,13 +336,14 @@ def open_ledger(output: str | Path) -> Ledger:
         return Ledger(run, -(-run.n_rows // run.block_rows))
     except (KeyError, TypeError, ValueError):
         raise PlanConflictError(
-            f"{place.address}/{PLAN} is not what dcpred writes there; score into a new directory, or put back"
-            " the plan that was there"
+            f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
+            " restore"
+            " the plan."
         ) from None
 
 
 def standing_run(output: str | Path) -> ScoreRun | None:
-    """What an output was begun as; None where there is none, or its plan is damaged."""
+    """The run of an output; None if there is none, or its plan is damaged."""
     try:
         return open_ledger(output).run
     except (PlanConflictError, NotADirectoryError):
@@ -346,7 +351,7 @@ def standing_run(output: str | Path) -> ScoreRun | None:
 
 
 def _possible(run: ScoreRun) -> bool:
-    """Whether a plan can be one that was written."""
+    """Whether a plan is possible."""
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
     if type(run.stride) is not int or run.stride < 0:
@@ -383,7 +388,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 
 def _ours(name: str) -> bool:
-    """Whether a run that was cut off before its plan was written may have left this."""
+    """Whether a run that was interrupted before its plan was written may have left this."""
     return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
 
 

@@ -1,11 +1,11 @@
-"""What is said of a finished run: the manifest that it leaves, and the report that its caller gets."""
+"""Results of a finished run: its manifest, and the report to its caller."""
 
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dcpred.execution.events import by_name, is_heard, tell
+from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
 from dcpred.runs.statistics import describe_run
@@ -18,7 +18,7 @@ from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, metadata_name
 
 @dataclass(frozen=True)
 class Done:
-    """Blocks that were scored, and the seconds that took."""
+    """Scored blocks, and the seconds of scoring."""
 
     blocks: int
     seconds: float
@@ -26,7 +26,7 @@ class Done:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What came of a scoring run."""
+    """The result of a scoring run."""
 
     output: str
     n_rows: int
@@ -34,15 +34,15 @@ class ScoreReport:
     scored_blocks: int
     """Blocks that this call scored; the others were done before."""
     seconds: float
-    """Time that the whole call took."""
+    """Time of the whole call."""
     rows_per_second: float
-    """Rate while scoring, without the start of the workers; 0 where there was nothing to do."""
+    """Rate of scoring, without the start of the workers; 0 if there was nothing to do."""
     status: dict[str, int]
     """Rows by status code."""
     bad_rows: list[tuple[int, int, int]]
-    """The first rows without a score: row, status code, first feature to blame or -1."""
+    """The first rows without a score: row, status code, first bad feature or -1."""
     worker_peak_memory_bytes: dict[str, int]
-    """Most memory of each worker process, by host:pid."""
+    """Peak memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int
     manifest: dict[str, Any]
 
@@ -53,7 +53,7 @@ def make_manifest(
     """The manifest with its checksum.
 
     scored     blocks that this call scored
-    input_run  the hash that a plan would have now, where input chunks were restored since the run was planned
+    input_run  the hash that a plan would have now, if input chunks were restored since the run was planned
     """
     value = {
         "format": FORMAT,
@@ -74,7 +74,7 @@ def make_manifest(
 
 
 def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
-    """What a manifest says of the commit records together. They are gone through once and not kept."""
+    """Totals of the commit records. They are read once and not stored."""
     status: dict[str, int] = {}
     bad: list[tuple[int, int, int]] = []
     peaks: dict[str, int] = {}
@@ -104,7 +104,7 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
         "digest": digest("".join(digests).encode()),
         "worker_seconds": seconds,
         "worker_peak_memory_bytes": peaks,
-        # Blocks that a refresh took over, by the run that scored them.
+        # Blocks that a refresh reused, by the run that scored them.
         **({"taken_over": origins} if origins else {}),
     }
 
@@ -117,7 +117,7 @@ def plan_digest(ledger: Ledger) -> str:
 
 
 def metadata_digests(run: ScoreRun) -> dict[str, str]:
-    """Digests of the metadata of the output group ("") and its arrays, where they are there."""
+    """Digests of the metadata of the output group ("") and its arrays, if they exist."""
     place = run.place
     found = {name: place.read(metadata_name(name)) for name in ("", *run.arrays)}
     return {name: digest(standing.data) for name, standing in found.items() if standing is not None}
@@ -126,7 +126,7 @@ def metadata_digests(run: ScoreRun) -> dict[str, str]:
 def make_report(
     run: ScoreRun, plan: BlockPlan, done: Done, seconds: float, manifest: dict[str, Any]
 ) -> ScoreReport:
-    """The report of a complete run, which is also told to whoever listens."""
+    """The report of a complete run, which listeners get, too."""
     rows = min(done.blocks * plan.block_rows, plan.n_rows)
     report = ScoreReport(
         output=run.output,
@@ -142,12 +142,12 @@ def make_report(
         manifest=manifest,
     )
     if is_heard():
-        _tell_scored(report)
+        _record_scored(report)
     return report
 
 
-def _tell_scored(report: ScoreReport) -> None:
-    tell(
+def _record_scored(report: ScoreReport) -> None:
+    record_event(
         "scored",
         output=report.output,
         rows=report.n_rows,
@@ -161,7 +161,7 @@ def _tell_scored(report: ScoreReport) -> None:
 
 
 def drift_facts(drift: Mapping[str, Any]) -> dict[str, Any]:
-    """What events say of the drift of a manifest."""
+    """The drift of a manifest, in events."""
     leaves, features = drift.get("leaves"), drift.get("features")
     return {
         "large": drift.get("large"),

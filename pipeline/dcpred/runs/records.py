@@ -1,5 +1,5 @@
-"""Reading the commit records of a run: one file after the other from a disk, many at once from a store, and
-from a store only those that this driver does not know already.
+"""Read the commit records of a run: one file after the other from a disk, many at once from a store, and
+from a store only those that this driver does not have already.
 """
 
 import tempfile
@@ -19,9 +19,9 @@ READ_AT_ONCE = 32
 
 
 @dataclass
-class KeptRecords:
-    """Records that tasks have sent with the tag that they have on the store, in a temporary file: a record of
-    the same tag need not be read.
+class CachedRecords:
+    """Records that tasks sent with their tag on the store, in a temporary file: a record with the same tag
+    is not read again.
     """
 
     file: IO[bytes] | None = None
@@ -52,13 +52,13 @@ class KeptRecords:
 
 
 def read_records(
-    run: ScoreRun, listed: Mapping[int, Entry], kept: KeptRecords
+    run: ScoreRun, listed: Mapping[int, Entry], kept: CachedRecords
 ) -> Iterator[tuple[int, bytes | None]]:
-    """The bytes of the records of these blocks, in ascending order; None for one that is gone since."""
+    """The bytes of the records of these blocks, in ascending order; None for a removed one."""
     place, blocks = run.place, iter(sorted(listed))
     if isinstance(place, Folder):
         for block in blocks:
-            with suppress(OSError):  # what cannot be read is no record
+            with suppress(OSError):  # an unreadable file is not a record
                 standing = place.read(run.record_name(block))
                 yield block, None if standing is None else standing.data
                 continue

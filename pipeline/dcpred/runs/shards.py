@@ -1,12 +1,12 @@
-"""Shards of a scoring run: shard i of n does the blocks i, i + n, i + 2n, … of the one plan, and all of them
+"""Shards of a scoring run: shard i of n does the blocks i, i + n, i + 2n, … of one common plan. All of them
 share one ledger without a scheduler.
 
-    OUTPUT/shards/I-of-N/lock     who works on that shard: a lease as that of a whole run
-    OUTPUT/shards/finish/lock     which shard verifies the whole and writes the manifest
-    OUTPUT/shards/withdrawn.json  blocks that it found damaged and scores again, whosever they are
+    OUTPUT/shards/I-of-N/lock     the driver of that shard: a lease as that of a whole run
+    OUTPUT/shards/finish/lock     the shard that verifies everything and writes the manifest
+    OUTPUT/shards/withdrawn.json  blocks that it found damaged and scores again, of any shard
 
-A shard has no part in what is right: that rests on commit records alone. Shards of different n may work side
-by side; at worst a block is scored twice.
+Correctness depends on commit records alone, not on shards. Shards of different n may run at the same time; at
+worst a block is scored twice.
 """
 
 import re
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place, place_held_by
+from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked, lock_holder
 from dcpred.execution.lease import INSTANT_SECONDS
 from dcpred.execution.store_lease import expiry_seconds
 from dcpred_tasks.errors import RunHeldError, SettingsError
@@ -26,7 +26,7 @@ FOLDER = "shards"
 MOST_SHARDS = 100_000  # no run has more blocks
 LOCK_NAME = re.compile(rf"{FOLDER}/([0-9]{{1,6}})-of-([0-9]{{1,6}})/lock")
 WRITTEN = re.compile(r"([0-9]{1,6}|auto)/([0-9]{1,6})|auto")
-# What tells a task of an array its number, in the order in which they are looked at.
+# Variables with the number of a task of an array, in order of precedence.
 TASK_NUMBERS = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
 
@@ -40,12 +40,12 @@ class Shard:
     def __post_init__(self) -> None:
         if not 0 < self.count <= MOST_SHARDS:
             raise SettingsError(
-                f"{self.count:,} shards were asked for, but a run has 1 to {MOST_SHARDS:,}; give another n"
+                f"Cannot divide a run into {self.count:,} shards: it has 1 to {MOST_SHARDS:,}. Use another n."
             )
         if not 0 <= self.index < self.count:
             raise SettingsError(
-                f"shard {self.index} of {self.count} was asked for, but they are numbered 0 to"
-                f" {self.count - 1}; give one of those (of a Slurm array: --array=0-{self.count - 1})"
+                f"Cannot score shard {self.index} of {self.count}: they are numbered 0 to"
+                f" {self.count - 1}. Use one of those (of a Slurm array: --array=0-{self.count - 1})."
             )
 
     def __str__(self) -> str:
@@ -62,36 +62,35 @@ class Shard:
 
 
 def parse_shard(text: str, environment: Mapping[str, str]) -> Shard:
-    """The shard that `i/n`, `auto/n` or `auto` names. auto takes i from the array that this process is a task
-    of, and without n also n, which only Slurm tells. Raises SettingsError.
+    """The shard that `i/n`, `auto/n` or `auto` names. auto takes i from the array of this process, and
+    without n also n, which only Slurm provides. Raises SettingsError.
     """
     match = WRITTEN.fullmatch(text)
     if match is None:
         raise SettingsError(
-            f"shard {text!r} was asked for, but a shard is written as i/n with 0 ≤ i < n, as auto/n or as"
-            " auto; write it so"
+            f"Cannot score shard {text!r}: a shard is i/n with 0 ≤ i < n, auto/n or auto. Write one of these."
         )
     if match[1] not in (None, "auto"):
         return Shard(int(match[1]), int(match[2]))
     name = next((name for name in TASK_NUMBERS if environment.get(name)), "")
     if not name:
         raise SettingsError(
-            f"shard {text} was asked for, but neither {' nor '.join(TASK_NUMBERS)} is set, so that this is no"
-            " task of an array; write i/n"
+            f"Cannot score shard {text}: neither {' nor '.join(TASK_NUMBERS)} is set, and this is no"
+            " task of an array. Write i/n."
         )
     index = _number(name, environment)
     if match[2]:
         return Shard(index, int(match[2]))
     if name != "SLURM_ARRAY_TASK_ID" or not environment.get("SLURM_ARRAY_TASK_COUNT"):
         raise SettingsError(
-            "shard auto was asked for, but SLURM_ARRAY_TASK_COUNT is not set, so that nothing tells the"
-            " number of shards; write auto/n"
+            "Cannot score shard auto: SLURM_ARRAY_TASK_COUNT is not set, and the number of shards is unknown."
+            " Write auto/n."
         )
     count = _number("SLURM_ARRAY_TASK_COUNT", environment)
     if not _runs_from_zero(count, environment):
         raise SettingsError(
-            f"shard auto was asked for, but the {count} tasks of this array are not numbered 0 to"
-            f" {count - 1}; submit it with --array=0-{count - 1}, or write auto/n with the n of the whole"
+            f"Cannot score shard auto: the {count} tasks of this array are not numbered 0 to"
+            f" {count - 1}. Submit it with --array=0-{count - 1}, or write auto/n with the n of the whole"
         )
     return Shard(index, count)
 
@@ -104,39 +103,39 @@ def _runs_from_zero(count: int, environment: Mapping[str, str]) -> bool:
 def _number(name: str, environment: Mapping[str, str]) -> int:
     value = environment[name]
     if not (value.isascii() and value.isdecimal() and len(value) <= 9):
-        raise SettingsError(f"{name} is {value!r}, but it is to be a whole number; write the shard as i/n")
+        raise SettingsError(f"Cannot use {name} {value!r}: it is not an integer. Write the shard as i/n.")
     return int(value)
 
 
 @contextmanager
-def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
-    """Hold one shard of an output within a `with` statement. Raises RunHeldError where another process has
-    it, or where a driver has the whole.
+def hold_shard(place: Place, shard: Shard) -> Iterator[Lock]:
+    """Hold one shard of an output within a `with` statement. Raises RunHeldError if another process has
+    it, or if a driver has the whole run.
 
-    Guarded against, with a driver D of the whole (Ledger.claimed):
+    Guards against a driver D of the whole run (Ledger.claimed):
 
-    1. D takes the lease of the output, then looks at those of shards (`check_no_shards`).
-    2. This takes the lease of the shard, then looks at that of the output.
-    3. Whoever comes second sees the first. Where both look after both have taken, D leaves, and this looks
-       for a while, so that it stays.
+    1. D takes the lease of the output, then checks those of shards (`check_no_shards`).
+    2. This takes the lease of the shard, then checks that of the output.
+    3. The second one sees the first. If both check after both have taken, D leaves, and this one checks
+       for a while, and stays.
     """
     own = open_place(below(place.address, FOLDER, shard.name))
     own.make_folder("")
     with ExitStack() as stack:
-        lease = stack.enter_context(hold_place(own))
+        lease = stack.enter_context(acquire_lock(own))
         deadline = time.monotonic() + INSTANT_SECONDS
-        while name := place_held_by(place):
+        while name := lock_holder(place):
             if time.monotonic() > deadline:
                 raise RunHeldError(
-                    f"shard {shard} of {place.address} was to be scored, but {name} scores the whole; wait"
-                    " for it to end, or stop it, and run again"
+                    f"Cannot score shard {shard} of {place.address}: {name} scores the whole run. Wait"
+                    " for it to end, or stop it, and run again."
                 )
             time.sleep(INSTANT_SECONDS / 10)
         yield lease
 
 
 def known_shards(place: Place) -> dict[Shard, Entry]:
-    """Shards that ever began, in their order, with what a listing says of their locks."""
+    """All shards that began, in their order, with their locks' entries in a listing."""
     found: dict[Shard, Entry] = {}
     for name, entry in place.listing(FOLDER).items():
         match = LOCK_NAME.fullmatch(name)
@@ -146,27 +145,28 @@ def known_shards(place: Place) -> dict[Shard, Entry]:
 
 
 def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tuple[Shard, str]]:
-    """Those of these shards that somebody works on, and who, in words."""
+    """Those of these shards with a driver, and the drivers."""
     if not shards:
         return
     now = None if isinstance(place, Folder) else place.clock()
     for shard, entry in shards.items():
-        # Of what lies on a store, only signs that can count are read.
+        # On a store only signs that can count are read.
         if now is None or now - entry.time < expiry_seconds():
-            name = place_held_by(open_place(below(place.address, FOLDER, shard.name)), now)
+            name = lock_holder(open_place(below(place.address, FOLDER, shard.name)), now)
             if name:
                 yield shard, name
 
 
 def check_shard_free(place: Place, shard: Shard) -> None:
-    """Raise RunHeldError at once where somebody works on this shard."""
-    check_place_free(open_place(below(place.address, FOLDER, shard.name)))
+    """Raise RunHeldError at once if this shard has a driver."""
+    check_unlocked(open_place(below(place.address, FOLDER, shard.name)))
 
 
 def check_no_shards(place: Place) -> None:
-    """Raise RunHeldError where somebody works on any shard of an output."""
+    """Raise RunHeldError if any shard of an output has a driver."""
     for shard, name in shards_at_work(place, known_shards(place)):
         raise RunHeldError(
-            f"shard {shard} of {place.address} is in use by {name}; wait for all shards to end, or stop them,"
-            " and run again"
+            f"Cannot score {place.address}: shard {shard} is in use by {name}. Wait for all shards to end,"
+            " or stop"
+            " them, and run again."
         )

@@ -1,4 +1,4 @@
-"""What a manifest says of a run beside rows and blocks: what went in, who computed, what came out, drift."""
+"""Statistics of a run in its manifest: its input, its computers, its outputs, drift."""
 
 import json
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, Any]:
     """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
-    `statistics`, `drift`. The records are gone through once and not kept.
+    `statistics`, `drift`. Reads the records once and does not store them.
     """
     artifact = planned_artifact(run.model, run.model_hash)
     model = artifact.model()
@@ -51,16 +51,16 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
 
 
 def describe_input(x: str) -> dict[str, Any]:
-    """What X is, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
+    """A description of X, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
     array = zarr_arrays.open_array(x)
-    # Attributes may be infinite or no number, which JSON of our own never is.
+    # Attributes may be infinite or NaN, which our own JSON never is.
     metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, separators=(",", ":"), default=str)
     hashed = digest(metadata.encode())
     return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": hashed}
 
 
 def _tally(column: OutputColumn, model: Model, gathered: Statistics) -> list[dict[str, Any]] | None:
-    """Rows by the value of an output column; None where the run does not have it."""
+    """Rows by the value of an output column; None if the run does not have it."""
     counts = gathered.tallies.get(column.name)
     if counts is None:
         return None
@@ -69,5 +69,5 @@ def _tally(column: OutputColumn, model: Model, gathered: Statistics) -> list[dic
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """As JSON has them: it has no infinity."""
+    """Numbers for JSON, which has no infinity."""
     return [float(value) if np.isfinite(value) else None for value in values]

@@ -1,4 +1,4 @@
-"""How far a scoring run is, from its output directory alone, also while another process drives it."""
+"""The progress of a scoring run, from its output directory alone, also while another process drives it."""
 
 import time
 from collections.abc import Container
@@ -6,44 +6,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import place_held_by
+from dcpred.execution.held_places import lock_holder
 from dcpred.execution.progress import counted
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
 from dcpred_tasks.artifacts.commit_records import list_records
 
-RATE_SECONDS = 600.0  # time that the rate is taken over, so that it follows workers that come and go
+RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing workers
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far the run of one output is."""
+    """The progress of the run of one output."""
 
     output: str
     state: str
-    """finished, scoring (somebody drives it), or stopped (run the same command again)."""
+    """finished, scoring (it has a driver), or stopped (run the same command again)."""
     driver: str
-    """Who drives the whole, in words, or how many shards are at work; "" where nobody is."""
+    """The driver of the whole run, or the number of shards at work; "" if there is none."""
     n_rows: int
     n_blocks: int
     done_blocks: int
-    """Blocks that have a commit record."""
+    """Blocks with a commit record."""
     done_rows: int
     """Rows of those blocks."""
     rows_per_second: float
-    """Rate over the last RATE_SECONDS of commits; 0 where fewer than two blocks were committed then."""
+    """Rate over the last RATE_SECONDS of commits; 0 if fewer than two blocks were committed then."""
     seconds_left: float | None
-    """Time left at that rate; None where it is not known."""
+    """Time left at that rate; None if it is unknown."""
     seconds_since_commit: float | None
     """Time since the last commit; None before the first."""
     failing: list[dict[str, Any]]
-    """Blocks that failed and have not been done since: block, rows, error, deaths, time (s since 1970)."""
+    """Failed blocks that are not done since: block, rows, error, deaths, time (s since 1970)."""
     shards: list[dict[str, Any]]
-    """Shards that ever began: shard (i/n), driver ("" where nobody is at work), n_blocks, done_blocks."""
+    """Shards that began: shard (i/n), driver ("" without one), n_blocks, done_blocks."""
 
 
 def run_status(output: str | Path) -> RunStatus:
-    """Raises PlanConflictError where `output` is no output of scoring."""
+    """Raises PlanConflictError if `output` is not an output of scoring."""
     ledger = open_ledger(output)
     run = ledger.run
     times = {block: entry.time for block, entry in list_records(run).items()}
@@ -52,7 +52,7 @@ def run_status(output: str | Path) -> RunStatus:
     finished = ledger.manifest() is not None
     shards = _shards(ledger, times, finished)
     at_work = sum(bool(shard["driver"]) for shard in shards)
-    driver = "" if finished else place_held_by(ledger.place)
+    driver = "" if finished else lock_holder(ledger.place)
     if at_work and not driver:
         driver = counted(at_work, "shard", "shards")
     rate = _rate({block: (times[block], run.rows(block)) for block in done})

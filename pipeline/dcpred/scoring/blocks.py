@@ -1,16 +1,15 @@
-"""Scoring the blocks that are left, and what is done when some cannot be.
+"""Score the pending blocks, and handle failures.
 
-A failure of one block does not stop the others, unless the first ones all fail, or too many do. What a person
-must know of a failed block is kept in the ledger. A full disk, a quota or a missing permission ends the run
-at once.
+A failure of one block does not stop the others, unless the first ones all fail, or too many do. The ledger
+stores the errors of failed blocks. A full disk, a quota or a missing permission ends the run at once.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dcpred.execution.events import by_name, tell
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.events import by_name, record_event
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
@@ -27,13 +26,13 @@ FIRST_FAILURES = 5  # if the first 5 blocks all fail, the run itself is broken, 
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """What a run puts up with.
+class FailurePolicy:
+    """What a run tolerates.
 
-    quarantine    rows of damaged or missing input chunks, and blocks that no worker survives, are given up,
-                  and the run goes on
-    max_failures  blocks that may fail before the run stops
-    bad_rows      rows without a score before the run stops
+    quarantine    whether to skip rows of damaged or missing input chunks, and blocks that no worker
+                  survives, and go on
+    max_failures  maximum number of failed blocks
+    bad_rows      limit of rows without a score
     """
 
     quarantine: bool = False
@@ -43,27 +42,27 @@ class Tolerance:
     def __post_init__(self) -> None:
         if self.max_failures < 0:
             raise SettingsError(
-                f"max_failures was set to {self.max_failures}, but it is a number of blocks; use 0 or more"
+                f"Cannot set max_failures to {self.max_failures}: it is a number of blocks. Use 0 or more."
             )
 
     def check_bad_rows(self, n_bad: int, n_rows: int) -> None:
-        """Raise IncompleteError where too many rows have no score."""
+        """Raise IncompleteError if too many rows have no score."""
         if exceeded := self.bad_rows.exceeded(n_bad, n_rows):
             raise IncompleteError(
-                f"{exceeded}; list them with `dcpred errors`, or run again with a higher limit to go on"
+                f"{exceeded}; list them with `dcpred errors`, or run again with a higher limit to resume"
             )
 
 
 class BlockRun:
-    """One pass over blocks that are to be scored."""
+    """One pass over pending blocks."""
 
     def __init__(
         self,
         ledger: Ledger,
-        lease: HeldPlace,
+        lease: Lock,
         workers: Workers,
         say: Reporter,
-        tolerance: Tolerance,
+        tolerance: FailurePolicy,
         n_bad: int,
     ) -> None:
         self.lease = lease
@@ -73,10 +72,9 @@ class BlockRun:
         self.n_done = 0
 
     def prepare(self) -> None:
-        """Have the engine compiled before the first block where there is no machine code, so that no rate
-        counts that time.
+        """Compile the engine before the first block if there is no machine code: no rate includes that time.
 
-        A worker that fails in this is no error: its blocks will tell.
+        A worker that fails here raises no error: its blocks will.
         """
         if all(self.workers.on_each(is_compiled)):
             return
@@ -85,17 +83,17 @@ class BlockRun:
                 self.lease.check()
 
     def run(self, pending: Sequence[int]) -> Done:
-        """Score them. Raises IncompleteError where some could not be, ResourceError, InterruptedRunError."""
+        """Score them. Raises IncompleteError if some failed, ResourceError, InterruptedRunError."""
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))
         known = {int(failure["block"]) for failure in self.ledger.failures()}.intersection(
             self.ledger.own_blocks
         )
-        # A driver that was killed may have had these blocks scored, and not yet have withdrawn its notes.
+        # A killed driver may have scored these blocks without removing its notes.
         for block in known.difference(pending):
             self.ledger.forget_failure(block)
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
-        tell(
+        record_event(
             "scoring_started",
             output=run.output,
             run_hash=run.run,
@@ -124,7 +122,7 @@ class BlockRun:
                     self.ledger.forget_failure(block)
                 self.n_bad += without_score(result.status)
                 advance(result.stop - result.start)
-                _tell_done(result)
+                _record_done(result)
                 self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         self._give_up_deadly()
         if self.failed:
@@ -133,21 +131,21 @@ class BlockRun:
         return Done(len(pending), time.perf_counter() - begin)
 
     def _note(self, block: int, failure: Failure, n_pending: int) -> None:
-        """Keep a failure; raise where the run must stop."""
+        """Store a failure; raise if the run must stop."""
         if isinstance(failure.error, ResourceError):
             raise failure.error
         self.failed[block] = failure
         self.ledger.note_failure(block, _sentence(failure), failure.deaths)
-        tell("block_failed", "error", block=block, error=_sentence(failure), deaths=failure.deaths)
+        record_event("block_failed", "error", block=block, error=_sentence(failure), deaths=failure.deaths)
         if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
-            raise self._incomplete(n_pending, " (the run was stopped, since the first ones all failed)")
+            raise self._incomplete(n_pending, " (stopped because the first ones all failed)")
         if len(self.failed) > self.tolerance.max_failures:
             raise self._incomplete(
-                n_pending, f" (the run was stopped, as max_failures is {self.tolerance.max_failures:,})"
+                n_pending, f" (stopped because max_failures is {self.tolerance.max_failures:,})"
             )
 
     def _give_up_deadly(self) -> None:
-        """Mark the rows of blocks that no worker survived, where rows may be given up."""
+        """Skip the rows of blocks that no worker survived, if the policy allows it."""
         deadly = [block for block, failure in self.failed.items() if failure.deaths]
         if not deadly or not self.tolerance.quarantine:
             return
@@ -155,24 +153,25 @@ class BlockRun:
         for number, result in self.workers.each(give_up_block, tasks):
             if isinstance(result, Failure):
                 raise result.error
-            _tell_done(result)
+            _record_done(result)
             del self.failed[deadly[number]]
             self.ledger.forget_failure(deadly[number])
 
     def _incomplete(self, n_pending: int, ending: str) -> IncompleteError:
         block, failure = min(self.failed.items())
         start, stop = self.ledger.run.rows(block)
-        # An error of dcpred says itself what to do; the death of workers and a bug do not.
+        # An error of dcpred has a remedy; the death of workers and a bug do not.
         advised = isinstance(failure.error, DcpredError) and not failure.deaths
         return IncompleteError(
-            f"{counted(n_pending, 'block was', 'blocks were')} to be scored, but {len(self.failed):,} could"
-            f" not be{ending}; the first is block {block} (rows {start:,} to {stop:,}):"
+            f"Cannot score {len(self.failed):,} of {counted(n_pending, 'block', 'blocks')}{ending}: the"
+            " first is"
+            f" block {block} (rows {start:,} to {stop:,}):"
             f" {_sentence(failure)}{'' if advised else '; run again to try once more'}"
         )
 
 
-def _tell_done(record: CommitRecord) -> None:
-    tell(
+def _record_done(record: CommitRecord) -> None:
+    record_event(
         "block_done",
         "warning" if record.quarantined else "info",
         block=record.block,
@@ -185,7 +184,7 @@ def _tell_done(record: CommitRecord) -> None:
 
 
 def without_score(status: Mapping[str, int]) -> int:
-    """Rows that have a status other than 1, from counts by status code."""
+    """Rows with a status other than 1, from counts by status code."""
     return sum(n for code, n in status.items() if code != str(int(Status.OK)))
 
 

@@ -1,4 +1,4 @@
-"""What is looked at before anything of a scoring run is written: its place and its input."""
+"""Checks before anything of a scoring run is written: its place and its input."""
 
 import math
 import secrets
@@ -14,11 +14,11 @@ from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, reso
 from dcpred_tasks.storage.place import Folder, Place
 from dcpred_tasks.storage.retry import Retrying
 
-RECORD_BYTES = 8 * 2**10  # bytes of a commit record, at most
+RECORD_BYTES = 8 * 2**10  # maximum bytes of a commit record
 
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
-    """The most that a run writes: outputs before compression, and commit records."""
+    """Maximum bytes of a run: outputs before compression, and commit records."""
     row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
     return run.n_rows * row + n_blocks * RECORD_BYTES
 
@@ -47,14 +47,14 @@ def _check_folder(output: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ResourceError(
-            f"the scores need up to {needed / 2**20:,.2f} MiB, but {folder} has {free / 2**20:,.2f}"
-            " MiB free; make room or name another place"
+            f"Cannot write up to {needed / 2**20:,.2f} MiB of scores: {folder} has {free / 2**20:,.2f}"
+            " MiB free. Free some space or choose another path."
         )
 
 
 def check_conditions(place: Place) -> None:
-    """Raise DataError unless a store heeds the conditions of a put: some take the header and overwrite, and
-    two attempts at a block could then both believe that theirs is the record.
+    """Raise DataError unless a store obeys the conditions of a put: some take the header and overwrite, and
+    two attempts at a block could then both take theirs for the record.
     """
     name = f"probe.partial-{secrets.token_hex(6)}"
     first, second, third = (secrets.token_bytes(16) for _ in range(3))
@@ -68,28 +68,28 @@ def check_conditions(place: Place) -> None:
         with suppress(OSError, ResourceError):
             place.remove(name)
         raise
-    # What is refused for a while is no rule of the store.
+    # A temporary refusal is not a rule of the store.
     Retrying()(lambda: place.remove(name))
     heeded = created and not again and standing is not None and standing.data == first
     heeded = heeded and tag is not None and late is None and left is not None and left.data == third
     if not heeded:
         raise DataError(
-            f"scores were to be written to {place.address}, but this store does not heed the conditions of"
-            " writing (If-None-Match, If-Match), so that two attempts could overwrite each other; use"
-            " another store for outputs: it may still hold data and models"
+            f"Cannot write scores to {place.address}: this store ignores the conditions of"
+            " writing (If-None-Match, If-Match), and two attempts could overwrite each other. Use"
+            " another store for outputs: it may still hold data and models."
         )
     if place.read(name) is not None:
         raise DataError(
-            f"scores were to be written to {place.address}, but what is removed there stays (a retention"
-            " rule?), so that no block could be withdrawn; name a bucket without"
+            f"Cannot write scores to {place.address}: removed objects stay there (a retention"
+            " rule?), and no block could be withdrawn. Name a bucket without that."
         )
 
 
 def check_apart(x: str, output: str) -> None:
-    """Raise DataError where the output would lie inside the input."""
+    """Raise DataError if the output would lie inside the input."""
     source, place = absolute(x), absolute(output)
     there = is_remote(source) or Path(source).exists()
     if there and (place == source or place.startswith(f"{source.rstrip('/')}/")):
         raise DataError(
-            f"scores were to be written to {output}, but that is inside the input {x}; name a place outside"
+            f"Cannot write scores to {output}: it is inside the input {x}. Choose a path outside."
         )

@@ -1,21 +1,19 @@
 """`dcpred score --repair`: score again only what is wrong.
 
-An output is verified; records of blocks that are not as they were written are withdrawn, and so is the
-manifest; and the run, which then is one that was cut off, goes on as any does. What is promised:
+Verifies an output, withdraws records of modified blocks and the manifest, and resumes the run like any
+interrupted one. Guarantees:
 
-- Where nothing is wrong and the input is as it was, nothing is written.
-- Nothing that dcpred did not write is removed. Foreign files are named, and the run is not finished while
-  they are there.
-- Metadata of output arrays are written anew from model and plan, and a plan that its manifest does not know
-  from model and input; chunks stay, and are verified as they are then read.
-- Blocks of which rows were given up are scored again if their input can be read now, or if rows may be given
-  up again.
+- If nothing is wrong and the input is unchanged, nothing is written.
+- Files that dcpred did not write are never removed. They are reported, and the run is not finished while they
+  exist.
+- Metadata of output arrays are rewritten from model and plan, and a plan that its manifest does not know
+  from model and input; chunks stay, and are verified with these.
+- Blocks with skipped rows are scored again if their input is readable now, or if rows may be skipped again.
 - A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred
-  score`. --repair accepts it if it lies where it lay, is cut in the same blocks, and a sample of rows that
-  are not to be scored again still has the scores that it had. All other blocks keep the scores of the input
-  as it was. The manifest then says `"input_changed": true` and, as `input_run`, which input was last seen;
-  the plan lists it as accepted, so that later calls go on with it.
-- A repair that is cut off leaves either records that are missing or no manifest; --repair goes on from there.
+  score`. --repair accepts it at the same place, with the same blocks, if a sample of rows that are not scored
+  again still has the same scores. All other blocks keep their scores. The manifest then states
+  `"input_changed": true` and, as `input_run`, the last input; the plan lists it as accepted for later calls.
+- An interrupted repair leaves missing records or no manifest; --repair resumes from there.
 """
 
 import time
@@ -28,7 +26,7 @@ from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.inputs import forget_rows, read_inputs, write_inputs
 from dcpred.runs.ledger import INPUTS, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import STRICT, default_pool, plan_run, score
 from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
@@ -52,19 +50,20 @@ def repair(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
-    tolerance: Tolerance = STRICT,
+    tolerance: FailurePolicy = STRICT,
     level: str = "full",
     say: Reporter = SILENT,
 ) -> ScoreReport:
-    """Score again what is wrong in an output, or was never done; see the module for what is promised.
+    """Score again what is wrong in an output, or was never done; see the module for guarantees.
 
-    level  of the verification that says what is wrong: full or fast
-    Raises what `score` raises; PlanConflictError where the output is of another plan, or its input holds
+    level  of the verification that finds what is wrong: full or fast
+
+    Raises what `score` raises; PlanConflictError if the output is of another plan, or its input holds
     other rows.
     """
     if level not in LEVELS:
         raise SettingsError(
-            f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them"
+            f"Cannot repair at level {level!r}: a repair has {' or '.join(LEVELS)}. Use one of them."
         )
     ledger = open_ledger(output)
     planned, plan, model = plan_run(
@@ -95,7 +94,7 @@ def repair(
 
 
 def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
-    """Raise PlanConflictError unless the run is the same, but for what input chunks hold."""
+    """Raise PlanConflictError unless the run is the same, except for the content of input chunks."""
     if planned.run == was.run:
         return
     kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
@@ -103,8 +102,8 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
         raise PlanConflictError(
-            f"{planned.output} was to be repaired from {planned.x}, which is not the input that it was made"
-            f" from, {was.x}; restore chunks in that place, or score into a new directory"
+            f"Cannot repair {planned.output} from {planned.x}: it was made from"
+            f" {was.x}. Restore chunks in that place, or score into a new directory."
         )
 
 
@@ -113,19 +112,19 @@ def _withdraw_what_is_wrong(
     model: Model,
     workers: Workers,
     level: str,
-    tolerance: Tolerance,
+    tolerance: FailurePolicy,
     changed: str,
     say: Reporter,
 ) -> None:
-    """Make a run with wrong blocks one that was cut off before they were scored.
+    """Reset a run with wrong blocks to the state before they were scored.
 
-    changed  where the input was written again since it was scored, the hash of the run that it would make now
+    changed  if the input was rewritten since, the hash of the run that it would make now
     """
     fast = FastCheck(ledger)
     named = {finding.file for finding in fast.findings if finding.kind == Kind.METADATA}
     restored = restore_metadata(ledger.run, model, named) if fast.records or named else []
     if restored:
-        say.say(f"wrote {', '.join(restored)} anew")
+        say.say(f"rewrote {', '.join(restored)}")
         fast = FastCheck(ledger)
     findings = [*fast.findings, *(check_full(fast, workers, say) if level == "full" else [])]
     conflicts = [finding for finding in findings if finding.kind == Kind.CONFLICT]
@@ -137,7 +136,7 @@ def _withdraw_what_is_wrong(
         _check_same_rows(
             ledger.run, workers, [b for b in fast.records if b not in again and b not in fast.given_up], say
         )
-    # Manifest and plan disagree, and either may be altered: the plan is written anew, the manifest follows.
+    # Manifest and plan disagree, and either may be modified: the plan is rewritten, the manifest follows.
     if changed or any(finding.kind == Kind.MANIFEST for finding in findings):
         ledger.write_plan(changed)
     for name in leftovers(findings):
@@ -150,15 +149,13 @@ def _withdraw_what_is_wrong(
         ledger.place.remove(finding.file)
     wrong = any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings)
     if again or restored or changed or wrong:
-        # The manifest goes last: without it the run is one that was cut off.
+        # The manifest goes last: without it the run counts as interrupted.
         ledger.withdraw_manifest()
     _say(findings, len(again), say)
 
 
 def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
-    """Where the run is one of a refresh: what it says of input chunks that are others by now and are scored
-    now is no longer true.
-    """
+    """For a run of a refresh: forget the state of input chunks that changed and are scored now."""
     known = read_inputs(ledger.place, INPUTS)
     if known is None:
         return
@@ -171,9 +168,9 @@ def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
 
 
 def _worth_another_try(
-    run: ScoreRun, workers: Workers, given_up: list[int], tolerance: Tolerance
+    run: ScoreRun, workers: Workers, given_up: list[int], tolerance: FailurePolicy
 ) -> list[int]:
-    """Blocks with rows that were given up, as far as they can be scored now."""
+    """Blocks with skipped rows that can be scored now."""
     if tolerance.quarantine:
         return given_up
     readable: list[int] = []
@@ -187,19 +184,19 @@ def _worth_another_try(
 
 
 def _check_same_rows(run: ScoreRun, workers: Workers, blocks: list[int], say: Reporter) -> None:
-    """Raise PlanConflictError where the input holds other rows than those that were scored."""
+    """Raise PlanConflictError if the input holds other rows than the scored ones."""
     wrong = check_sample(run, workers, choose_rows(run, blocks, SAMPLE_ROWS, seed=0), say)
     if wrong:
         raise PlanConflictError(
-            f"{run.output} was to be repaired, but {run.x} holds other rows than those that were scored"
-            f" ({wrong[0].sentence}); score into a new directory"
+            f"Cannot repair {run.output}: {run.x} holds other rows than the scored ones"
+            f" ({wrong[0].sentence}). Score into a new directory."
         )
 
 
 def _say(findings: list[Finding], n_blocks: int, say: Reporter) -> None:
     damage = [finding for finding in findings if finding.is_damage]
     if not damage and not n_blocks:
-        say.say("nothing is wrong, so that nothing is repaired")
+        say.say("nothing is wrong; nothing is repaired")
         return
-    told = counted(len(damage), "finding", "findings")
-    say.say(f"{told}; {counted(n_blocks, 'block is', 'blocks are')} scored again")
+    summary = counted(len(damage), "finding", "findings")
+    say.say(f"{summary}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

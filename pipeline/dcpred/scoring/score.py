@@ -1,7 +1,7 @@
 """Scoring over Zarr with Dask workers: preflight → plan → blocks → verification → manifest.
 
-A block is read, scored, written and committed by one task (dcpred_tasks.task_bodies.score_block). Running the
-same plan again does only what is missing; a finished run writes nothing.
+One task reads, scores, writes and commits a block (dcpred_tasks.task_bodies.score_block). Another run of the
+same plan does only what is missing; a finished run writes nothing.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.held_places import Lock
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
@@ -23,7 +23,7 @@ from dcpred.runs.bad_rows import NO_LIMIT
 from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
-from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
+from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
 from dcpred.scoring.preflight import check_apart, check_place, output_bytes
 from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -45,7 +45,7 @@ from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
 from dcpred_tasks.task_bodies.score_block import create_scores, models_that_score
 
 VERIFY_ROUNDS = 3
-STRICT = Tolerance()
+STRICT = FailurePolicy()
 Planned = tuple[ScoreRun, BlockPlan, Model]
 
 
@@ -60,12 +60,12 @@ def plan_run(
     may_lack_chunks: bool = False,
     cut: Cut | None = None,
 ) -> Planned:
-    """Check everything that can be checked before anything is written. Raises RefusedErrors.
+    """Check everything possible before anything is written. Raises RefusedErrors.
 
-    alpha  share of rows outside of intervals; None: as it is without being named
+    alpha  fraction of rows outside of intervals; None: the default
     costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
-    cut  how the run is to be cut. None: as what stands in `output` is, if that has as many rows; else by the
-         number of rows
+    cut    the blocks of the run. None: those of the run in `output`, if that has as many rows; else by the
+           number of rows
     """
     check_writable(output, "scores")
     artifact = open_artifact(model_path)
@@ -74,8 +74,8 @@ def plan_run(
     outputs, alpha = check_outputs(outputs, model.task, alpha)
     if costs is not None and LABEL not in outputs and model.task == "classification":
         raise SettingsError(
-            "a threshold or costs were given, but of the outputs only label takes them; ask for label, or"
-            " leave them out"
+            "Cannot use a threshold or costs without the output label, which alone takes them. Add label, or"
+            " omit them."
         )
     label_rule(model, costs)
     for column in columns(outputs, alpha, costs):
@@ -85,7 +85,7 @@ def plan_run(
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     if X.shape[0] == 0:
-        raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
+        raise DataError(f"Cannot score X at {x}: it has no rows. Pass data with rows.")
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_apart(x, str(output))
     if not may_lack_chunks:
@@ -124,8 +124,8 @@ def plan_run(
 
 
 def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
-    """The cut of the run that stands there, where it has as many rows: another version of dcpred, or a
-    refresh, may have cut it otherwise than this one would.
+    """The blocks of the run in `output`, if it has as many rows: another version of dcpred, or a
+    refresh, may have chosen other blocks.
     """
     run = standing_run(output)
     if run is None or run.n_rows != X.shape[0]:
@@ -144,21 +144,21 @@ def score(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
-    tolerance: Tolerance = STRICT,
+    tolerance: FailurePolicy = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
     say: Reporter = SILENT,
 ) -> ScoreReport:
-    """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
+    """Score every row of X into OUTPUT/scores.zarr; see the module for the effect of a second call.
 
-    pool      gives the workers, and is asked for them only when there is something to score. None: processes
-              on this machine, or for a single block this one (not with quarantine: a block that ends its
-              process is given up only where that is a worker)
-    repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
-              has looked at them
-    alpha     share of rows outside of intervals, where these are among the outputs; None: one in ten
-    costs     costs of labels, where these are among the outputs
-    planned   what `plan_run` gave for this model, X, output and outputs, where it was asked before
+    pool      gives the workers, only if there is something to score. None: local processes, or for a single
+              block this one (not with quarantine: a block that ends its process is skipped only if that is a
+              worker)
+    repaired  the run to resume, although input chunks may have been restored since: dcpred.scoring.repair
+              checked them
+    alpha     fraction of rows outside of intervals, if these are among the outputs; None: one in ten
+    costs     costs of labels, if these are among the outputs
+    planned   the result of `plan_run` for this model, X, output and outputs, if known
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
     score, RunHeldError, ResourceError, InterruptedRunError.
@@ -185,7 +185,7 @@ def score(
         pool = default_pool(x, output, plan.n_blocks, tolerance)
     with pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         with ledger.claimed() as lease:
             try:
@@ -205,7 +205,7 @@ def score(
 
 
 def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
-    """Say where Dask's pages are, and to who asked for more how a run is carried out."""
+    """Print the address of Dask's dashboard, and with -v details of the run."""
     say_dashboard(say, workers)
     say.detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
     say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {run.x}")
@@ -214,7 +214,7 @@ def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
 def report_finished(
     ledger: Ledger, plan: BlockPlan, manifest: dict[str, Any], begin: float, say: Reporter
 ) -> ScoreReport:
-    """The report of a run that has its manifest. Raises IncompleteError where it is not as it was written."""
+    """The report of a run with a manifest. Raises IncompleteError if it is modified or damaged."""
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
     say_system_files(findings, say)
@@ -223,27 +223,27 @@ def report_finished(
 
 
 def store_threads(x: str, output: str | Path) -> dict[str, int]:
-    """What `connect` is told beside the number of workers: more threads where either lies on a store."""
+    """The arguments of `connect` besides the number of workers: more threads if either lies on a store."""
     return {"threads": STORE_THREADS} if is_remote(x) or is_remote(output) else {}
 
 
 def score_pool(x: str, output: str | Path) -> Pool:
-    """The workers for scoring X into an output, where nobody says which."""
+    """The default workers for scoring X into an output."""
     given = store_threads(x, output)
     return partial(connect, threads=given["threads"]) if given else connect
 
 
-def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: Tolerance) -> Pool:
-    """The same for so many blocks: one alone is scored in this process, unless it may end its process and is
-    then given up.
+def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: FailurePolicy) -> Pool:
+    """The same for so many blocks: a single one is scored in this process, unless it may end its process and
+    is then skipped.
     """
     return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
 
 
 def score_pending(
-    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
+    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
 ) -> Done:
-    """Score this driver's blocks that are left."""
+    """Score this driver's pending blocks."""
     limited = tolerance.bad_rows != NO_LIMIT
     n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
     return BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
@@ -251,15 +251,15 @@ def score_pending(
 
 def score_all(
     ledger: Ledger,
-    lease: HeldPlace,
+    lease: Lock,
     workers: Workers,
     say: Reporter,
-    tolerance: Tolerance,
+    tolerance: FailurePolicy,
     note: Callable[[list[int]], None] = lambda blocks: None,
 ) -> Done:
-    """Score what is left; then what does not match its commit record once more.
+    """Score pending blocks; then once more those that do not match their commit record.
 
-    note  told which blocks those are, before their records are withdrawn
+    note  called with these blocks before their records are withdrawn
     """
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
@@ -275,46 +275,45 @@ def score_all(
         for block in wrong:
             ledger.retract(block)
     raise IncompleteError(
-        f"{len(wrong):,} blocks are not as they were written, the first being block {wrong[0]}; check the"
-        " storage and run again"
+        f"Cannot finish the run: {len(wrong):,} blocks are modified or damaged, the first is block"
+        f" {wrong[0]}."
+        " Check the storage and run again."
     )
 
 
-def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
-    """Raise IncompleteError where rows of a finished run were given up, or too many have no score."""
+def check_rows_scored(report: ScoreReport, tolerance: FailurePolicy) -> None:
+    """Raise IncompleteError if rows of a finished run were skipped, or too many have no score."""
     tolerance.check_bad_rows(without_score(report.status), report.n_rows)
     given_up = sum(report.status.get(str(int(code)), 0) for code in GIVEN_UP)
     if given_up:
         raise IncompleteError(
-            f"{counted(given_up, 'row was', 'rows were')} given up, since input is damaged or missing or no"
-            f" worker survived them; see `dcpred errors {as_arguments(report.output)}`, mend the input,"
-            " and run again with --repair"
+            f"{counted(given_up, 'row was', 'rows were')} skipped: input is damaged or missing, or no"
+            f" worker survived them. See `dcpred errors {as_arguments(report.output)}`, repair the input,"
+            " and run again with --repair."
         )
 
 
 def check_outputs(
     outputs: tuple[str, ...] | None, task: str, alpha: float | None = None
 ) -> tuple[tuple[str, ...], float | None]:
-    """Output columns in their order, those that a model for this task has without being asked where None are
-    named; and the alpha that one of them takes, None where none does. Raises SettingsError.
+    """Output columns in their order, by default those of a model for this task; and the alpha of one of
+    them, None if none takes it. Raises SettingsError.
     """
     possible, quantiles = possible_outputs(task), possible_quantiles(task)
     listed = [*possible, *([f"{quantiles[0]} to {quantiles[-1]}"] if quantiles else [])]
     gives = f"a model for {task} gives {', '.join(listed[:-1])} and {listed[-1]}"
     if outputs is not None and not outputs:
-        raise SettingsError(f"no outputs were asked for, but {gives}; name some")
+        raise SettingsError(f"Cannot score without outputs: {gives}. Name some.")
     unknown = [name for name in outputs or () if name not in (*possible, *quantiles)]
     if unknown:
-        raise SettingsError(f"output {unknown[0]!r} was asked for, but {gives}; ask for those")
+        raise SettingsError(f"Cannot write output {unknown[0]!r}: {gives}. Name those.")
     asked = default_outputs(task) if outputs is None else outputs
     chosen = tuple(name for name in (*possible, *quantiles) if name in asked)
     taken = [column.name for column in columns(possible) if column.takes_alpha]
     if not set(taken) & set(chosen):
         if alpha is not None:
-            takes = f"of the outputs only {taken[0]} takes it" if taken else f"no output of {task} takes it"
-            raise SettingsError(
-                f"alpha {alpha:g} was given, but {takes}; ask for that output, or leave out alpha"
-            )
+            takes = f"only {taken[0]} takes it" if taken else f"no output of {task} takes it"
+            raise SettingsError(f"Cannot use alpha {alpha:g}: {takes}. Add that output, or omit alpha.")
         return chosen, None
     alpha = DEFAULT_ALPHA if alpha is None else alpha
     check_alpha(alpha)

@@ -1,18 +1,18 @@
-"""`dcpred score --shard i/n`: one part of a run, without a scheduler; dcpred.runs.shards says which.
+"""`dcpred score --shard i/n`: one part of a run, without a scheduler; see dcpred.runs.shards.
 
-Each shard does its blocks and looks whether any block of the run is left. Where one is, its shard is still at
-work, or will be: this one says so and ends well. Where none is, it verifies the whole and writes the
-manifest. What is promised, whoever dies at any instant, is late, or runs twice:
+Each shard does its blocks and checks whether any block of the run is left. If one is, its shard is still at
+work, or will be: this one reports that and exits with 0. Otherwise it verifies everything and writes the
+manifest. Guarantees, if any shard dies at any instant, is late, or runs twice:
 
-1. A shard ends well only when all of its blocks are committed, and then either a block of another shard was
-   not, or the manifest stands.
-2. So the shard that looks last finds nothing left, and does not end well without a manifest. What becomes of
-   it is known to whoever started it, who runs it again.
+1. A shard exits with 0 only when all of its blocks are committed, and then either a block of another shard is
+   not, or the manifest exists.
+2. The shard that checks last finds nothing left, and does not exit with 0 without a manifest. Its exit code
+   makes its caller run it again.
 3. Shards that end at the same moment all find nothing left. One takes the lease `shards/finish`; the others
-   wait until the manifest stands, or the lease is free because its holder died. The manifest is created, and
-   never written over.
-4. Damaged blocks that the verification finds are scored again by that shard, for theirs may have ended. They
-   are noted first: they do not count as another shard's, so that 1 holds where it dies in between.
+   wait until the manifest exists, or the lease is free because its holder died. The manifest is created, and
+   never overwritten.
+4. That shard scores damaged blocks again, because their own shards may have ended. They are recorded first:
+   they do not count as another shard's, and 1 holds if it dies in between.
 """
 
 import time
@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dcpred.execution.held_places import HeldPlace, hold_place
+from dcpred.execution.held_places import Lock, acquire_lock
 from dcpred.execution.interrupts import listening
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, this_process
@@ -29,7 +29,7 @@ from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
-from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.preflight import check_place, output_bytes
 from dcpred.scoring.score import (
     STRICT,
@@ -47,14 +47,14 @@ from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import create_scores
 
-# How long the verification by another shard is waited for: a fixed time, and more for each block of the run.
+# Time to wait for the verification by another shard: a fixed time, and more for each block of the run.
 FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class ShardReport:
-    """What came of a shard that ended while others had work left."""
+    """The result of a shard that ended while others had work left."""
 
     output: str
     shard: str
@@ -68,11 +68,11 @@ class ShardReport:
     scored_blocks: int
     """Blocks that this call scored; the others were done before."""
     left_blocks: int
-    """Blocks of other shards that were not done when this one looked."""
+    """Blocks of other shards that were not done at the check."""
     seconds: float
-    """Time that the whole call took."""
+    """Time of the whole call."""
     rows_per_second: float
-    """Rate while scoring; 0 where there was nothing to do."""
+    """Rate of scoring; 0 if there was nothing to do."""
     driver_peak_memory_bytes: int
 
 
@@ -86,16 +86,16 @@ def score_shard(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
-    tolerance: Tolerance = STRICT,
+    tolerance: FailurePolicy = STRICT,
     say: Reporter = SILENT,
 ) -> ScoreReport | ShardReport:
-    """Score one shard of X into OUTPUT/scores.zarr; see the module for how a run comes to its end. A
-    ScoreReport is that of the whole, which is finished.
+    """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
+    ScoreReport is that of the whole, finished run.
 
-    pool  as of `score`; None: processes on this machine, or this one for a single block. Where no block of
-          this shard is left, it is not asked
+    pool  as of `score`; None: local processes, or this one for a single block. Not used if no block of
+          this shard is left
 
-    Raises what `score` raises. RunHeldError is raised, too, where another process has this shard.
+    Raises what `score` raises, and RunHeldError if another process has this shard.
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine
@@ -117,7 +117,7 @@ def score_shard(
     pool = pool or default_pool(x, output, n_pending, tolerance)
     with pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         with ledger.claimed() as lease:
             workers.check_sees(ledger.address)
@@ -129,8 +129,8 @@ def score_shard(
                 return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
     own = counted(len(ledger.own_blocks), "block is", "blocks are")
     say.say(
-        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} are left to other shards,"
-        " the last of which verifies the whole"
+        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
+        " the last of which verifies everything"
     )
     n_rows = sum(stop - start for start, stop in map(run.rows, ledger.own_blocks))
     return ShardReport(
@@ -148,10 +148,10 @@ def score_shard(
 
 
 def _score_own(
-    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
+    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
-    """Score this shard's blocks: what was done, and how many blocks are left to other shards; 0 where the
-    whole is to be verified, or is.
+    """Score this shard's blocks. Returns what was done, and how many blocks are left to other shards; 0 if
+    the whole run is to be verified, or is.
     """
     n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
     while True:
@@ -159,7 +159,7 @@ def _score_own(
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         lease.check()
         missing = ledger.missing()
-        # In this order: what is withdrawn is noted before, and the note stays until the manifest stands.
+        # In this order: withdrawn blocks are recorded first, and the record stays until the manifest exists.
         left = set(missing) - ledger.withdrawn()
         if ledger.manifest() is not None:
             left = set()
@@ -170,19 +170,19 @@ def _score_own(
 def _finish(
     ledger: Ledger,
     plan: BlockPlan,
-    lease: HeldPlace,
+    lease: Lock,
     workers: Workers,
     done: Done,
-    tolerance: Tolerance,
+    tolerance: FailurePolicy,
     begin: float,
     say: Reporter,
 ) -> ScoreReport:
-    """Verify the whole and write the manifest, or wait for the shard that does."""
+    """Verify the whole run and write the manifest, or wait for the shard that does."""
     whole = replace(ledger, shard=None)
     with _finishing(whole) as finishing:
         manifest = whole.manifest()
         if manifest is None:
-            say.say("every shard is done; verifying the whole")
+            say.say("every shard is done; verifying the whole run")
             more = score_all(whole, finishing, workers, say, tolerance, whole.note_withdrawn)
             done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
             manifest = make_manifest(whole, plan, done.blocks)
@@ -194,7 +194,7 @@ def _finish(
 
 
 @contextmanager
-def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
+def _finishing(ledger: Ledger) -> Iterator[Lock]:
     """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
     place = open_place(below(ledger.address, FOLDER, "finish"))
     place.make_folder("")
@@ -202,13 +202,13 @@ def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
     with ExitStack() as stack, listening() as asked:
         while True:
             try:
-                lease = stack.enter_context(hold_place(place))
+                lease = stack.enter_context(acquire_lock(place))
                 break
             except RunHeldError:
                 if asked.is_set():
                     raise InterruptedRunError(
                         f"interrupted while another shard verifies {ledger.address}; run the same command"
-                        " again to go on"
+                        " again to resume"
                     ) from None
                 if time.monotonic() > deadline:
                     raise

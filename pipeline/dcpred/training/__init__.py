@@ -1,4 +1,4 @@
-"""Training over Zarr: survey, division, route, balance, leaves, model.
+"""Training over Zarr: survey, partition, route, balance, leaves, model.
 
 May import: dcpred.execution, dcpred.plan, dcpred.version, and dcpred_tasks.
 """

@@ -1,4 +1,4 @@
-"""What progress and reports of a training say about missing values and maps."""
+"""Missing values and feature maps in progress and reports of a training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.training.survey import Survey
 
-NAMED = 5  # most features that are named
+NAMED = 5  # maximum number of features to name
 MAPPED = {
     "clip": "by smooth clipping",
     "quantile": "by quantiles",
@@ -19,53 +19,54 @@ MAPPED = {
 
 
 def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> dict[str, Any]:
-    """What a training report says of gaps: whether the model knows them, how many features have some, in
-    which of them most rows, the features with an indicator, and those without any value; and the names of
-    those that are told of, as far as features have names.
+    """Missing values in a training report: whether the model accepts them, how many features have some, the
+    feature with most of them, the features with an indicator, those without any value; and the names of
+    these features, if they have names.
     """
     coding, gaps = scaling.coding, survey.gaps
     if coding is None or coding.gap is None:
         return {"known": False}
     most = int(gaps.argmax())
     indicated, empty = coding.indicated.tolist(), np.flatnonzero(gaps == survey.n_used).tolist()
-    told = {most, *indicated[:NAMED], *empty[:NAMED]}
+    summary = {most, *indicated[:NAMED], *empty[:NAMED]}
     return {
         "known": True,
         "features": int(np.count_nonzero(gaps)),
         "most": {"feature": most, "rows": int(gaps[most]), "share": float(gaps[most] / survey.n_used)},
         "indicated": indicated,
         "without_values": empty,
-        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(told)},
+        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(summary)},
     }
 
 
 def gaps_in_words(found: Mapping[str, Any]) -> str | None:
-    """The same in a sentence, None for a model that does not know gaps."""
+    """The same in a sentence, None for a model that does not accept missing values."""
     if not found.get("known"):
         return None
     if not found["features"]:
-        return "no training row has a gap; one that is scored is the mean of its feature"
+        return "no training row has a missing value; in a scored one it becomes the mean of its feature"
     names = found["names"]
     most, have = found["most"], counted(found["features"], "feature has", "features have")
-    said = [
-        f"{have} gaps, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows; a gap is"
-        " the mean of its feature, or its most frequent code",
-        f"{_listed(found['indicated'], names)} {_have(found['indicated'])} an indicator of gaps"
+    facts = [
+        f"{have} missing values, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows;"
+        " they"
+        " become the mean of the feature, or its most frequent category",
+        f"{_listed(found['indicated'], names)} {_have(found['indicated'])} a missing indicator"
         if found["indicated"]
-        else "no feature has an indicator of gaps",
+        else "no feature has a missing indicator",
     ]
     if found["without_values"]:
         empty = found["without_values"]
-        said.append(
+        facts.append(
             f"{_listed(empty, names)} {_have(empty)} no value at all and {'is' if len(empty) == 1 else 'are'}"
-            " left out"
+            " omitted"
         )
-    return "; ".join(said)
+    return "; ".join(facts)
 
 
 def describe_map(scaling: Scaling) -> dict[str, Any] | None:
-    """The map of amounts: its name, the features that it maps, and of a map by quantiles the number of knots
-    of each; None where nothing is mapped. A model of an earlier version may have "symlog".
+    """The feature map: its name, the mapped features, and for quantiles the number of knots of each; None
+    without a map. A model of an earlier version may have "symlog".
     """
     found = None if scaling.coding is None else scaling.coding.amounts
     if found is None:
@@ -77,14 +78,14 @@ def describe_map(scaling: Scaling) -> dict[str, Any] | None:
 
 
 def map_in_words(found: Mapping[str, Any] | None) -> str | None:
-    """The same in a sentence, None where nothing is mapped."""
+    """The same in a sentence, None without a map."""
     if not found:
         return None
     return f"{counted(len(found['features']), 'feature is', 'features are')} mapped {MAPPED[found['name']]}"
 
 
 def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
-    """Sentences on all that becomes of features, none where they are as they were."""
+    """Sentences on all changes of features, none without changes."""
     sentences = gaps_in_words(describe_gaps(scaling, survey, names)), map_in_words(describe_map(scaling))
     return [one for one in sentences if one]
 
@@ -94,6 +95,6 @@ def _have(features: Sequence[int]) -> str:
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:
-    told = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
+    summary = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
     more = f" and {len(features) - NAMED:,} more" if len(features) > NAMED else ""
-    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(told)}{more}"
+    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(summary)}{more}"

@@ -1,8 +1,7 @@
-"""What the steps of a training are likely to take: rough arithmetic for people who wait, in seconds.
+"""Estimated times of the steps of a training, in seconds: rough arithmetic for progress.
 
-Fitted by eye to runs on letter, cal_housing, cpusmall, a9a and covtype: trainings and short searches within a
-factor of two or so, searches of wide rows and long ones within one of six. Only shares of a whole are shown,
-and the time that a job has taken corrects them.
+Fitted by eye to runs on five data sets; see DECISIONS.md, "Forecast of times". Only shares of a whole are
+shown, and the elapsed time of a job corrects them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ START_SECONDS = 2.5  # until processes run and have imported what the first step
 
 
 def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
-    """Seconds of one core for a row in one leaf that it trains: local machine and refinement."""
+    """Seconds of one core for a row in one leaf that it trains: local model and refinement."""
     rows = leaf_rows * settings.overlap
     local = 2e-8 * min(rows, settings.local_rows) ** 2 / rows
     if not settings.refine:
@@ -40,7 +39,7 @@ def forecast_training(
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
-    surveyed  whether a search has looked at all rows before
+    surveyed  whether a search has read all rows before
     """
     numbers, sample = (
         n_rows * n_features,
@@ -62,7 +61,7 @@ def forecast_training(
 
 @contextmanager
 def watched_training(settings: Settings, n_rows: int, n_features: int, verbose: int) -> Iterator[Watch]:
-    """What shows a training on rows in memory, for `dcpred_tasks.training.in_memory.train_rows`."""
+    """Progress of a training on rows in memory, for `dcpred_tasks.training.in_memory.train_rows`."""
     say = reporter(verbose)
     work = forecast_training(n_rows, n_features, settings, 1).work
     shares = Shares({name: work[name] for name in ("division", "leaves")})

@@ -1,8 +1,8 @@
-"""A model trained on a disk that workers share, and brought to where it is to lie.
+"""Train a model on a shared disk, and publish it at its address.
 
 The scratch of training stays on a POSIX file system: its pieces are many and small, its offsets are mapped
-into memory. A model for an object store is trained below `--scratch DIR` and copied from there; what was
-trained stays in DIR, so that a second call finds it.
+into memory. A model for an object store is trained below `--scratch DIR` and copied from there; the trained
+model stays in DIR for a second call.
 """
 
 import secrets
@@ -30,20 +30,20 @@ from dcpred_tasks.storage.retry import Retrying
 
 @contextmanager
 def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
-    """The path to train at, for a model that is to lie at `model`; it is copied there when the `with`
-    statement ends without an error.
+    """The path to train a model for `model` at; it is copied there when the `with` statement ends without
+    an error.
 
-    scratch  a directory that driver and workers share; None: the model is trained where it is to lie
+    scratch  a directory that driver and workers share; None: the model is trained at `model`
 
-    Raises SettingsError where a store needs a scratch directory, PlanConflictError where another model lies
-    at `model`.
+    Raises SettingsError if a store needs a scratch directory, PlanConflictError if another model lies at
+    `model`.
     """
     check_writable(model, "a model's files")
     if scratch is None:
         if is_remote(model):
             raise SettingsError(
-                f"a model was to be trained for {absolute(model)}, but the work in progress of training needs"
-                " a directory that driver and workers share; name one with --scratch DIR"
+                f"Cannot train {absolute(model)}: the temporary files of training need"
+                " a directory that driver and workers share. Name one with --scratch DIR."
             )
         yield Path(model)
         return
@@ -52,15 +52,15 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
     here = scratch.absolute() / f"{name}-{digest(target.address.encode())[:8]}"
     if not here.exists() and target.read(MODEL_FILE) is not None:
         raise PlanConflictError(
-            f"a model was to be written to {target.address}, but one is there that was not trained in"
-            f" {scratch}; remove it or name another place"
+            f"Cannot write a model to {target.address}: one is there that was not trained in"
+            f" {scratch}. Remove it or choose another path."
         )
     if not is_remote(target.address):
         check_new_name(Path(target.address), PARTIAL)
     elif target.read(MODEL_FILE) is None:
         check_free_for_model(target)
         with nonce_written(target.address):
-            """A right that is missing is told now, and not after training."""
+            """Report a missing right now, and not after training."""
     with resource_errors(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
     yield here
@@ -68,15 +68,15 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
 
 
 def publish(model: Path, target: Place) -> None:
-    """Copy a model, byte for byte, so that whoever sees one sees all of it. Raises DataError where another
-    one is there.
+    """Copy a model, byte for byte: readers see all of it or nothing. Raises DataError if another one
+    exists.
     """
     trained = open_artifact(model)
     if (standing := read_document(target, MODEL_FILE)) is not None:
         if standing.get("hash") != trained.hash:
             raise DataError(
-                f"a model was to be written to {target.address}, but another one is there; remove it or name"
-                " another place"
+                f"Cannot write a model to {target.address}: another one is there. Remove it or choose"
+                " another path."
             )
         return
     if not is_remote(target.address):
@@ -90,8 +90,8 @@ def publish(model: Path, target: Place) -> None:
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name, data = f"{group}/{file.relative_to(source)}", file.read_bytes()
         retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
-    told = decoded((model / MODEL_FILE).read_bytes(), model)
-    if not target.create(MODEL_FILE, encoded({**told, "arrays": group})):
+    summary = decoded((model / MODEL_FILE).read_bytes(), model)
+    if not target.create(MODEL_FILE, encoded({**summary, "arrays": group})):
         for name in target.listing(group):
             target.remove(name)
-        publish(model, target)  # One is there now: the same, or an error.
+        publish(model, target)  # One exists now: the same, or an error.

@@ -1,4 +1,4 @@
-"""The directory for the work in progress of a training job: made, checked and held."""
+"""The directory for temporary files of a training job: created, checked and held."""
 
 import shutil
 from collections.abc import Collection, Iterator
@@ -17,29 +17,29 @@ from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 
 def search_folder(model: Path) -> Path:
-    """The directory for the work in progress of a search for the settings of a model."""
+    """The directory for temporary files of a search for the settings of a model."""
     return model.with_name(f"{model.name}.tune")
 
 
 def make_scratch(scratch: Path, model: Path) -> None:
-    """Make a directory for the work in progress. Raises DataError where there can be none."""
+    """Make a directory for temporary files. Raises DataError if that is impossible."""
     with resource_errors(scratch):
         try:
             scratch.mkdir(parents=True, exist_ok=True)
         except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
             raise DataError(
-                f"a model was to be written to {model}, but no directory can be made beside it"
-                f" ({error.strerror}); name another place"
+                f"Cannot write a model to {model}: no directory can be made next to it"
+                f" ({error.strerror}). Choose another path."
             ) from None
 
 
 class Otherwise(NamedTuple):
-    """Trainings of the same data and settings that refine leaves by what this process does not."""
+    """Trainings of the same data and settings that refine leaves with other code than this process."""
 
     runs: Collection[str] = ()
 
     def check(self, place: Path, run: Any) -> None:
-        """Raise PlanConflictError where `place` holds one of them."""
+        """Raise PlanConflictError if `place` holds one of them."""
         if run not in self.runs:
             return
         here = arithmetic()
@@ -58,7 +58,7 @@ NO_OTHERS = Otherwise()
 def check_scratch(
     scratch: Path, runs: Collection[str], model: Path, otherwise: Otherwise = NO_OTHERS
 ) -> None:
-    """Raise PlanConflictError unless the scratch directory is free, or was left by one of these runs."""
+    """Raise PlanConflictError unless the scratch directory is free, or is of one of these runs."""
     path = scratch / "job.json"
     if not scratch.exists():
         return
@@ -66,8 +66,8 @@ def check_scratch(
         if (run := read_own_json(path).get("run")) not in runs:
             otherwise.check(scratch, run)
             raise PlanConflictError(
-                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that"
-                " one, or remove the directory"
+                f"Cannot train in {scratch}: it holds an unfinished training of {model} with other data or"
+                " settings. Finish that one, or remove the directory."
             )
         return
     if any(
@@ -77,12 +77,12 @@ def check_scratch(
         for entry in scratch.iterdir()
     ):
         raise PlanConflictError(
-            f"{scratch} is needed for the work in progress, but it holds other files; remove them"
+            f"Cannot use {scratch} for temporary files: it holds other files. Remove them."
         )
 
 
 def drop_scratch(scratch: Path) -> None:
-    """Remove the directory. The file that says whose it is goes last: a removal that is cut off goes on."""
+    """Remove the directory. The file with its owner goes last: an interrupted removal can resume."""
     if scratch.exists():
         for entry in sorted(scratch.iterdir(), key=lambda e: e.name == "job.json"):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def drop_scratch(scratch: Path) -> None:
 
 
 def drop_leftovers(scratch: Path, runs: Collection[str]) -> None:
-    """Remove the directory of a training that is finished, where it was killed before it did so."""
+    """Remove the directory of a finished training that was killed before it did so."""
     path = scratch / "job.json"
     if path.exists() and read_own_json(path).get("run") in runs:
         with hold(scratch):
@@ -98,7 +98,7 @@ def drop_leftovers(scratch: Path, runs: Collection[str]) -> None:
 
 
 def own_mark(run: str) -> dict[str, str]:
-    """What a scratch directory holds of its owner: the run, and the code that writes what lies there."""
+    """The owner of a scratch directory: the run, and the code that writes its files."""
     return {"run": run, "code": scratch_code()}
 
 
@@ -106,10 +106,10 @@ def own_mark(run: str) -> dict[str, str]:
 def claimed(
     scratch: Path, run: str, model: Path, say: Reporter = SILENT, earlier: Collection[str] = ()
 ) -> Iterator[None]:
-    """Make the scratch directory, or take up the one that this run left, and hold it. What other code left
-    of the same run is removed.
+    """Make the scratch directory, or resume in that of this run, and hold it. Files of the same run by other
+    code are removed.
 
-    earlier  what earlier versions called the run
+    earlier  hashes of the run by earlier versions
     """
     make_scratch(scratch, model)
     with hold(scratch):
@@ -117,7 +117,7 @@ def claimed(
         mark = scratch / "job.json"
         goes_on = mark.exists() and read_own_json(mark) == own_mark(run)
         if mark.exists() and not goes_on:
-            say.say(f"{scratch} holds the work in progress of another version of dcpred; it begins anew")
+            say.say(f"{scratch} holds temporary files of another version of dcpred; starting anew")
             for entry in scratch.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -133,8 +133,8 @@ def claimed(
 
 @contextmanager
 def distrusted(scratch: Path, goes_on: bool) -> Iterator[None]:
-    """Where work goes on from what a directory holds, an error that nobody expects is told of that: checksums
-    tell of damage, and not of files that somebody else wrote. Raises PlanConflictError.
+    """Report an unexpected error of resumed work as one of its directory: checksums detect damage, but not
+    files of other origin. Raises PlanConflictError.
     """
     try:
         yield
@@ -144,6 +144,6 @@ def distrusted(scratch: Path, goes_on: bool) -> Iterator[None]:
         if not goes_on or (isinstance(error, DcpredError) and type(error) is not DcpredError):
             raise
         raise PlanConflictError(
-            f"work was to go on from what {scratch} holds, but that does not fit together ({error}); remove"
-            " the directory, and run again"
+            f"Cannot resume from {scratch}: its files do not fit together ({error}). Remove"
+            " the directory, and run again."
         ) from error

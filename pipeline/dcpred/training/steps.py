@@ -17,7 +17,7 @@ from dcpred.training.column_report import (
     describe_map,
 )
 from dcpred.training.forecast import forecast_training
-from dcpred.training.leaf_plan import halo_groups, leaf_groups, leaf_work
+from dcpred.training.leaf_plan import leaf_groups, leaf_work, overlap_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
@@ -74,7 +74,7 @@ from dcpred_tasks.training.tree_fitting import flatten
 
 @dataclass
 class TrainReport:
-    """What came of a training job."""
+    """The result of a training job."""
 
     model: str
     """The directory of the model."""
@@ -91,38 +91,38 @@ class TrainReport:
     largest_leaf_rows: int
     """Rows of the largest leaf."""
     thinned_leaves: int
-    """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
+    """Leaves with more than max_leaf_rows identical rows, which were thinned because they cannot be split."""
     gaps: dict[str, Any] = field(default_factory=dict)
-    """What became of gaps (column_report.describe_gaps)."""
+    """Missing values (column_report.describe_gaps)."""
     feature_map: dict[str, Any] | None = None
-    """The map of amounts (column_report.describe_map)."""
+    """The feature map (column_report.describe_map)."""
     threshold: float | None = None
-    """Of two classes, the probability from which on rows get the label of the second one."""
+    """With two classes, the minimum probability for the label of the second one."""
     already_trained: bool = False
-    """Whether the model was there, and nothing was written."""
+    """Whether the model existed, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time by step."""
     worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
-    """Most memory of each worker process, by host:pid."""
+    """Peak memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a search found out from all rows, and a training would find out again."""
+    """Results of a search over all rows that a training would compute again."""
 
     contents: Mapping[str, str]
-    """Fingerprints of the data that it was found out from, by x, y and weight."""
+    """Fingerprints of its data, by x, y and weight."""
     survey: Survey
-    """Of all rows, with codes encoded."""
+    """Survey of all rows, after encoding."""
     sample: Sample
     """Sampled rows, as `Training.stored_sample` gives them."""
     targets: CrossFitted | None = None
-    """Means of the target that replace codes."""
+    """Target encodings."""
 
 
 class Training:
-    """The steps of one job, and what is noted on the way."""
+    """The steps of one job, and its records."""
 
     def __init__(
         self,
@@ -167,8 +167,7 @@ class Training:
         )
         if sum(folded) % 2**64 != survey.rows:
             raise DcpredError(
-                "the rows that came to leaves are not those that were surveyed; this is a bug, please"
-                " report it"
+                "the rows of the leaves are not the surveyed ones; this is a bug, please report it"
             )
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
@@ -208,7 +207,7 @@ class Training:
         return report
 
     def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
-        """How often rows are held out of each leaf; never where they are held out by time or by group."""
+        """How often rows are held out of each leaf; never if they are held out by time or by group."""
         folds = read_folds(self.job)
         if folds.by_units:
             return np.zeros(len(rows), np.int64)
@@ -226,7 +225,7 @@ class Training:
             return held_by_models(*given, folds.take(sample.number))
 
     def _plain_survey(self, survey: Survey, sample: Sample) -> Survey:
-        """A survey of all rows, with the limits of codes in place of those of their means."""
+        """A survey of all rows, with the limits of categories in place of those of their means."""
         if self.targets is None:
             return survey
         n = sample.X.shape[1]
@@ -249,7 +248,7 @@ class Training:
         total: int,
         outputs: Sequence[Path],
     ) -> None:
-        """Run those tasks whose output is not there yet, or damaged."""
+        """Run the tasks whose output is missing or damaged."""
         todo = [task for task, output in zip(tasks, outputs, strict=True) if not is_done(output)]
         with self.say.step(title, total, "rows") as advance:
             run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
@@ -261,12 +260,12 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """What must be known of all rows, with codes encoded. A sample, and the means of the target that
-        replace codes, are then in the scratch directory, or a search knew them.
+        """Facts on all rows, after encoding. A sample, and the target encodings, are then in the scratch
+        directory, or a search had them.
         """
         if self.known is None:
             survey = self._surveyed(names)
-            if self.job.x:  # Estimators know more of rows in memory, and remark on them themselves.
+            if self.job.x:  # Estimators have more information on rows in memory, and print their own remarks.
                 self._remark(survey, names)
         else:
             survey = self.known.survey
@@ -299,7 +298,7 @@ class Training:
         spans = list(self.plan.spans())
         tasks = [(self.job, *span, sample_rows) for span in spans]
         outputs = [self.job.survey_file(block, sample_rows) for block, _, _ in spans]
-        self.work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
+        self.work("reading rows", survey_block, tasks, self.plan.n_rows, outputs)
         self.n_sampled = 0
 
         def surveys() -> Iterator[Survey]:
@@ -311,7 +310,7 @@ class Training:
         return merge_surveys(surveys())
 
     def stored_sample(self, survey: Survey) -> Sample:
-        """Sampled rows as they are stored; their targets are class numbers or values."""
+        """Sampled rows as stored; their targets are class numbers or values."""
         if self.known is not None:
             return self.known.sample
         parts = (read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans())
@@ -321,7 +320,7 @@ class Training:
         return sample
 
     def sample(self, survey: Survey, held: int | None = None) -> Sample:
-        """The same with codes encoded, by means that know no row of the fold `held` where one is held out."""
+        """The same after encoding, by means without rows of the fold `held` if one is held out."""
         sample = self.stored_sample(survey)
         if self.targets is None:
             return sample
@@ -338,8 +337,8 @@ class Training:
             division = divide(scaling, sample.X, sample.weight, survey, settings)
             factors = class_factors(survey, settings)
             prior = fit_prior(division, *of_sample, survey, settings, factors)
-        if self.known is None:  # A search has told it before.
-            self.tell_columns(scaling, survey)
+        if self.known is None:  # A search has printed it before.
+            self.report_columns(scaling, survey)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),
@@ -352,13 +351,13 @@ class Training:
             write_division(self.job, stored)
         return division
 
-    def tell_columns(self, scaling: Scaling, survey: Survey) -> None:
-        """Say what features become."""
-        for told in columns_in_words(scaling, survey, self.names()):
-            self.say.say(told)
+    def report_columns(self, scaling: Scaling, survey: Survey) -> None:
+        """Print the changes of features."""
+        for summary in columns_in_words(scaling, survey, self.names()):
+            self.say.say(summary)
 
     def names(self) -> list[str] | None:
-        """The names of features, encoded ones among them, as far as there are any."""
+        """The names of features, encoded ones among them, if they have names."""
         names = self._stored_names()
         return names if self.targets is None else self.targets.encoding.names(names)
 
@@ -393,7 +392,7 @@ class Training:
             total = sum(totals[leaf] for leaf, _ in requests)
             outputs = [self.job.split_file(g) for g in generations]
             self.work(
-                f"dividing {counted(len(requests), 'large leaf', 'large leaves')}",
+                f"splitting {counted(len(requests), 'large leaf', 'large leaves')}",
                 split_leaf,
                 tasks,
                 total,
@@ -417,13 +416,13 @@ class Training:
         return balanced, sources, rows
 
     def _halo(self, tree: Tree, work: Sequence[LeafWork]) -> tuple[int, ...]:
-        """The generations that hold rows by the leaves nearest to them after their own."""
+        """The generations with rows by their nearest leaves after their own."""
         generations = tuple(range(self.n_generations, self.n_generations + self.job.settings.overlap - 1))
         if generations:
             write_tree(self.job, tree)
             for generation in generations:
                 self.job.rows(generation).mkdir(exist_ok=True)
-            groups = halo_groups(work, self.job.piece_rows)
+            groups = overlap_groups(work, self.job.piece_rows)
             outputs = [self.job.halo_file(generations[0], first) for first, _ in groups]
             tasks = [(self.job, first, group, generations) for first, group in groups]
             self.work("finding neighbouring leaves", halo_leaves, tasks, self.plan.n_rows, outputs)

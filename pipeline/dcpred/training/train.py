@@ -1,14 +1,13 @@
-"""Training over Zarr with Dask workers: survey → division → route → balance → leaves → model.
+"""Training over Zarr with Dask workers: survey → partition → route → balance → leaves → model.
 
 Each step is a set of independent tasks whose results lie in the scratch directory MODEL.scratch; the driver
-reads what is small from there. A task whose result is there is not run again, so that a job that was cut off
-goes on where it stopped.
+reads small ones from there. A finished task is not run again: an interrupted job resumes.
 
     survey    every block: limits, classes, bad values, its part of the sample; see dcpred_tasks.task_bodies
-    division  here: scaling and k-means tree of the sample
+    partition here: scaling and k-means tree of the sample
     route     every block: rows sorted by leaf, one shard a block
-    balance   large leaves divided again, by tasks; small ones merged, here
-    overlap   every block: rows by the leaves that are nearest after their own, where settings ask for it
+    balance   large leaves split again, by tasks; small ones merged, here
+    overlap   every block: rows by the nearest leaves after their own, if settings ask for it
     leaves    every leaf, largest first: gather its rows, fit
     model     here: concatenate, write, rename
 """
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.execution.events import tell
+from dcpred.execution.events import record_event
 from dcpred.execution.lease import check_free
 from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
 from dcpred.execution.workers import Pool, check_driver_memory
@@ -55,7 +54,7 @@ from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
 
-# Versions that were part of the hash of a training. A new version is no other training.
+# Versions that were part of the hash of a training. A new version does not make another training.
 HASHED_VERSIONS = ("0.1.0",)
 
 
@@ -73,9 +72,9 @@ def train(
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
-    pool     gives the workers; asked for them only when the input has been checked and there is work
-    known    what a search found out from these data; passed over where they have changed since
-    folds    how rows are held out to measure probabilities and intervals; None: by their numbers
+    pool     gives the workers, only when the input has been checked and there is work
+    known    results of a search on these data; ignored if they have changed since
+    folds    how rows are held out to calibrate probabilities and intervals; None: by their numbers
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
@@ -99,20 +98,20 @@ def train(
     done = _finished(model, (run, *earlier), otherwise)
     if done is not None:
         drop_leftovers(scratch, (run, *earlier))
-        _tell_trained(done)
+        _record_trained(done)
         return done
     check_new_name(model, PARTIAL)
     check_scratch(scratch, (run, *earlier), model, otherwise)
-    for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
+    for place in (scratch, search_folder(model)):  # A search ends in its own training.
         check_free(place)
     check_driver(plan, x, settings)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)
     with say.job("training"), pool() as workers:
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
-        workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
+        workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model, say, earlier):
             say.say(f"reading {plan}{workers.where}")
             if settings.task == "classification" and (
@@ -131,17 +130,17 @@ def train(
                         run, model, names
                     )
             except RefusedError:
-                # A second call goes on from the division and what follows it, and from nothing before.
+                # A second call resumes from the partition, and from nothing before.
                 if not job.division_file.exists():
                     drop_scratch(scratch)
                 raise
             drop_scratch(scratch)
-    _tell_trained(report)
+    _record_trained(report)
     return report
 
 
-def _tell_trained(report: TrainReport) -> None:
-    tell(
+def _record_trained(report: TrainReport) -> None:
+    record_event(
         "trained",
         model=report.model,
         rows=report.n_rows,
@@ -154,42 +153,38 @@ def _tell_trained(report: TrainReport) -> None:
 
 
 def check_name(model: Path) -> None:
-    """Raise PlanConflictError for a place that is no new directory, such as `.` or `/`."""
+    """Raise PlanConflictError for a place that is not a new directory, for example `.` or `/`."""
     if not model.name:
         raise PlanConflictError(
-            f"a model was to be written to {model}, but that has no name of its own; name a new directory"
+            f"Cannot write a model to {model}: it has no name of its own. Name a new directory."
         )
 
 
 def check_training_data(
     x: str, y: str, weight: str | None, settings: Settings
 ) -> tuple[BlockPlan, tuple[str, ...] | None]:
-    """How blocks are cut, and the label names. Raises DataError for what can be refused from shapes, dtypes
-    and the list of chunks.
+    """The blocks, and the label names. Raises DataError for errors that shapes, dtypes and the list of
+    chunks show.
     """
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
-        raise DataError(
-            f"X at {x} has shape {X.shape}, so that there is nothing to train on; pass rows and features"
-        )
+        raise DataError(f"Cannot train on X at {x}: its shape is {X.shape}. Pass rows and features.")
     columns = {"y": (y, target, "biufUSOT")}
     if weight:
         columns["the sample weight"] = weight, zarr_arrays.open_array(weight), "biuf"
     for name, (_, array, kinds) in columns.items():
         if np.dtype(array.dtype).kind not in kinds:
             raise DataError(
-                f"{name} has dtype {array.dtype}, which cannot be used; convert it to real numbers first"
+                f"Cannot use {name}: its dtype is {array.dtype}. Convert it to real numbers first."
             )
         if array.shape != (X.shape[0],):
             raise DataError(
-                f"{name} must hold one value for each row of X, shape ({X.shape[0]},), but it has shape"
-                f" {array.shape}; correct the one that is wrong"
+                f"Cannot use {name}: its shape is {array.shape}, but X needs one value for each row, shape"
+                f" ({X.shape[0]},). Correct the one that is wrong."
             )
     if settings.task == "regression" and np.dtype(target.dtype).kind not in "biuf":
-        raise DataError(
-            f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification"
-        )
+        raise DataError(f"Cannot train a regression: y has dtype {target.dtype}. Use --task classification.")
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
         if array is target and settings.task == "classification":
             stored_chunks.check_labels(address, array)
@@ -199,23 +194,23 @@ def check_training_data(
     labels = class_labels(target.attrs, f"y at {y}")
     if settings.task == "regression" and labels is not None:
         raise DataError(
-            "regression was asked for, but y holds class labels (its attribute `labels` names them); train"
-            " classes"
+            "Cannot train a regression: y holds class labels (its attribute `labels` names them). Train"
+            " classes."
         )
     return plan, labels
 
 
 def check_driver(plan: BlockPlan, x: str, settings: Settings) -> None:
-    """Raise SchedulerError where this process may use less memory than its part of a training needs."""
+    """Raise SchedulerError if this process may use less memory than its part of a training needs."""
     X = zarr_arrays.open_array(x)
     needed = driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, settings)
-    check_driver_memory(needed, "set sample_rows or landmarks lower, or max_leaf_rows higher")
+    check_driver_memory(needed, "Set sample_rows or landmarks lower, or max_leaf_rows higher")
 
 
 def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
-    """Settings that name features of X by numbers, with those that its data set says are codes; and the
-    features whose codes means of the target replace. Raises SettingsError for a feature that X does not have,
-    DataError where the schema of the data set is damaged.
+    """Settings with features of X by number, including the categorical ones of its data set; and the
+    target-encoded features. Raises SettingsError for a feature that X does not have, DataError if the schema
+    of the data set is damaged.
     """
     n_features, schema = zarr_arrays.open_array(x).shape[1], schema_of_array(x)
     settings = numbered(settings, named_features(x), n_features)
@@ -223,34 +218,35 @@ def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
         return settings, NOT_CODED
     if len(schema.features) != n_features:
         raise DataError(
-            f"X at {x} has {n_features:,} features, but the schema beside it tells of"
-            f" {len(schema.features):,}; import the data again, or remove the attribute {SCHEMA_ATTRIBUTE}"
+            f"Cannot train on X at {x}: it has {n_features:,} features, but its schema has"
+            f" {len(schema.features):,}. Import the data again, or remove the attribute {SCHEMA_ATTRIBUTE}."
         )
     settings = with_codes(settings, schema.coded)
     return settings, target_coded(schema, settings)
 
 
 def named_features(x: str) -> list[str] | None:
-    """The names of the features of X, None where it has none. Raises DataError where they are not those of
-    its columns, each once.
+    """The names of the features of X, None if it has none. Raises DataError unless each column has one
+    unique name.
     """
     X = zarr_arrays.open_array(x)
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
         return None
-    told = [str(name) for name in names]
-    if len(told) != X.shape[1] or len(set(told)) < len(told):
-        twice = [name for name in told if told.count(name) > 1]
-        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(told):,} names"
+    summary = [str(name) for name in names]
+    if len(summary) != X.shape[1] or len(set(summary)) < len(summary):
+        twice = [name for name in summary if summary.count(name) > 1]
+        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(summary):,} names"
         raise DataError(
-            f"X at {x} has {X.shape[1]:,} features, but its attribute {ATTRIBUTE} {wrong}; name each feature"
-            " once, or remove the attribute"
+            f"Cannot train on X at {x}: it has {X.shape[1]:,} features, but its attribute {ATTRIBUTE}"
+            f" {wrong}."
+            " Name each feature once, or remove the attribute."
         )
-    return told
+    return summary
 
 
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
-    """What tells the data of a training from others, as they are now."""
+    """Fingerprints of the current data of a training."""
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return {
         name: stored_chunks.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()
@@ -265,12 +261,11 @@ def training_hashes(
     folds: Folds | None = None,
     by_other: bool = False,
 ) -> tuple[str, ...]:
-    """What identifies a training: the fingerprints of its data, its settings, how it is cut, features whose
-    codes means of the target replace, how rows are held out where that is not by their numbers, and what
-    refines leaves. The first is the hash of today, the others are those that earlier versions gave the same
-    training.
+    """The identity of a training: the fingerprints of its data, its settings, its blocks, target-encoded
+    features, how rows are held out if that is not by their numbers, and the code of refinement. The first
+    is the current hash, the others are those of earlier versions for the same training.
 
-    by_other  whether the training is meant that refines leaves by what this process does not
+    by_other  whether to identify the training that refines leaves with the other code
     """
     given: dict[str, Any] = {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
@@ -294,7 +289,7 @@ def _finished(model: Path, runs: Collection[str], otherwise: Otherwise) -> Train
         return None
     if not (model / "model.json").exists():
         raise PlanConflictError(
-            f"a model was to be written to {model}, but something else is there; name another place"
+            f"Cannot write a model to {model}: something else is there. Choose another path."
         )
     trained = open_artifact(model)
     if trained.provenance.get("run") not in runs:

@@ -1,4 +1,4 @@
-"""Budgets, and what a model of settings would cost."""
+"""Budgets, and the predicted cost of settings."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,17 +19,17 @@ from dcpred_tasks.training.tree_fitting import levels_for
 
 @dataclass(frozen=True)
 class Budget:
-    """What a row may cost at most."""
+    """The maximum cost of a row."""
 
     ratio: float = float("inf")
     """Cost in linear predictions."""
     ns: float = float("inf")
     """Cost in nanoseconds."""
     either: bool = False
-    """Whether it is enough to be within one of them."""
+    """Whether one of the two limits suffices."""
     linear_ns: float = field(default=0.0, repr=False, compare=False)
-    """What a linear prediction takes on this machine, in nanoseconds; 0: what it takes in the cost model,
-    which was fitted on another one. Searches are named without it: it differs from time to time.
+    """The time of a linear prediction on this computer, in nanoseconds; 0: that of the cost model, which was
+    fitted on another one. It is not part of a search's name, because it varies.
     """
 
     def allows(self, cost: PredictedCost) -> bool:
@@ -39,7 +39,7 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """As it is asked for."""
+        """The budget in words."""
         limits = [
             f"{limit:g}{unit}" for limit, unit in ((self.ratio, "x"), (self.ns, "ns")) if limit < float("inf")
         ]
@@ -47,16 +47,16 @@ class Budget:
 
 
 def rounded_up(cost: PredictedCost) -> str:
-    """As a budget that allows it, also in another process, which may measure another time."""
+    """A budget that allows it, also in another process, which may measure another time."""
     return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x"
 
 
 def cost_of(
     settings: Settings, scaling: Scaling, n_outputs: int, shape: FloatArray | None = None
 ) -> PredictedCost:
-    """The cost of a model with these settings; its numbers mean nothing.
+    """The cost of a model with these settings; its numbers are meaningless.
 
-    shape  what a trial of them shows (trial.shape_of); without it, the least that it may be
+    shape  the shape from a trial of them (trial.shape_of); without it, the minimum
     """
     if shape is None:
         least = float(min(n_outputs, AT_ONCE))

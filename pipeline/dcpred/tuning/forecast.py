@@ -1,4 +1,4 @@
-"""What the steps of a search are likely to take, in seconds; built on the forecast of a training."""
+"""Estimated times of the steps of a search, in seconds; built on the forecast of a training."""
 
 from dataclasses import replace
 

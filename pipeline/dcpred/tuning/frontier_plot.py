@@ -1,4 +1,4 @@
-"""The picture of a frontier, where matplotlib is installed."""
+"""The plot of a Pareto front, with matplotlib."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -22,21 +22,19 @@ def check_plot(path: Path | None) -> None:
         return
     if path.is_dir() or path.suffix.lower() not in KINDS:
         raise SettingsError(
-            f"a plot was asked for as {path}, but it is written as {', '.join(KINDS)}; name such a file"
+            f"Cannot write a plot to {path}: its name does not end with {', '.join(KINDS)}. Rename it."
         )
     if not path.absolute().parent.is_dir():
-        raise SettingsError(
-            f"a plot was asked for as {path}, but its directory does not exist; make it first"
-        )
+        raise SettingsError(f"Cannot write a plot to {path}: its directory does not exist. Make it first.")
     if find_spec("matplotlib") is None:
         raise SettingsError(
-            "a plot was asked for, but matplotlib is not installed; install it (pip install matplotlib), or"
-            " leave out --plot"
+            "Cannot draw a plot: matplotlib is not installed. Install it (pip install matplotlib), or"
+            " omit --plot."
         )
 
 
 def draw_frontier(report: dict[str, Any], path: Path) -> None:
-    """The frontier of a TuneReport: accuracy (or RMSE) on held-out rows against predicted cost."""
+    """The Pareto front of a TuneReport: accuracy (or RMSE) on held-out rows against predicted cost."""
     with drawing(*PIXELS) as figure, resource_errors(path):
         paint_frontier(report["frontier"], report["chosen"], figure.add_subplot())
         figure.savefig(path, dpi=160, facecolor=PAPER)
@@ -45,8 +43,8 @@ def draw_frontier(report: dict[str, Any], path: Path) -> None:
 def with_cost(
     points: list[dict[str, Any]], chosen: dict[str, Any], cost_ratio: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The same points with the cost of the model that was made, which may have fewer landmarks than were
-    chosen: a model has one cost wherever it is shown.
+    """The same points with the cost of the finished model, which may have fewer landmarks than
+    chosen: a model has one cost everywhere.
     """
     made = {**chosen, "cost_ratio": cost_ratio}
     return [made if p == chosen else p for p in points], made
@@ -59,7 +57,7 @@ SHARES = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "f1_m
 
 
 def words_of(name: str) -> str:
-    """The name of a quality, as a reader knows it."""
+    """The name of a quality, in words."""
     return NAMES.get(name, name.replace("_", " "))
 
 
@@ -73,7 +71,7 @@ def less_is_better(name: str) -> bool:
 
 
 def judged(point: dict[str, Any]) -> float | None:
-    """The quality of a point: an accuracy in percent, else a number; None where nothing was judged."""
+    """The quality of a point: an accuracy in percent, else a number; None without an evaluation."""
     name = quality_name(point)
     value = point[name]
     return None if value is None else float(value) * (100.0 if is_share(name) else 1.0)
@@ -83,12 +81,12 @@ def shown(point: dict[str, Any]) -> str:
     """The quality of a point with its name."""
     name, value = quality_name(point), judged(point)
     if value is None:
-        return "not judged"
+        return "not evaluated"
     return f"{words_of(name)} {value:.2f} %" if is_share(name) else f"{words_of(name)} {value:.4g}"
 
 
 def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
-    """The quality of a reference; where fewer rows were held out for it, that of the choice on these, too."""
+    """The quality of a reference; if fewer rows were held out for it, that of the choice on these, too."""
     if "chosen" not in one or one["n_judged"] == chosen["n_judged"]:
         return shown(one)
     own = shown({**one, quality_name(one): one["chosen"]})
@@ -96,20 +94,20 @@ def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
 
 
 def unseen_words(chosen: dict[str, Any]) -> str:
-    """What distinguishes the figure of the choice from others of the frontier; empty where nothing does."""
+    """How the figure of the choice differs from others of the Pareto front; empty if it does not."""
     if not chosen.get("unseen"):
         return ""
     return (
-        f"The chosen model is judged on {chosen['n_judged']:,} rows that no choice used. All other figures"
-        " are of rows that choices used, and flatter."
+        f"The chosen model is evaluated on {chosen['n_judged']:,} rows that no choice used. All other figures"
+        " are of rows that choices used, and are optimistic."
     )
 
 
 def interval_words(point: dict[str, Any]) -> str:
-    """The range that two standard errors make about the quality of a point, within what it can be."""
+    """The range of two standard errors about the quality of a point, within its possible values."""
     name, two = quality_name(point), 2.0 * (point["standard_error"] or 0.0)
     if point[name] is None:
-        return "nothing judged"
+        return "nothing evaluated"
     least = 0.0 if name in SHARES or less_is_better(name) else -inf
     most = 1.0 if name in SHARES else inf
     low, high = max(point[name] - two, least), min(point[name] + two, most)

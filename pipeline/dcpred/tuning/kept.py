@@ -1,4 +1,4 @@
-"""What a search keeps beside a model, MODEL.tuned.json: whether what stands there can be believed."""
+"""The stored result of a search, MODEL.tuned.json, and checks of it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,30 +8,29 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
-# The fields of a report that are kept.
+# The stored fields of a report.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
-LATER = {"trace": list, "references": list, "words": str}  # One of an earlier version does not have them.
+ADDED_FIELDS = {"trace": list, "references": list, "words": str}  # Earlier versions do not have them.
 QUALITIES = ("accuracy", "log_loss", "rmse")
 COUNTS = ("n_judged", "n_leaves", "landmarks", "products", "overlap")
 COSTS = ("cost_ratio", "ns_per_row")
-LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
+LARGEST = 1e100  # far beyond all results; sums and products with it are finite
 
 
 def found_before(earlier: Mapping[str, Any], kept: Path) -> dict[str, Any]:
-    """The fields of a report as an earlier search wrote them to `kept`. Raises PlanConflictError where they
-    are not all there.
+    """The fields of a report that an earlier search wrote to `kept`. Raises PlanConflictError if some are
+    missing.
     """
     try:
         return _found(earlier.get("found"))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise PlanConflictError(
-            f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
-            " search again"
+            f"Cannot read settings from {kept}: it is not the result of a search. Remove it to search again."
         ) from None
 
 
 def checked_search(found: Any) -> dict[str, Any] | None:
-    """The fields of a report as a search wrote them; None where they are not all there."""
+    """The fields of a report that a search wrote; None if some are missing."""
     try:
         return _found(found)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -39,7 +38,7 @@ def checked_search(found: Any) -> dict[str, Any] | None:
 
 
 def _found(found: Any) -> dict[str, Any]:
-    """Raises ValueError and the like where it is not as a search tells it."""
+    """Raises ValueError and others for an invalid result."""
     if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
         raise ValueError
     settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
@@ -47,8 +46,8 @@ def _found(found: Any) -> dict[str, Any]:
         raise ValueError
     if not all(_is_number(seconds) for seconds in found["seconds"].values()):
         raise ValueError
-    later = {name: found.get(name, kind()) for name, kind in LATER.items()}
-    if not all(isinstance(later[name], kind) for name, kind in LATER.items()):
+    later = {name: found.get(name, kind()) for name, kind in ADDED_FIELDS.items()}
+    if not all(isinstance(later[name], kind) for name, kind in ADDED_FIELDS.items()):
         raise ValueError
     if not all(_is_decision(line) for line in later["trace"]):
         raise ValueError
@@ -71,7 +70,7 @@ def _is_reference(line: Any) -> bool:
 
 
 def quality_name(row: Mapping[str, Any]) -> str:
-    """What the quality of a point is called: the field "metric", or that of an earlier version."""
+    """The name of a point's quality: the field "metric", or that of an earlier version."""
     return str(row.get("metric") or next((name for name in QUALITIES if name in row), QUALITIES[0]))
 
 

@@ -1,9 +1,9 @@
-"""What candidates are compared by: a loss of each held-out row, and one that breaks ties.
+"""Metrics of a search: a loss of each held-out row, and one that breaks ties.
 
-The default metrics are means over rows. Any other scorer of scikit-learn, the area under a curve for one, is
-a function of all rows together. Each row then gets a pseudo-value, by the jackknife that leaves out a group
-of rows at a time (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11), so that one
-paired test serves all metrics.
+The default metrics are means over rows. Any other scorer of scikit-learn, for example the area under a curve,
+is a function of all rows together. Each row then gets a pseudo-value, by the jackknife that omits a group of
+rows at a time (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): one paired test
+serves all metrics.
 """
 
 import math
@@ -37,8 +37,8 @@ from dcpred_tasks.training.calibration import fit_calibration
 Losses = Callable[[FloatArray, FloatArray, FloatArray, int], FloatArray]
 Scorer = Callable[..., float]
 """As `make_scorer` of scikit-learn returns it: (estimator, X, y, sample_weight=…)."""
-LEAST_SHARE = 1e-3  # A deviance is of predictions above 0, which not every candidate gives all rows.
-GROUPS = 20  # Groups of rows that a jackknife leaves out, one at a time.
+LEAST_SHARE = 1e-3  # A deviance needs predictions above 0, which not every candidate gives all rows.
+GROUPS = 20  # Groups of rows that a jackknife omits, one at a time.
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Metric:
     """Its field in reports."""
     losses: Losses
     score: Callable[[float], float]
-    """What a reader knows it by, of the mean loss."""
+    """The name of the mean loss for users."""
     counted: bool = False
-    """Whether a row is either right or wrong, so that the test is McNemar's."""
+    """Whether a row is either right or wrong: the test is then McNemar's."""
 
 
 def errors(decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int) -> FloatArray:
@@ -63,11 +63,11 @@ def errors(decision: FloatArray, target: FloatArray, weight: FloatArray, n_class
 
 
 def log_losses(decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int) -> FloatArray:
-    """−log of the probability of the class, of probabilities that are calibrated on these rows: candidates
-    are compared by how well they order rows, and a model is calibrated when it is trained.
+    """−log of the probability of the class, by probabilities calibrated on these rows: candidates are
+    compared by their ranking of rows, and a model is calibrated when it is trained.
     """
     number: IntArray = target.astype(np.int64)
-    # Rows without a score are as far from all classes.
+    # Rows without a score are equally far from all classes.
     p = _calibrated(np.nan_to_num(decision), number, weight, n_classes)
     return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), number], 1e-12)))
 
@@ -87,12 +87,12 @@ def squared_errors(
 def _costs_of_rows(
     costs: Costs, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int
 ) -> FloatArray:
-    """Costs of the labels with the least expected cost by probabilities that are calibrated on these rows."""
+    """Costs of the labels with the least expected cost by probabilities calibrated on these rows."""
     matrix = np.array(costs).reshape(math.isqrt(len(costs)), -1)
     if len(matrix) != n_classes:
         raise SettingsError(
-            f"{MEAN_COST} has costs of {len(matrix):,} classes, but the target has {n_classes:,}; give a line"
-            " and a column for each class"
+            f"Cannot compute {MEAN_COST}: it has costs of {len(matrix):,} classes, but the target has"
+            f" {n_classes:,}. Give a line and a column for each class."
         )
     number: IntArray = target.astype(np.int64)
     p = _calibrated(np.nan_to_num(decision), number, weight, n_classes)
@@ -135,7 +135,7 @@ LABEL_SCORERS = {
     "classification": ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", MEAN_COST),
     "regression": SCORERS["regression"],
 }
-"""Scores that predictions alone have."""
+"""Scores that need only predictions."""
 
 
 def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
@@ -167,7 +167,7 @@ def check_held_classes(
     n_classes: int,
     fold: str,
 ) -> None:
-    """Raise SettingsError for a metric that has no value where all held-out rows of a fold have one class."""
+    """Raise SettingsError for a metric without a value if all held-out rows of a fold have one class."""
     own = target[held].astype(np.float64)
     if n_classes < 2 or not len(own) or (own != own[0]).any():
         return
@@ -177,17 +177,18 @@ def check_held_classes(
         n_rare = int(np.unique(target, return_counts=True)[1].min())
         raise SettingsError(
             f"Cannot compute {metric.name}: the {len(own):,} held-out rows of fold {fold} have one class (of"
-            f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, such as accuracy"
+            f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for example"
+            " accuracy"
             " or neg_log_loss."
         ) from error
 
 
 def check_label_score(given: str, task: str) -> None:
-    """Raise SettingsError for a score that predictions alone do not have."""
+    """Raise SettingsError for a score that needs more than predictions."""
     if (plain := check_score(given, task)) not in LABEL_SCORERS[task]:
         raise SettingsError(
-            f"metric was set to {given!r}, but {plain} needs probabilities, which not every system gives;"
-            f" choose one of {', '.join(LABEL_SCORERS[task])}"
+            f"Cannot compare by metric {given!r}: {plain} needs probabilities, which not every system gives."
+            f" Choose one of {', '.join(LABEL_SCORERS[task])}."
         )
 
 
@@ -198,7 +199,9 @@ def label_score(given: str, target: FloatArray | IntArray, predicted: FloatArray
         costs = score_costs(given)
         n = math.isqrt(len(costs))
         if max(target.max(), predicted.max()) >= n:
-            raise SettingsError(f"{MEAN_COST} has costs of {n:,} classes, but the target has more; add them")
+            raise SettingsError(
+                f"Cannot compute {MEAN_COST}: the target has more than its {n:,} classes. Add them."
+            )
         return -float(np.array(costs).reshape(n, n)[target.astype(int), predicted.astype(int)].mean())
     if (losses := value_losses(given)) is not None:
         values, wanted = np.asarray(predicted, np.float64)[:, None], np.asarray(target, np.float64)
@@ -214,7 +217,7 @@ def _of_scorer(name: str, scorer: Scorer, task: str, negated: bool = False) -> M
 
 
 class _Known:
-    """An estimator whose answers for held-out rows are known. X holds numbers of these rows."""
+    """An estimator with known predictions of held-out rows. X holds numbers of these rows."""
 
     def __init__(self, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int) -> None:
         self.known = np.nan_to_num(decision), target, weight, n_classes
@@ -223,7 +226,7 @@ class _Known:
 
 class _KnownClasses(ClassifierMixin, _Known, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
     def look_at(self, target: IntArray) -> None:
-        """Have the classes that these rows have: scikit-learn refuses a column of an absent one."""
+        """Keep only the classes of these rows: scikit-learn refuses a column of an absent one."""
         present = np.unique(target)
         if self.known[3] > 2 and len(present) > 1:
             self.classes_ = present
@@ -263,7 +266,7 @@ def _pseudo_losses(
 ) -> FloatArray:
     """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife.
 
-    Raises SettingsError where these rows have no score.
+    Raises SettingsError if these rows have no score.
     """
     given = decision, target, weight, n_classes
     known: Any = _KnownNumbers(*given) if task == "regression" else _KnownClasses(*given)
@@ -280,23 +283,24 @@ def _pseudo_losses(
                 return -float(scorer(known, rows, target[rows], sample_weight=weight[rows]))
             except (TypeError, ValueError) as error:
                 raise SettingsError(
-                    f"the metric cannot be computed on held-out rows: {str(error).splitlines()[0]}; choose"
-                    " another one, by its name or by make_scorer of sklearn.metrics"
+                    f"Cannot compute the metric on held-out rows: {str(error).splitlines()[0]}. Choose"
+                    " another one, by its name or by make_scorer of sklearn.metrics."
                 ) from error
 
     whole = loss(np.arange(n))
     if not np.isfinite(whole):
         raise SettingsError(
-            f"the metric is {-whole} on {n:,} held-out rows, as where all of them have one class; choose"
-            " another one, such as accuracy or neg_log_loss"
+            f"Cannot use the metric: it is {-whole} on {n:,} held-out rows, perhaps because all have one"
+            " class."
+            " Choose another one, for example accuracy or neg_log_loss."
             if task == "classification"
-            else f"the metric is {-whole} on {n:,} held-out rows; choose another one"
+            else f"Cannot use the metric: it is {-whole} on {n:,} held-out rows. Choose another one."
         )
     without = np.array([loss(np.flatnonzero(group != one)) for one in range(group.max() + 1)])
     without[~np.isfinite(without)] = whole  # The only row of a class is in that group.
     g = len(without)
     pseudo = g * whole - (g - 1) * without
-    # Rows of a group are alike, so that their spread is that of the mean of n independent rows.
+    # Rows of a group are equal: their spread is that of the mean of n independent rows.
     spread = np.sqrt(n / max(g - 1, 1)) * (pseudo - pseudo.mean())
     losses = spread[group]
     return np.asarray(whole + losses - np.average(losses, weights=weight))
@@ -304,19 +308,19 @@ def _pseudo_losses(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A candidate beside an incumbent, row by row."""
+    """A paired comparison of a candidate with an incumbent."""
 
     gain: float
-    """How much less its mean loss is."""
+    """By how much its mean loss is less."""
     standard_error: float
-    """Of the gain."""
+    """Standard error of the gain."""
     p: float
-    """Chance of such a gain, or a larger one, where both are equally good."""
+    """Probability of this gain, or a larger one, if both are equally good."""
 
 
 def compare(incumbent: FloatArray, candidate: FloatArray, weight: FloatArray, *, counted: bool) -> Comparison:
-    """The one-sided paired test: McNemar's with Edwards' correction where rows are right or wrong, else
-    Student's t, whose tail is taken as the normal one. Rows count that both have a loss of.
+    """The one-sided paired test: McNemar's with Edwards' correction if rows are right or wrong, else
+    Student's t with the tail of the normal distribution. Only rows with a loss of both count.
     """
     seen = ~np.isnan(incumbent) & ~np.isnan(candidate)
     incumbent, candidate, weight = incumbent[seen], candidate[seen], weight[seen]

@@ -1,4 +1,4 @@
-"""What a search found, as it is kept and shown: settings, quality, frontier, trace, references."""
+"""The result of a search for storage and display: settings, quality, Pareto front, trace, references."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,35 +13,35 @@ from dcpred.tuning.metrics import SQUARED, Metric, compare
 from dcpred.tuning.policy import THOROUGH
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Found
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings, settings_dict
 
-MORE = 5  # A larger budget, as a multiple of the one that was searched within
+MORE = 5  # A larger budget, as a multiple of the given one
 SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
 
 
 def described(found: Found, trials: Trials) -> dict[str, Any]:
-    """The fields of a report. The choice, the default settings and the references are judged on the same
-    rows: where rows are many, on some that no choice was made by.
+    """The fields of a report. The choice, the default settings and the references are evaluated on the same
+    rows: with many rows, on some that no choice used.
     """
     chosen, references, settings = found.chosen, [], found.chosen.settings
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
     if trials.n_judged:
-        judge = trials.unseen()
-        [default] = judge.judge([Candidate(DEFAULT, {})], judge.folds)
-        chosen = judge.again(chosen)
-        losses = judge.reference((BOOSTING, KERNEL))
+        final = trials.unseen()
+        [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
+        chosen = final.again(chosen)
+        losses = final.reference((BOOSTING, KERNEL))
         if default is not None and found.chosen.candidate.name != DEFAULT:
             losses = {DEFAULT + " settings": default.losses, **losses}
-        references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
+        references = [_reference(name, other, chosen, final) for name, other in losses.items()]
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
-        line = _row(made, chosen, judge, _apart(found.chosen, trials, chosen, judge))
-        if judge is not trials:
-            line["unseen"] = True  # No choice was made by these rows.
+        line = _row(made, chosen, final, _apart(found.chosen, trials, chosen, final))
+        if final is not trials:
+            line["unseen"] = True  # No choice used these rows.
     else:
         line = _row(chosen, chosen, trials)
     return {
@@ -55,39 +55,39 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
 
 
 def chosen_in_words(s: Settings) -> str:
-    """What was chosen, in a sentence."""
+    """The choice, in a sentence."""
     leaves = counted(s.n_leaves or 1, "leaf", "leaves")
     landmarks = counted(s.landmarks, "landmark", "landmarks")
-    landmarks += " near the local machines" if s.loss == DISTANCE else ""
+    landmarks += " near the local SVMs" if s.loss == DISTANCE else ""
     gamma = s.head_gamma or s.gamma
     width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
     return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
 
 
-def _frontier(judged: Sequence[Judged]) -> list[Judged]:
-    """Candidates that no cheaper one is as good as, by cost."""
-    best: list[Judged] = []
+def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
+    """Candidates that no cheaper one equals, by cost: the Pareto front."""
+    best: list[TrialResult] = []
     for one in sorted(judged, key=lambda one: (one.cost.cost_ratio, one.loss)):
         if not best or one.loss < best[-1].loss:
             best.append(one)
     return best
 
 
-def _apart(first: Judged, trials: Trials, last: Judged, judge: Trials) -> float:
-    """The standard deviation of the mean losses of folds by time: what is to come is another fold."""
+def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:
+    """The standard deviation of the mean losses of folds by time: future rows are another fold."""
     if not trials.rule.ordered:
         return 0.0
     means = {}
-    for one, own in ((first, trials), (last, judge)):
+    for one, own in ((first, trials), (last, final)):
         for fold, at in own.held.items():
             means[fold] = np.average(one.losses[at], weights=one.weight[at])
     return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
 
 
-def _row(one: Judged, shown: Judged, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
-    """A line of the frontier, with the quality that `shown` has; it is None where nothing was judged.
+def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
+    """A line of the Pareto front, with the quality of `shown`; it is None without an evaluation.
 
-    apart  what is added to the standard error of the mean loss, in squares
+    apart  addition to the standard error of the mean loss, in squares
     """
     s, n = one.settings, trials.n_judged
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
@@ -104,7 +104,7 @@ def _row(one: Judged, shown: Judged, trials: Trials, apart: float = 0.0) -> dict
 def quality_of(
     losses: FloatArray, weight: FloatArray, trials: Trials, clusters: IntArray, apart: float = 0.0
 ) -> dict[str, Any]:
-    """The mean of a metric as a reader knows it, with its name and standard error."""
+    """The mean of a metric in the form for users, with its name and standard error."""
     metric = trials.metric
     if not len(losses):
         return {"metric": metric.name, metric.name: None, "standard_error": None}
@@ -123,7 +123,7 @@ def standard_error(
     """The standard error of a metric.
 
     clusters   (n,), the same number for rows that vary together
-    apart      what is added to that of the mean loss, in squares
+    apart      addition to that of the mean loss, in squares
     """
     share = weight / weight.sum()
     mean = float(share @ losses)
@@ -138,15 +138,15 @@ def standard_error(
     return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
 
 
-def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
-    comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
+def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials) -> dict[str, Any]:
+    comparison = compare(chosen.losses, losses, chosen.weight, counted=final.metric.counted)
     seen = ~np.isnan(losses)
     share = chosen.weight[seen] / chosen.weight[seen].sum()
     return {
         "name": name,
-        **quality_of(losses[seen], chosen.weight[seen], judge, judge.clusters[seen]),
+        **quality_of(losses[seen], chosen.weight[seen], final, final.clusters[seen]),
         "n_judged": int(seen.sum()),
-        "chosen": judge.metric.score(float(share @ chosen.losses[seen])),
+        "chosen": final.metric.score(float(share @ chosen.losses[seen])),
         "gain": comparison.gain,
         "gain_error": comparison.standard_error,
         "better": comparison.gain > comparison.standard_error,
@@ -154,7 +154,7 @@ def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> 
 
 
 def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
-    """A sentence where a reference is better by more than a standard error; empty else."""
+    """A sentence if a reference is better by more than a standard error; else empty."""
     better = [one for one in references if one["better"] and one["name"] in (BOOSTING, KERNEL)]
     if not better:
         return ""
@@ -166,7 +166,7 @@ def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
 
 
 def _advice(name: str, trials: Trials) -> str:
-    """What to try, as the search was asked for. An SVM costs more than a budget allows."""
+    """Advice in the form of the search's call. An SVM costs more than a budget allows."""
     on_disk, ratio = bool(trials.job.x), trials.budget.ratio
     limit = f"{MORE * ratio:.0f}x"
     command = f"`dcpred tune --budget {limit}`" if on_disk else f'budget="{limit}"'

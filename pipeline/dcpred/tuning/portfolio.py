@@ -1,8 +1,8 @@
-"""The configurations that a search tries, and the mutations of the best one. No decision lies elsewhere.
+"""The configurations that a search evaluates, and the mutations of the best one. All decisions are here.
 
 A configuration names settings, and three values that follow from the data: `leaf_rows`, rows of a leaf (0:
 one leaf of all rows); `width`, γ of the landmarks as a multiple of the one that follows from the scaling;
-`codes`, the most different whole numbers that a feature may have to become a column for each (0: none does).
+`codes`, the maximum number of different integers of a feature for one-hot encoding (0: none).
 `landmarks` are halved until the budget allows them.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 Values = Mapping[str, Any]
 
-# What a configuration is where it does not say otherwise: the default settings of training.
+# The default values of a configuration: the default settings of training.
 COMMON: Values = {
     "scaling": "standard",
     "leaf_rows": 1_000,
@@ -32,7 +32,7 @@ NUMBERS: Values = {"refine_ridge": 1e-2, "ridge": 1e-2, "target_transform": "non
 DEFAULT = "default"
 ONE_LEAF: Values = {"leaf_rows": 0, "landmarks": 128, "products": 0}
 PORTFOLIO: Mapping[str, Values] = {
-    # By hand: what is usual, what is cheap, and what is nearest to an exact machine.
+    # By hand: the usual one, a cheap one, and the one closest to an exact SVM.
     DEFAULT: {},
     "learned": {"scaling": "learned"},
     "near the machine": {**ONE_LEAF, "loss": "distance", "refine_steps": 50},
@@ -95,14 +95,14 @@ class Mutation:
     changes: Values = field(default_factory=dict)
     """Values that it sets."""
     times: Values = field(default_factory=dict)
-    """What numbers are multiplied with."""
+    """Factors of numbers."""
     task: str = ""
-    """The task that it is for; empty: both."""
+    """Its task; empty: both."""
     unless: Values = field(default_factory=dict)
-    """Values of an incumbent that it would not change anything of."""
+    """Values of an incumbent that exclude it."""
 
 
-NEAR: Values = {"loss": "distance"}  # such landmarks have no ridge, products or factors
+NEAR: Values = {"loss": "distance"}  # such landmarks have no ridge, pairwise products or ARD scales
 
 
 MUTATIONS: tuple[Mutation, ...] = (

@@ -1,12 +1,12 @@
-"""The search for settings: a portfolio, mutations of the best configuration, one judge and one rule.
+"""The search for settings: a portfolio, mutations of the best configuration, one evaluation and one rule.
 
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
-    mutations   changes of the incumbent, one at a time, then those that helped put together; in rounds
+    mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
 
     cost        of candidates that lose no more than the choice, the cheapest
 
-A candidate replaces the incumbent where one paired test on the held-out rows says so (metrics.compare). The
-first incumbent is the default configuration, so that the choice is never surely worse. Every decision is
+A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare). The
+first incumbent is the default configuration: the choice is never significantly worse. Every decision is
 in the trace.
 """
 
@@ -18,34 +18,34 @@ import numpy as np
 
 from dcpred.tuning.metrics import Comparison, compare
 from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
-from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 
 
 @dataclass
 class Found:
-    """What a search came to."""
+    """The result of a search."""
 
-    chosen: Judged
-    judged: list[Judged]
-    """All candidates that were judged on all rows of the trials."""
+    chosen: TrialResult
+    judged: list[TrialResult]
+    """All candidates that were evaluated on all rows of the trials."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """Every decision."""
 
 
 @dataclass
 class Search:
-    """One search. `trials` judges."""
+    """One search. `trials` evaluates."""
 
     trials: Trials
     trace: list[dict[str, Any]] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[TrialResult] = field(default_factory=list)
     worse: set[str] = field(default_factory=set)
-    """Mutations that were worse by more than a standard error: they are not tried again."""
+    """Mutations that were worse by more than a standard error: they are not evaluated again."""
 
     def run(self) -> Found | None:
-        """None where the budget allows no configuration. Where no row is held out, it is the default one."""
+        """None if the budget allows no configuration. If no row is held out, it is the default one."""
         if not self.trials.n_judged:
-            [only] = self._judge([Candidate(DEFAULT, {})], self.trials.folds)
+            [only] = self._evaluate([Candidate(DEFAULT, {})], self.trials.folds)
             return None if only is None else Found(only, self.judged, self.trace)
         incumbent = self.portfolio()
         if incumbent is None:
@@ -56,7 +56,7 @@ class Search:
                 break
         return Found(self.cheapest(incumbent), self.judged, self.trace)
 
-    def _is_noise(self, before: Judged, incumbent: Judged, step: str) -> bool:
+    def _is_noise(self, before: TrialResult, incumbent: TrialResult, step: str) -> bool:
         """Whether a round gained so little that another one would choose by chance."""
         comparison = self._compared(before, incumbent)
         ends = self.trials.policy.ends_in_noise and comparison.gain <= comparison.standard_error
@@ -65,7 +65,7 @@ class Search:
         return ends
 
     def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
-        """Tell the judge how many trials are left: of candidates in a first look and on the other folds now,
+        """Set the number of trials that are left: of candidates in a first look and on the other folds now,
         and in so many rounds.
         """
         trials, survivors = self.trials, self.trials.policy.survivors
@@ -75,8 +75,8 @@ class Search:
         each = mutations * first + survivors * others
         trials.n_left = n_first * first + n_all * others + rounds * each
 
-    def cheapest(self, incumbent: Judged) -> Judged:
-        """The cheapest candidate that loses no more than the incumbent, by neither metric."""
+    def cheapest(self, incumbent: TrialResult) -> TrialResult:
+        """The cheapest candidate that loses no more than the incumbent, by either metric."""
         most = self.trials.policy.worth_cost * incumbent.cost.cost_ratio
         for one in sorted(self.judged, key=lambda one: one.cost.cost_ratio):
             if one.cost.cost_ratio > most:
@@ -87,8 +87,8 @@ class Search:
                 return one
         return incumbent
 
-    def portfolio(self) -> Judged | None:
-        """The best configuration of the portfolio, or the default one where none is surely better."""
+    def portfolio(self) -> TrialResult | None:
+        """The best configuration of the portfolio, or the default one if none is significantly better."""
         trials = self.trials
         entrants = [Candidate(name, values) for name, values in PORTFOLIO.items()]
         entrants, rounds = _distinct(trials, entrants), trials.policy.rounds
@@ -96,7 +96,7 @@ class Search:
         first = self._first(entrants, "portfolio")
         self._expect(0, len(first), rounds)
         found = [
-            one for one in self._judge([one.candidate for one in first], trials.folds) if one is not None
+            one for one in self._evaluate([one.candidate for one in first], trials.folds) if one is not None
         ]
         if not found:
             return None
@@ -105,13 +105,13 @@ class Search:
         return self._challenged(incumbent, challengers, "portfolio")
 
     def _first(
-        self, entrants: Sequence[Candidate], step: str, incumbent: Judged | None = None
-    ) -> list[Judged]:
-        """The candidates that are worth a look at all folds: the default, and the best of a first look.
-        Beside an incumbent these are those that lose no more.
+        self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
+    ) -> list[TrialResult]:
+        """The candidates to evaluate on all folds: the default, and the best of a first look.
+        With an incumbent these are those that lose no more.
         """
         trials, survivors = self.trials, self.trials.policy.survivors
-        found = [one for one in self._judge(entrants, trials.first_folds) if one is not None]
+        found = [one for one in self._evaluate(entrants, trials.first_folds) if one is not None]
         found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))
         if trials.first_folds == trials.folds:
             return found
@@ -125,13 +125,15 @@ class Search:
                 )
         return [one for one in found if one.candidate.name in kept]
 
-    def _may_help(self, incumbent: Judged, one: Judged) -> bool:
+    def _may_help(self, incumbent: TrialResult, one: TrialResult) -> bool:
         """Whether a candidate loses no more, and is another model: few rows have no more landmarks."""
         comparison, tied = self._compared(incumbent, one), self._tied(incumbent, one)
         same = comparison.standard_error == 0 == tied.standard_error and one.cost == incumbent.cost
         return comparison.gain >= 0 and not (same and comparison.gain == 0 == tied.gain)
 
-    def _challenged(self, incumbent: Judged, challengers: Sequence[Judged], step: str) -> Judged:
+    def _challenged(
+        self, incumbent: TrialResult, challengers: Sequence[TrialResult], step: str
+    ) -> TrialResult:
         for one in challengers:
             comparison, better = self._better(incumbent, one)
             self._note(step, incumbent, one, comparison, "replaces" if better else "does not replace")
@@ -139,8 +141,8 @@ class Search:
                 incumbent = one
         return incumbent
 
-    def mutate(self, incumbent: Judged, number: int) -> Judged:
-        """The incumbent with those mutations that help, one after the other."""
+    def mutate(self, incumbent: TrialResult, number: int) -> TrialResult:
+        """The incumbent with the helpful mutations, one after the other."""
         step, trials = f"mutations, round {number}", self.trials
         able = [
             (m, changes)
@@ -153,8 +155,8 @@ class Search:
         self._expect(len(tries), min(len(tries), trials.policy.survivors), rounds)
         first = self._first(tries, step, incumbent)
         self._expect(0, len(first), rounds)
-        helped: list[tuple[float, Mutation, Judged]] = []
-        for one in self._judge([one.candidate for one in first], trials.folds):
+        helped: list[tuple[float, Mutation, TrialResult]] = []
+        for one in self._evaluate([one.candidate for one in first], trials.folds):
             if one is None:
                 continue
             comparison, better = self._better(incumbent, one)
@@ -170,24 +172,24 @@ class Search:
             if changes is None:
                 continue
             name = f"{incumbent.candidate.name} + {mutation.name}"
-            [both] = self._judge([incumbent.candidate.mutated(name, changes)], trials.folds)
+            [both] = self._evaluate([incumbent.candidate.mutated(name, changes)], trials.folds)
             if both is not None:
                 incumbent = self._challenged(incumbent, [both], step)
         return incumbent
 
-    def _judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
-        found = self.trials.judge(candidates, folds)
+    def _evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
+        found = self.trials.evaluate(candidates, folds)
         if folds == self.trials.folds:
             self.judged += [one for one in found if one is not None]
         return found
 
-    def _compared(self, incumbent: Judged, one: Judged) -> Comparison:
+    def _compared(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         counted = self.trials.metric.counted
         return compare(incumbent.losses, one.losses, one.weight, counted=counted)
 
-    def _better(self, incumbent: Judged, one: Judged) -> tuple[Comparison, bool]:
-        """The rule: surely better by the metric; or equal within a standard error, and surely better by the
-        metric that breaks ties. The level is shared, half for each test.
+    def _better(self, incumbent: TrialResult, one: TrialResult) -> tuple[Comparison, bool]:
+        """The rule: significantly better by the metric; or equal within a standard error, and significantly
+        better by the metric that breaks ties. The level is shared, half for each test.
         """
         level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
         if comparison.p <= level and comparison.gain > 0:
@@ -197,10 +199,12 @@ class Search:
         tie = self._tied(incumbent, one)
         return comparison, tie.gain > 0 and tie.p <= level
 
-    def _tied(self, incumbent: Judged, one: Judged) -> Comparison:
+    def _tied(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         return compare(incumbent.ties, one.ties, one.weight, counted=False)
 
-    def _note(self, step: str, incumbent: Judged, one: Judged, comparison: Comparison, verdict: str) -> None:
+    def _note(
+        self, step: str, incumbent: TrialResult, one: TrialResult, comparison: Comparison, verdict: str
+    ) -> None:
         if comparison.gain < -comparison.standard_error:
             self.worse.add(one.candidate.name)
         self.trace.append(
@@ -221,7 +225,7 @@ class Search:
 
 
 def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
-    """Configurations that differ in settings: few rows have but one leaf."""
+    """Configurations that differ in settings: few rows have only one leaf."""
     seen: dict[Any, Candidate] = {}
     for one in entrants:
         width = one.values.get("width", 1.0)
@@ -229,8 +233,8 @@ def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
     return list(seen.values())
 
 
-def _changes(mutation: Mutation, incumbent: Judged, trials: Trials) -> dict[str, Any] | None:
-    """What a mutation changes of the incumbent; None where it does not apply, or changes nothing."""
+def _changes(mutation: Mutation, incumbent: TrialResult, trials: Trials) -> dict[str, Any] | None:
+    """The changes of a mutation to the incumbent; None if it does not apply, or changes nothing."""
     task = trials.asked.task
     if mutation.task and mutation.task != task:
         return None

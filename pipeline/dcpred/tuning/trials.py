@@ -1,5 +1,5 @@
-"""The rows that a search judges candidates on, and the judge: every candidate is a model that is trained as a
-training does it, and predicts the same held-out rows.
+"""The rows that evaluate candidates of a search, and the evaluation: every candidate is trained as a model is
+trained, and predicts the same held-out rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,11 +59,11 @@ from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import SCALING_SETTINGS, TRIAL_REPETITIONS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
-LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
+LOCAL_WIDTH = 2.0  # γ of the local SVM as a multiple of the landmarks'
 FEWEST_LANDMARKS = 4
-LANDMARK_SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of its landmarks that a choice may keep
-LEAST_SKEWNESS = 1.0  # Of a more skewed target the logarithm and the root are tried.
-RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are no settings
+LANDMARK_SHARES = (1.0, 0.75, 0.5, 0.25)  # fractions of its landmarks that a choice may keep
+LEAST_SKEWNESS = 1.0  # For a more skewed target the logarithm and the root are evaluated.
+RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are not settings
 
 
 @dataclass(frozen=True)
@@ -78,28 +78,28 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A candidate with what held-out rows show."""
+class TrialResult:
+    """A candidate with its results on held-out rows."""
 
     candidate: Candidate
     settings: Settings
     cost: PredictedCost
     losses: FloatArray
-    """(n_judged,), by the metric, in the order of row numbers; NaN where rows are not looked at."""
+    """(n_judged,), by the metric, in the order of row numbers; NaN for rows without an evaluation."""
     weight: FloatArray
     """(n_judged,)"""
     ties_of: Callable[[], FloatArray]
 
     @cached_property
     def ties(self) -> FloatArray:
-        """(n_judged,), by the metric that breaks ties; found out where it is asked for: log-loss takes longer
-        than to train a model of few rows.
+        """(n_judged,), by the metric that breaks ties; computed lazily: log-loss takes longer than to train a
+        model of few rows.
         """
         return self.ties_of()
 
     @property
     def loss(self) -> float:
-        """The mean loss; NaN where no row was held out."""
+        """The mean loss; NaN if no row is held out."""
         seen = ~np.isnan(self.losses)
         if not seen.any():
             return float("nan")
@@ -118,7 +118,7 @@ def is_skewed(target: FloatArray) -> bool:
 def metric_asked(
     asked: Any, task: str, class_weights: FloatArray, policy: SearchPolicy | None = None
 ) -> Metric:
-    """What candidates are compared by: a scorer of scikit-learn or its name, or by the shares of classes."""
+    """The metric of candidates: a scorer of scikit-learn or its name, or by the fractions of classes."""
     if asked is not None:
         return metric_of(asked, task, len(class_weights))
     if task == "regression":
@@ -128,7 +128,7 @@ def metric_asked(
 
 
 class Trials:
-    """Judges candidates on the rows of one data set."""
+    """Evaluates candidates on the rows of one data set."""
 
     def __init__(
         self,
@@ -158,19 +158,21 @@ class Trials:
         self.sample: Sample | None = None
         self.cell = self.spread = self.broad = np.zeros(0, bool)
         self.weights = np.zeros(0)
-        self.held: dict[int, IntArray] = {}  # by fold, the positions of held-out rows among all judged ones
-        self.target = self.weight = np.zeros(0)  # those of judged rows
+        self.held: dict[
+            int, IntArray
+        ] = {}  # by fold, the positions of held-out rows among all evaluated ones
+        self.target = self.weight = np.zeros(0)  # those of evaluated rows
         self.clusters: IntArray = np.zeros(0, np.int64)  # the same number for those that vary together
         self.known: dict[tuple[str, int, Metric], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
-        self.repetitions = TRIAL_REPETITIONS  # those of learned scalings
+        self.repetitions = TRIAL_REPETITIONS  # those of ARD scalings
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
         self.share_left = 1.0  # share of the search that is left, which trials divide equally
 
     # rows
 
     def prepare(self) -> None:
-        """Choose rows and folds, and keep them for workers."""
+        """Choose rows and folds, and store them for workers."""
         stored, survey, policy = self.training.stored_sample(self.survey), self.survey, self.policy
         self.sample = stored
         most = max(min(policy.trial_rows, policy.trial_numbers // stored.X.shape[1]), 1)
@@ -196,7 +198,7 @@ class Trials:
         each = range(min(policy.folds, count) if self.all_rows else 1)
         if self.all_rows and (survey.n_used <= policy.few_rows or self.job.folds is not None):
             each = range(count)
-        if self.rule.ordered:  # The latest first; of many rows that is left to `unseen`.
+        if self.rule.ordered:  # The latest first; with many rows `unseen` does that.
             each = range(count - 1, -1, -1) if self.all_rows else range(max(count - 2, 0), count - 1 or 1)
         self.hold_out([count * r + f for r in range(repeats) for f in each])
         self.first_folds = self.folds[: count if very_few else 1]
@@ -206,7 +208,7 @@ class Trials:
             self.codes[at_most] = self._code_features(at_most)
 
     def hold_out(self, folds: Sequence[int], *, broadly: bool = False) -> None:
-        """Judge by the held-out rows of these folds; by none where rows are too few.
+        """Evaluate on the held-out rows of these folds; on none if rows are too few.
 
         broadly  whether scalings and references learn from more rows than trials do
         """
@@ -224,7 +226,7 @@ class Trials:
             masks[fold] = held
             used[fold] = held | trains
             judged |= held
-        masks = masks or {0: judged}  # Of too few rows all train, and none judge.
+        masks = masks or {0: judged}  # Too few rows all train, and none evaluate.
         for fold, held in masks.items():
             if not is_done(trial_file(self.job, fold)):
                 targets = self.training.targets
@@ -243,7 +245,7 @@ class Trials:
         self.n_judged = int(judged.sum())
 
     def _fold_of_rows(self, fold: int) -> tuple[IntArray, int]:
-        """The fold of each row, and which of these this one is: a fold of one of several repeats."""
+        """The fold of each row, and the number of this one: a fold of one of several repeats."""
         rows = self.rows
         repeat, own = divmod(fold, self.rule.count)
         rule, rare = replace(self.rule, seed=self.asked.seed + REPEAT_SEED * repeat), None
@@ -252,8 +254,8 @@ class Trials:
         return rule.of(rows.number, rare), own
 
     def _check_classes(self) -> None:
-        """Refuse a metric that needs several classes where a fold, `unseen` among them, holds out one, before
-        anything is trained.
+        """Refuse a metric that needs several classes if a fold, `unseen` among them, holds out one, before
+        any training.
         """
         for fold in sorted({*self.folds, self.rule.count - 1}):
             of, own = self._fold_of_rows(fold)
@@ -268,8 +270,8 @@ class Trials:
         return self.cells[1][np.searchsorted(self.cells[0], number)]
 
     def unseen(self) -> "Trials":
-        """The same judge by rows that no choice was made by; this one where all were looked at. By time these
-        are the latest, at which a choice among earlier ones was made, too.
+        """The same evaluation on rows that no choice used; this one if all were used. By time these
+        are the latest, which also a choice among earlier ones used.
         """
         last = self.rule.count - 1
         if not self.folds or (last in self.folds and not self.rule.ordered):
@@ -332,22 +334,24 @@ class Trials:
     # candidates
 
     def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
-        """Settings of a configuration, γ but named, and whether rows from everywhere train it."""
+        """Settings of a configuration, except for the value of γ, and whether rows from everywhere train
+        it.
+        """
         given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
         rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
         n_columns = len(self.survey.minimum)
-        room = min(policy.most_leaf_bytes // (32 * n_columns), 10**6)
+        limit = min(policy.most_leaf_bytes // (32 * n_columns), 10**6)
         if self.asked.max_leaf_rows != Settings().max_leaf_rows:
-            room = min(room, self.asked.max_leaf_rows)
-        rows = min(rows or n, room, n)
+            limit = min(limit, self.asked.max_leaf_rows)
+        rows = min(rows or n, limit, n)
         n_leaves = leaves_of_share(n, 1.0 / rows)
         rows = n / n_leaves
         own = {n: v for n, v in in_effect(given, self.asked.task).items() if n not in RELATIVE}
         own["n_leaves"] = n_leaves
-        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, room), min(30, room)))
-        own["overlap"] = max(min(own["overlap"], int(room // rows)), 1) if n_leaves > 1 else 1
+        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, limit), min(30, limit)))
+        own["overlap"] = max(min(own["overlap"], int(limit // rows)), 1) if n_leaves > 1 else 1
         own["max_leaf_rows"] = max(
-            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, room)) if n_leaves > 1 else n
+            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, limit)) if n_leaves > 1 else n
         )
         own["local_rows"] = (
             policy.local_rows if not self.asked.keep_support_vectors else self.asked.local_rows
@@ -385,8 +389,8 @@ class Trials:
             named = sorted({*named, *self.codes[most]})
         return as_text(named) if named else NONE
 
-    def values_of(self, judged: Judged) -> dict[str, Any]:
-        """All values of a candidate, with the numbers of leaves and landmarks that it came to."""
+    def values_of(self, judged: TrialResult) -> dict[str, Any]:
+        """All values of a candidate, with its actual numbers of leaves and landmarks."""
         own = {
             **COMMON,
             **(NUMBERS if self.asked.task == "regression" else CLASSES),
@@ -396,16 +400,16 @@ class Trials:
         own["leaf_rows"] = self.survey.n_used / max(judged.settings.n_leaves, 1)
         return {**{name: getattr(judged.settings, name) for name in settings_dict(judged.settings)}, **own}
 
-    # judging
+    # evaluation
 
-    def judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
-        """Each candidate on the held-out rows of some folds, within the budget; None where none of its sizes
-        is.
+    def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
+        """Each candidate on the held-out rows of some folds, within the budget; None if none of its sizes is
+        within.
         """
         asked = [self.realised(one.values) for one in candidates]
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
-        found: dict[int, Judged | None] = {}
+        found: dict[int, TrialResult | None] = {}
         waiting = {i: settings for i, (settings, _) in enumerate(asked)}
         while waiting:
             ready: dict[int, tuple[Trial, str]] = {}
@@ -430,9 +434,10 @@ class Trials:
                     found[i] = None
         return [found[i] for i in range(len(candidates))]
 
-    def again(self, chosen: Judged) -> Judged:
+    def again(self, chosen: TrialResult) -> TrialResult:
         """The choice on all held-out rows, with the scaling that a training learns, and as many of its
-        landmarks as the budget allows there: of several repetitions a scaling has more columns than of one.
+        landmarks as the budget allows there: with several repetitions a scaling has more columns than with
+        one.
         """
         free, landmarks, found = copy(self), chosen.settings.landmarks, None
         free.budget = Budget()
@@ -440,7 +445,7 @@ class Trials:
             free.repetitions = REPETITIONS
         for share in LANDMARK_SHARES:
             shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
-            [found] = free.judge([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+            [found] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
             if found is None or self.budget.allows(found.cost):
                 break
         return found or chosen
@@ -466,7 +471,7 @@ class Trials:
             self.share_left, self.n_left = self.share_left - share, self.n_left - 1
 
     def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
-        """Settings with as many of the landmarks as the budget may allow; None where it allows none, or the
+        """Settings with as many of the landmarks as the budget may allow; None if it allows none, or if the
         scaling cannot be learned in one of these folds.
         """
         if not all(is_done(scaling_file(self.job, fold, key)) for fold in folds):
@@ -497,24 +502,24 @@ class Trials:
             for fold in folds
             if not is_done(tried_file(self.job, fold, digest))
         ]
-        # The longest go first, so that all processors are busy to the end.
+        # The longest go first: all processors are busy to the end.
         tasks.sort(key=lambda task: -task[2].settings.landmarks / task[2].settings.n_leaves)
         run_all(self.workers, try_settings, tasks, self._tried)
 
     def _read(
         self, candidate: Candidate, trial: Trial, key: str, digest: str, folds: Sequence[int]
-    ) -> Judged:
+    ) -> TrialResult:
         shapes = [read_tried(self.job, fold, digest)[1] for fold in folds]
         scaling = read_scaling(self.job, self.folds[0], key).scaling
         shape, most = np.mean(shapes, axis=0), trial.settings.landmarks
-        # Leaves of all rows have room for more landmarks than those without the held-out ones.
+        # Leaves of all rows allow more landmarks than those without the held-out ones.
         shape[1] = min(shape[1] * self._rows_for_each(folds), max(shape[1], most))
         cost = cost_of(trial.settings, scaling, n_outputs(self.n_classes), shape)
         losses, ties = (
             self._losses(digest, folds, self.metric),
             partial(self._losses, digest, folds, self.ties),
         )
-        return Judged(candidate, trial.settings, cost, losses, self.weight, ties)
+        return TrialResult(candidate, trial.settings, cost, losses, self.weight, ties)
 
     def _rows_for_each(self, folds: Sequence[int]) -> float:
         """Rows that train a model for each one that trains a trial."""
@@ -523,7 +528,7 @@ class Trials:
         return n_rows / max(n_rows - held, 1.0)
 
     def _losses(self, digest: str, folds: Sequence[int], metric: Metric) -> FloatArray:
-        """Losses of all judged rows, means over the folds that held each out."""
+        """Losses of all evaluated rows, means over the folds that held each out."""
         sums, times = np.zeros((2, self.n_judged))
         for fold in folds if self.n_judged else ():
             sums[self.held[fold]] += self._fold_losses(digest, fold, metric)
@@ -540,23 +545,23 @@ class Trials:
         return self.known[key]
 
     def widen(self) -> None:
-        """Allow what costs a little more than the cheapest configuration."""
+        """Allow a little more than the cost of the cheapest configuration."""
         self.budget = Budget(ratio=self.policy.least_times * self._least().cost_ratio)
 
     def least(self) -> str:
-        """What the cheapest configuration costs, as a budget is written."""
+        """The cost of the cheapest configuration, in the form of a budget."""
         return rounded_up(self._least())
 
     def _least(self) -> PredictedCost:
         values = {"leaf_rows": 0, "landmarks": FEWEST_LANDMARKS, "products": 0}
         free = copy(self)
         free.budget = Budget()
-        [one] = free.judge([Candidate("cheapest", values)], self.folds)
+        [one] = free.evaluate([Candidate("cheapest", values)], self.folds)
         assert one is not None
         return one.cost
 
     def reference(self, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Losses of the judged rows of the first look by each reference model; NaN elsewhere."""
+        """Losses of the evaluated rows of the first look by each reference model; NaN elsewhere."""
         folds = self.first_folds if self.n_rows <= self.policy.very_few_rows else self.first_folds[:1]
         tasks = [
             (self.job, fold, name, len(self.rows.number) if name == BOOSTING else self.policy.reference_rows)
@@ -576,6 +581,6 @@ def _together(*samples: Sample) -> Sample:
 
 
 def _scaling_key(settings: Settings, repetitions: int) -> str:
-    """What stands for the scaling of settings in names of files."""
+    """The key of the scaling of settings in names of files."""
     own = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
     return digest_json({**own, "repetitions": repetitions})[:20]

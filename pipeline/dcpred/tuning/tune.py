@@ -1,15 +1,15 @@
 """Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
 
     survey    every block, as in training: limits, classes, a sample
-    rows      those that candidates are judged on: all of them, or, where there are many, those of some cells
-              of space, which every block is read for (trials.py)
+    rows      those that evaluate candidates: all of them, or, if there are many, those of some cells
+              of space, for which every block is read (trials.py)
     search    a portfolio of configurations, then changes of the best one (search.py)
-    outcome   the choice, the default settings and reference models on rows that no choice was made by
+    outcome   the choice, the default settings and reference models on rows that no choice used
               (outcome.py)
     train     every row, with the settings that did best within the budget
 
-What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again. A search that
-was cut off goes on in MODEL.tune: blocks that were read are not read again, and trials are not repeated.
+MODEL.tuned.json stores the choice: an interrupted job does not search again. An interrupted search resumes in
+MODEL.tune: blocks are not read again, and trials are not repeated.
 """
 
 import shutil
@@ -73,40 +73,39 @@ from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
 
-MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are looked at as if they lay in chunks of this size
+MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chunks of this size
 NOT_JUDGED = (
-    "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
-    " search begins with"
+    "too few rows to hold any out: nothing was evaluated; settings are those that a search begins with"
 )
 
 
 @dataclass
 class TuneReport:
-    """What a search found, and the training that followed."""
+    """The result of a search, and of the training that followed."""
 
     settings: dict[str, Any]
-    """The settings that were chosen."""
+    """The chosen settings."""
     chosen: dict[str, float]
-    """Quality and its standard error, predicted cost of the model that they promise, and its shape."""
+    """Quality and its standard error, predicted cost of the model with them, and its shape."""
     frontier: list[dict[str, Any]]
-    """The same of every point that no cheaper one is as good as, by cost; some may be beyond the budget."""
+    """The same of every point of the Pareto front, by cost; some may be beyond the budget."""
     seconds: dict[str, float]
     """Time by step."""
     made: dict[str, Any] = field(default_factory=dict)
-    """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than were
+    """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than
     chosen.
     """
     trace: list[dict[str, Any]] = field(default_factory=list)
     """Every decision: candidate, incumbent, both losses, gain with its standard error, rows, verdict."""
     references: list[dict[str, Any]] = field(default_factory=list)
-    """The default settings and reference models on the rows that `chosen` was judged on."""
+    """The default settings and reference models on the rows of `chosen`."""
     words: str = ""
-    """A sentence where a reference is better by more than a standard error."""
+    """A sentence if a reference is better by more than a standard error."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The fields of `TrainReport`."""
 
     def found(self) -> dict[str, Any]:
-        """What the search found: the fields without those of the training that followed."""
+        """The result of the search: the fields without those of the training that followed."""
         return {name: value for name, value in vars(self).items() if name not in ("made", "trained")}
 
 
@@ -126,19 +125,19 @@ def parse_budget(budget: object) -> Budget:
                 )
             break
     raise SettingsError(
-        f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or"
-        " 200ns"
+        f"Cannot use the budget {text!r}: it is not a cost. Write 8x (linear predictions a row), 0.2us or"
+        " 200ns."
     )
 
 
 def on_this_machine(budget: Budget, n_features: int, say: Reporter) -> Budget:
-    """A budget in nanoseconds with what a linear prediction takes here. Costs are predicted as ratios, which
-    machines differ in less than in times.
+    """A budget in nanoseconds with the time of a linear prediction here. Costs are predicted as ratios,
+    which vary less between computers than times.
     """
     linear = measured_linear_ns(n_features)
     say.say(
         f"a linear prediction of {counted(n_features, 'feature', 'features')} takes {linear:.1f} ns on this"
-        f" machine, so that {budget.ns:g} ns are {budget.ns / linear:.1f} of them"
+        f" computer: {budget.ns:g} ns are {budget.ns / linear:.1f} of them"
     )
     return replace(budget, linear_ns=linear)
 
@@ -158,13 +157,13 @@ def tune(
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
-    start   the task, and what is not searched for (BESIDE_A_SEARCH, min_leaf_rows)
-    budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
-            cheapest model takes where that is more
-    policy  how much is looked at
+    start   the task, and settings that are not searched for (BESIDE_A_SEARCH, min_leaf_rows)
+    budget  the maximum cost of a row; None: 20 linear predictions or 100 ns, whichever is more, or twice the
+            cost of the cheapest model if that is more
+    policy  the size of the search
     folds   how rows are held out; None: by their numbers
 
-    Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
+    Raises what `dcpred.training.train.train` raises, and SettingsError if no model is within the
     budget.
     """
     x, y = absolute(x), absolute(y)
@@ -195,11 +194,11 @@ def choose_settings(
     say: Reporter = SILENT,
     folds: Folds | None = None,
 ) -> tuple[Settings, dict[str, Any]]:
-    """What `tune` would train rows in memory with: settings, and the fields of a report. All is done in the
-    memory of this process.
+    """The settings with which `tune` would train rows in memory, and the fields of a report. Everything is
+    done in the memory of this process.
 
-    coded    features whose codes means of the target replace
-    threads  candidates that are tried at once
+    coded    target-encoded features
+    threads  number of candidates to evaluate at once
     folds    how rows are held out; None: by their numbers
     """
     training = memory_training(X, y, weight, start, coded, threads, say, folds)
@@ -209,7 +208,7 @@ def choose_settings(
     with say.job("choosing settings"), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found, _ = _looked(training, None, shares, policy, budget)
-    _tell(found, say)
+    _print_choice(found, say)
     return make_settings(found["settings"]), found
 
 
@@ -223,7 +222,7 @@ def memory_training(
     say: Reporter,
     folds: Folds | None = None,
 ) -> Training:
-    """The steps that a search takes before it tries anything, on rows in memory."""
+    """The steps of a search before its first trial, on rows in memory."""
     chunk_rows = min(max(MEMORY_CHUNK_BYTES // max(X[:1].nbytes, 1), 1), len(X))
     plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, chunk_rows)
     arrays = {"x": X, "y": y, "weight": weight}
@@ -240,7 +239,7 @@ def _looked(
     policy: SearchPolicy,
     budget: Budget | None,
 ) -> tuple[dict[str, Any], Trials]:
-    """The fields of a report by a search over all rows, and its judge."""
+    """The fields of a report by a search over all rows, and its trials."""
     begin = time.perf_counter()
     with training.say.part(shares.of_rest("survey")):
         survey = training.survey(names)
@@ -250,7 +249,7 @@ def _looked(
     return _found(trials, shares, seconds), trials
 
 
-def _tell(found: dict[str, Any], say: Reporter) -> None:
+def _print_choice(found: dict[str, Any], say: Reporter) -> None:
     for line in found["trace"]:
         say.detail(decision_in_words(line))
     say.say(chosen_in_words(make_settings(found["settings"])))
@@ -264,8 +263,8 @@ def check_beside_a_search(names: Iterable[str]) -> None:
     """Raise SettingsError for a setting that a search chooses."""
     for name in sorted(set(names) - BESIDE_A_SEARCH):
         raise SettingsError(
-            f"{name} was set for a search, but that chooses it; leave it out, or train with it by `dcpred"
-            f" train --set {name}=…`"
+            f"Cannot set {name}: the search chooses it. Omit it, or train with it by `dcpred"
+            f" train --set {name}=…`."
         )
 
 
@@ -285,7 +284,7 @@ def _choice(
     say: Reporter,
     folds: Folds | None,
 ) -> tuple[dict[str, Any], Known | None]:
-    """The fields of a report, and what was found out of all rows if it was found out now."""
+    """The fields of a report, and facts on all rows if they were computed now."""
     forget_failures()
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
@@ -297,8 +296,8 @@ def _choice(
     run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (earlier := read_own_json(kept)).get("run") in runs:
-        say.say(f"settings were chosen before; they are read from {kept}")
-        if any(_is_of(scratch, one) for one in runs):  # The search was cut off at its very end.
+        say.say(f"settings were chosen before; reading them from {kept}")
+        if any(_is_of(scratch, one) for one in runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         return found_before(earlier, kept), None
     _check_no_other(model)
@@ -312,13 +311,13 @@ def _choice(
     with pool() as workers, resource_errors(scratch):
         say_where(say, "searching", workers, scratch)
         workers.check_memory(
-            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), policy)
         make_scratch(scratch, model)
         with hold(scratch):
             if goes_on := _prepared(scratch, run, say):
-                say.say("an interrupted search goes on")
+                say.say("resuming an interrupted search")
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
@@ -327,22 +326,22 @@ def _choice(
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
-                    "interrupted in the search for settings; run the same command again to go on with it"
+                    "interrupted during the search for settings; run the same command again to resume it"
                 ) from None
             except RefusedError as error:
-                # Once candidates are judged, a second call goes on: a chunk or a cluster may be mended, but
-                # no budget that is too small.
+                # After the first evaluation, a second call resumes: a chunk or a cluster may be repaired,
+                # but a budget stays too small.
                 if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _tell(found, say)
+            _print_choice(found, say)
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets)
 
 
 def _check_no_other(model: Path) -> None:
-    """Raises PlanConflictError where a model, or work at one, is there already."""
+    """Raises PlanConflictError if a model, or work at one, exists already."""
     unfinished = model.with_name(f"{model.name}.scratch")
     check_free(unfinished)
     for there in (model, unfinished):
@@ -355,14 +354,14 @@ def _check_no_other(model: Path) -> None:
 
 
 def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[str, Any]:
-    """The fields of a report. Raises SettingsError where the budget allows no model."""
+    """The fields of a report. Raises SettingsError if the budget allows no model."""
     say, begin = trials.say, time.perf_counter()
     with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():
-        with say.part(shares.of_rest("rows")), say.step("choosing rows to judge on", None, ""):
+        with say.part(shares.of_rest("rows")), say.step("choosing held-out rows", None, ""):
             trials.prepare()
         seconds["rows"] = time.perf_counter() - begin
         begin = time.perf_counter()
-        with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.advance:
+        with say.part(shares.of_rest("search")), say.step("evaluating settings", 1.0, "") as trials.advance:
             found = Search(trials).run()
             if found is None and not trials.named:
                 trials.widen()
@@ -370,8 +369,9 @@ def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[st
     seconds["search"] = time.perf_counter() - begin
     if found is None:
         raise SettingsError(
-            f"a budget of {trials.budget.words} was asked for, but the cheapest model of these rows takes"
-            f" {trials.least()}; ask for so much or more"
+            f"Cannot find a model within a budget of {trials.budget.words}: the cheapest one of these rows"
+            " takes"
+            f" {trials.least()}. Allow at least that."
         )
     return described(found, trials) | {"seconds": seconds}
 
@@ -380,28 +380,29 @@ MARK = "tune.json"
 
 
 def _check_own(scratch: Path) -> None:
-    """Raise PlanConflictError where the directory for the work in progress is somebody else's."""
+    """Raise PlanConflictError if the directory for temporary files is somebody else's."""
     if (
         scratch.exists()
         and not (scratch / MARK).exists()
         and any(entry.name != "lock" and not is_system_file(entry.name) for entry in scratch.iterdir())
     ):
         raise PlanConflictError(
-            f"{scratch} is needed for the work in progress, but it holds other files; remove them"
+            f"Cannot use {scratch} for temporary files: it holds other files. Remove them."
         )
 
 
 def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
-    """Make the directory ready for a run: True where the same one was cut off in it and goes on; what
-    another one has left is removed.
+    """Make the directory ready for a run: True if the same one was interrupted in it and resumes; files of
+    another one are removed.
     """
     _check_own(scratch)
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True
     if has_judged(scratch):
         say.say(
-            f"what a search of other data, settings or budget, or of another version of dcpred, has left in"
-            f" {scratch} is removed"
+            "removing files of a search of other data, settings or budget, or of another version of dcpred,"
+            " in"
+            f" {scratch}"
         )
     write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
@@ -415,7 +416,7 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
 
 
 def _is_of(scratch: Path, run: str) -> bool:
-    """Whether the directory for the work in progress is that of a run."""
+    """Whether the directory for temporary files is that of a run."""
     return (scratch / MARK).exists() and read_own_json(scratch / MARK).get("run") == run
 
 
@@ -433,5 +434,5 @@ def _made(path: Path) -> dict[str, Any]:
 
 
 def has_judged(scratch: Path) -> bool:
-    """Whether a search has judged anything there."""
+    """Whether a search has evaluated anything there."""
     return any(scratch.glob("tried-*.npz"))

@@ -1,4 +1,4 @@
-"""Whether an output is what its records say, and how its metadata are brought back.
+"""Verification of an output against its records, and restoring of its metadata.
 
 May import: dcpred.runs, dcpred.execution, and dcpred_tasks.
 """

@@ -1,14 +1,14 @@
-"""Whether an output holds what its commit records speak of.
+"""Check an output against its commit records.
 
-fast  every block has a whole record of its own, every chunk is there in the size that the record tells,
+fast  every block has a complete record of its own, every chunk exists in the recorded size,
       nothing else lies among them, and metadata and manifest agree with plan and records; nothing is decoded
-full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores compared
+full  also decodes every chunk, and compares its digest, its counts and the agreement of status and scores
 
-Each directory is listed once, records before chunks. Guarded against, while somebody scores:
+Each directory is listed once, records before chunks. Guards against concurrent scoring:
 
 1. The records are listed.
 2. A task writes the chunks of another block, then its record.
-3. The chunks are listed. Those of every record in the first listing are there; others are there too, and the
+3. The chunks are listed. Those of every record in the first listing exist; others exist, too, and the
    plan knows their names.
 
 In the other order the record of 2 could be listed without its chunks: a false alarm.
@@ -57,17 +57,17 @@ Listing = dict[str, Entry]  # files by their path below the output
 
 
 class FastCheck:
-    """Level fast, carried out.
+    """A verification of level fast.
 
     findings    what is wrong
-    records     commit records of the blocks that have a whole one, by block
-    left        number of blocks without a record, where the run is not finished
+    records     complete commit records, by block
+    left        number of blocks without a record, if the run is not finished
     finished    whether there is a manifest
-    unreadable  names of the arrays whose metadata are wrong
+    unreadable  names of the arrays with wrong metadata
     """
 
     def __init__(self, ledger: Ledger, *, all_due: bool = False) -> None:
-        """all_due  whether a block without a record is a finding though there is no manifest yet"""
+        """all_due  whether a block without a record is a finding even without a manifest"""
         self.ledger, self.run = ledger, ledger.run
         self.findings: list[Finding] = []
         self.records: dict[int, CommitRecord] = {}
@@ -92,11 +92,11 @@ class FastCheck:
             self._manifest()
         for name in sorted(records | files):
             if PARTIAL in Path(name).name:
-                self._add(Kind.LEFTOVER, None, name, "an attempt that was cut off left it; it does no harm")
+                self._add(Kind.LEFTOVER, None, name, "an interrupted attempt left it; it does no harm")
 
     @property
     def given_up(self) -> list[int]:
-        """Blocks of which rows were given up."""
+        """Blocks with skipped rows."""
         return [block for block, record in self.records.items() if record.quarantined]
 
     def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
@@ -108,7 +108,7 @@ class FastCheck:
         self.findings.append(Finding(kind, block, file, sentence))
 
     def _chunk_splits(self) -> list[str]:
-        """Names between which the chunks of a long run are listed side by side on a store."""
+        """Names between which the chunks of a long run are listed concurrently on a store."""
         n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
         if isinstance(self.ledger.place, Folder) or n_chunks < LISTED_AT_ONCE:
             return []
@@ -140,16 +140,16 @@ class FastCheck:
             if wrong is not None:
                 self._add(wrong[0], block, name, wrong[1])
             elif record is not None:
-                # Statistics are large, and nothing else of them is looked at.
+                # Statistics are large, and only this part of them is needed.
                 seconds = record.statistics.get("seconds", 0.0)
                 self.records[block] = replace(record, statistics={"seconds": seconds})
                 if record.quarantined:
-                    self._add(Kind.ROWS_GIVEN_UP, block, name, f"rows were given up: {record.quarantined}")
+                    self._add(Kind.ROWS_GIVEN_UP, block, name, f"rows were skipped: {record.quarantined}")
         for name in sorted(names):
             self._other_record(name)
 
     def _other_record(self, name: str) -> None:
-        """A file beside the records of blocks."""
+        """A file next to the records of blocks."""
         base = Path(name).name
         conflict = CONFLICT.fullmatch(base)
         if PARTIAL in base:
@@ -169,11 +169,11 @@ class FastCheck:
                 Kind.RECORD_OF_NO_BLOCK,
                 None,
                 name,
-                f"the run has {blocks}, so that this is the record of none; remove it",
+                f"the run has {blocks}, and this is a record of none of them; remove it",
             )
 
     def _metadata(self) -> set[str]:
-        """Names of arrays that cannot be read as what they are."""
+        """Names of unreadable arrays."""
         names = ("", *self.run.arrays)
         wrong: set[str] = set()
         sealed = _sealed_metadata(self.ledger) if self.finished else {}
@@ -181,14 +181,14 @@ class FastCheck:
         for name in names:
             file = metadata_name(name)
             if name not in found and not self.finished and not self.records:
-                wrong.add(name)  # the run was cut off before it was created
+                wrong.add(name)  # the run was interrupted before it was created
                 continue
             why = explain_metadata(self.run, name)
             if why is None and name in sealed and sealed[name] != found[name]:
-                why = "it is not what it was when the run was finished"
+                why = "it was modified after the run was finished"
             if why is not None:
                 wrong.add(name)
-                self._add(Kind.METADATA, None, file, f"{why}; its chunks were not looked at" if name else why)
+                self._add(Kind.METADATA, None, file, f"{why}; its chunks were not checked" if name else why)
         return wrong
 
     def _chunks(self, files: Listing) -> None:
@@ -220,7 +220,7 @@ class FastCheck:
                 Kind.MISSING_CHUNK,
                 block,
                 f"scores.zarr/{key}",
-                "it is not there, and would read as fill values",
+                "it is missing, and would read as fill values",
             )
         elif found.size != size:
             state = "is empty" if not found.size else f"has {found.size:,} bytes"
@@ -229,25 +229,25 @@ class FastCheck:
             self.suspects.add(block)
 
     def _look_closer(self) -> None:
-        """Decode the blocks of which a chunk was written again. Another tag is only a suspicion: overlapping
-        attempts write the same bytes, which some stores give another tag. Where metadata are damaged nothing
-        can be decoded, which is told.
+        """Decode the blocks with a rewritten chunk. Another tag is only a suspicion: overlapping
+        attempts write the same bytes, which some stores give another tag. With damaged metadata nothing
+        can be decoded, which is reported.
         """
         if self.unreadable - {""}:
             return
-        told = {finding.file for finding in self.findings}
+        summary = {finding.file for finding in self.findings}
         for block in sorted(self.suspects):
-            self.findings += [f for f in verify_block(self.run, block) if f.file not in told]
+            self.findings += [f for f in verify_block(self.run, block) if f.file not in summary]
 
     def _manifest(self) -> None:
-        """Compare the manifest with plan and records; with records only where all of them are whole."""
+        """Compare the manifest with plan and records; with records only if all of them are complete."""
         try:
             standing = self.ledger.place.read(MANIFEST)
             manifest = exactly_decoded(standing.data if standing else b"", MANIFEST)
             seal = manifest.pop("checksum", None)
             wrong = [] if seal == digest_json(manifest) else ["its checksum"]
         except StoreError:
-            raise  # A store that does not answer has altered nothing.
+            raise  # A store that does not answer has modified nothing.
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:
@@ -261,37 +261,37 @@ class FastCheck:
                 key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value
             ]
         if wrong:
-            sentence = f"it is not what was written, or not of these blocks (looked at: {', '.join(wrong)})"
+            sentence = f"it is modified, or not of these blocks (checked: {', '.join(wrong)})"
             self._add(Kind.MANIFEST, None, "manifest.json", sentence)
 
 
 def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
-    """What level full finds beyond level fast: every block with a whole record is decoded."""
+    """Findings of level full beyond level fast: every block with a complete record is decoded."""
     if any(finding.kind == Kind.METADATA for finding in fast.findings):
         return []  # wrong metadata would put the blame on every chunk
     found: list[Finding] = []
     blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
-    told = {finding.file for finding in fast.findings}
+    summary = {finding.file for finding in fast.findings}
     with say.step("verifying", sum(rows), "rows") as advance:
 
         def verified(number: int, findings: list[Finding]) -> None:
             advance(rows[number])
-            found.extend(f for f in findings if f.file not in told)
+            found.extend(f for f in findings if f.file not in summary)
 
         run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
     return sorted(found, key=lambda f: (f.block or 0, f.file))
 
 
 def damaged_blocks(findings: list[Finding]) -> list[int]:
-    """Blocks that are mended by scoring them again. A conflict is not: its record stays until --repair."""
+    """Blocks that another scoring repairs. A conflict is not among them: its record stays until --repair."""
     return sorted(
         {f.block for f in findings if f.is_damage and f.block is not None and f.kind != Kind.CONFLICT}
     )
 
 
 def check_as_written(findings: list[Finding], output: str) -> None:
-    """Raise IncompleteError where there is damage."""
+    """Raise IncompleteError for damage."""
     damage = [finding for finding in findings if finding.is_damage]
     if damage:
         first = damage[0]
@@ -302,8 +302,8 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         by_hand = all(finding.kind in (Kind.FOREIGN_FILE, Kind.RECORD_OF_NO_BLOCK) for finding in damage)
         then = "run the same command again" if by_hand else "score again with --repair"
         raise IncompleteError(
-            f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see"
-            f" `dcpred verify {as_arguments(output)}`, and {then}"
+            f"{output} is modified or damaged: {first.file}: {first.sentence} ({first.kind}){others}. See"
+            f" `dcpred verify {as_arguments(output)}`, and {then}."
         )
 
 
@@ -321,7 +321,7 @@ def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:
 
 
 def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | None:
-    """Why a record is none of this block."""
+    """Why a record is not of this block."""
     try:
         value = exactly_decoded(data, run.record_name(block))
         if value.pop("checksum") != digest_json(value):
@@ -338,12 +338,12 @@ def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | 
 
 
 def _impossible_record(run: ScoreRun, record: CommitRecord) -> tuple[Kind, str] | None:
-    """What a whole record says that cannot be so."""
+    """Impossible contents of a complete record."""
     rows, n_chunks = run.rows(record.block), len(list(run.chunks(record.block)))
     if (record.start, record.stop) != rows or sum(record.status.values()) != rows[1] - rows[0]:
         return (
             Kind.ALTERED_RECORD,
-            f"it does not speak of {_rows(run, record.block)}, which are this block's by the plan",
+            f"it is not of {_rows(run, record.block)}, which are this block's by the plan",
         )
     if set(record.sizes) != {*run.arrays} or any(len(sizes) != n_chunks for sizes in record.sizes.values()):
         return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
@@ -361,12 +361,12 @@ def _rows(run: ScoreRun, block: int) -> str:
 
 
 def _sealed_metadata(ledger: Ledger) -> Mapping[str, str]:
-    """What the manifest says of metadata; nothing where it does not hold what was written."""
+    """The manifest's digests of metadata; empty if the manifest is modified."""
     sealed: Mapping[str, str] = (ledger.whole_manifest() or {}).get("metadata", {})
     return sealed
 
 
 def leftovers(findings: list[Finding]) -> Iterator[str]:
-    """Files of attempts that were cut off, by the names that dcpred and Zarr give them."""
+    """Files of interrupted attempts, by the names that dcpred and Zarr give them."""
     ours = re.compile(r".*\.partial-[0-9a-f]{12}|.*\.[0-9a-f]{32}\.partial")
     yield from (f.file for f in findings if f.kind == Kind.LEFTOVER and ours.fullmatch(f.file))

@@ -1,7 +1,7 @@
-"""The metadata of output arrays: whether they are what the plan says, and how they are restored.
+"""The metadata of output arrays: their check against the plan, and their restoring.
 
 Outputs of dcpred 0.1.0 have arrays without names of dimensions, and a group without a copy of their metadata.
-They are as good.
+They are valid.
 """
 
 import json
@@ -26,7 +26,7 @@ def explain_metadata(run: ScoreRun, name: str) -> str | None:
         return "it is missing"
     try:
         decoded(standing.data, metadata_name(name))
-    except ValueError:  # Zarr takes numbers that JSON has not.
+    except ValueError:  # Zarr accepts numbers that JSON does not have.
         return "it cannot be read"
     try:
         if not name:
@@ -64,9 +64,9 @@ def _wrong_array(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) ->
         return f"{column.name} cannot have dtype {array.dtype}"
     fill = np.asarray(array.fill_value)
     if not column.absent(fill, fill):
-        return f"its fill value is {fill}, which does not stand for a row that was not scored"
+        return f"its fill value is {fill}, which does not mark an unscored row"
     same = _agree(column, array, _as_planned(run, column, array))
-    return None if same else "chunks or codecs are not what the plan says"
+    return None if same else "chunks or codecs differ from the plan"
 
 
 def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -84,21 +84,23 @@ def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> 
 
 
 def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
-    """Whether metadata are the same as Zarr understands them, so that another version's way of writing them
-    makes no difference; names of dimensions may be missing.
+    """Whether metadata are the same as Zarr reads them, in the format of any version; names of dimensions
+    may be missing.
     """
     a, b = (
         array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
         for array in (found, planned)
     )
     if a.get("dimension_names") is None:
-        a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
+        a, b = (
+            {key: value for key, value in summary.items() if key != "dimension_names"} for summary in (a, b)
+        )
     return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
 
 
 def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
-    """Write anew the metadata that are in `named`, missing, or not what the model and the plan say; chunks
-    stay. Returns the files that were written.
+    """Rewrite the metadata that are in `named`, missing, or different from model and plan; chunks
+    stay. Returns the written files.
     """
     written = []
     group, place = planned_scores(run, model), run.place

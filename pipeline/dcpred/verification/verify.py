@@ -1,4 +1,4 @@
-"""`dcpred verify`: an output is held against its own ledger, or a sample of it against model and input."""
+"""`dcpred verify`: check an output against its own ledger, or a sample of it against model and input."""
 
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_rows
 
 LEVELS = ("fast", "sample", "full")
 SAMPLE_ROWS = 1_000
-# Fewest output chunks that a sample is taken from. Each is read whole, with the input that it came from.
+# Minimum number of output chunks in a sample. Each is read completely, with its input.
 SAMPLED_CHUNKS = 32
 
 # An output chunk as block, first row and row after the last; and sampled rows in it.
@@ -28,7 +28,7 @@ Span = tuple[int, int, int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What a verification found."""
+    """The result of a verification."""
 
     output: str
     level: str
@@ -36,7 +36,7 @@ class VerifyReport:
     n_rows: int
     n_blocks: int
     verified_blocks: int
-    """Blocks that have a whole record."""
+    """Blocks with a complete record."""
     left_blocks: int
     """Blocks without a record, of a run that is not finished."""
     finished: bool
@@ -49,10 +49,10 @@ class VerifyReport:
     """Findings by kind."""
     findings: list[Finding]
     seconds: float
-    """Time that it took."""
+    """Its duration."""
     ok: bool
-    """Whether all is there and as it was written. Leftovers of attempts that were cut off do no harm to that;
-    rows that were given up do."""
+    """Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
+    rows are not."""
 
 
 def verify(
@@ -67,18 +67,18 @@ def verify(
     """Verify an output of scoring, finished or not, and write nothing.
 
     level  fast: names, sizes, counts and digests of records
-           full: everything is decoded, too
-           sample: fast, and `rows` rows of random chunks are scored again by the plain definition, which
-           needs model and input as they were; not where metadata or manifest are altered, since a comparison
-           would tell nothing
-    seed   seed of the sample; without one it is another sample each time
+           full: also decodes everything
+           sample: fast, and scores `rows` rows of random chunks again by the plain definition, which
+           needs the unchanged model and input; not if metadata or manifest are modified, because the
+           comparison would be meaningless
+    seed   seed of the sample; by default random
 
-    Raises PlanConflictError where `output` is none of dcpred's, DataError or ModelFormatError where a sample
+    Raises PlanConflictError if `output` is not an output of dcpred, DataError or ModelFormatError if a sample
     cannot be scored.
     """
     if level not in LEVELS:
         raise SettingsError(
-            f"level {level!r} was asked for, but there are {', '.join(LEVELS)}; use one of them"
+            f"Cannot verify at level {level!r}: the levels are {', '.join(LEVELS)}. Use one of them."
         )
     begin = time.perf_counter()
     ledger = open_ledger(output)
@@ -114,28 +114,28 @@ def verify(
 
 
 def check_source(ledger: Ledger) -> None:
-    """Raise DataError, ModelFormatError unless model and input of a run are as they were."""
+    """Raise DataError, ModelFormatError unless model and input of a run are unchanged."""
     run = ledger.run
-    asked = "rows were to be scored again and compared (level sample)"
-    instead = "use --level full, which needs neither model nor input"
+    asked = "Cannot score a sample again (level sample)"
+    instead = "Use --level full, which needs neither model nor input."
     try:
         model_hash = open_artifact(run.model).hash
     except ModelFormatError as error:
-        raise ModelFormatError(f"{asked}, but the model cannot be had ({error}); {instead}") from None
+        raise ModelFormatError(f"{asked}: the model cannot be opened ({error}). {instead}") from None
     if model_hash != run.model_hash:
         raise ModelFormatError(
-            f"{asked}, but {run.model} now holds another model than the run was made with; {instead}"
+            f"{asked}: {run.model} now holds another model than that of the run. {instead}"
         )
     try:
         same = ledger.has_same_input()
     except DataError:
-        raise DataError(f"{asked}, but the input {run.x} cannot be opened; {instead}") from None
+        raise DataError(f"{asked}: the input {run.x} cannot be opened. {instead}") from None
     if not same:
-        raise DataError(f"{asked}, but the input {run.x} has changed since it was scored; {instead}")
+        raise DataError(f"{asked}: the input {run.x} has changed since it was scored. {instead}")
 
 
 def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:
-    """n random rows of random output chunks of these blocks; all rows where there are no more."""
+    """n random rows of random output chunks of these blocks; all rows if there are no more."""
     rng = np.random.default_rng(seed)
     chunks = [(block, start, stop) for block in blocks for start, stop in run.chunks(block)]
     n_chunks = min(max(SAMPLED_CHUNKS, -(-n // run.chunk_rows) + 1), len(chunks))
@@ -151,7 +151,7 @@ def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> li
 
 
 def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
-    """What scoring these rows again finds."""
+    """Findings from scoring these rows again."""
     found: list[Finding] = []
     with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
 
