@@ -14,6 +14,7 @@ import zarr
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.errors import DataError
 from support.data import Classes, make_blobs, make_group
+from support.setting_words import classifier_with
 
 NAMES = ["ash", "oak", "yew"]
 
@@ -24,7 +25,7 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, **more)
+    return classifier_with(n_leaves=2, landmarks=6, products=4, random_state=0, **more)
 
 
 def with_names(array: Any, names: Any = NAMES) -> xr.DataArray:

@@ -33,6 +33,7 @@ from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
 from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
+from support.setting_words import classifier_with, regressor_with
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -42,11 +43,11 @@ TABLE = FRAME.assign(town=np.where(X[:, 1] > 0, "u", "v"))
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=1, landmarks=6, random_state=0, **more)
+    return classifier_with(n_leaves=1, landmarks=6, random_state=0, **more)
 
 
 def numbers(**more: Any) -> DCPredRegressor:
-    return DCPredRegressor(n_leaves=1, landmarks=6, random_state=0, **more)
+    return regressor_with(n_leaves=1, landmarks=6, random_state=0, **more)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from dcpred_tasks.schema.column import Codes, Number
 from dcpred_tasks.schema.frames import frame_cells, is_numeric
 from dcpred_tasks.schema.schema import numbers_schema
 from support.data import Classes, make_blobs
+from support.setting_words import classifier_with
 from support.tables import table
 
 COLUMNS = ["age", "colour", "old", "city", "day", "amount"]
@@ -40,7 +41,7 @@ TRAIN, TEST = slice(0, 600), slice(600, 900)
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(
+    return classifier_with(
         **({"n_leaves": 2, "landmarks": 12, "products": 0, "scaling": "learned", "random_state": 0} | more)
     )
 

@@ -27,6 +27,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_lazy
 from support.data import Classes, make_blobs
 from support.serving import serve
+from support.setting_words import classifier_with
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -37,7 +38,7 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(
+    return classifier_with(
         n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more
     )
 

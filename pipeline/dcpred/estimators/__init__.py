@@ -7,5 +7,6 @@ dcpred.version, and dcpred_tasks.
 
 from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
+from dcpred.estimators.settings import Settings
 
-__all__ = ["DCPredClassifier", "DCPredRegressor"]
+__all__ = ["DCPredClassifier", "DCPredRegressor", "Settings"]

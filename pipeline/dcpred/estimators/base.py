@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.datasets.row_folds import folds_of_estimator
 from dcpred.estimators import lazy_tables, out_of_core, tables
+from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
@@ -89,9 +90,11 @@ def if_calibrated(method: F) -> F:
 
 
 def _is_calibrated(estimator: Any) -> bool:
-    if not estimator.calibrate:
+    calibrate = getattr(estimator.settings, "calibrate", None)
+    if calibrate is not None and not calibrate:
         raise AttributeError(
-            "how sure predictions are was asked for, but calibrate was set to False; set it to True, and fit"
+            "Cannot predict probabilities, intervals or novelty: the setting calibrate is False. Set it to"
+            " True and fit again."
         )
     return True
 
@@ -107,6 +110,7 @@ def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
 
+    settings: rare.Settings | None
     schema_: Schema
     model_: Model
     _trained_rows: Any = None  # what tells rows that were trained on
@@ -115,7 +119,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose"})
+    _not_settings = frozenset(
+        {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
+    )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -143,13 +149,34 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         """Fit this estimator in place; attributes may be left in any state where it raises."""
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, `settings__NAME` for a setting in `settings`.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown.
+        """
+        nested = {
+            name.removeprefix(rare.PREFIX): params.pop(name)
+            for name in list(params)
+            if name.startswith(rare.PREFIX)
+        }
+        super().set_params(**params)
+        if nested:  # Settings are frozen: other estimators may have the same object.
+            self.settings = rare.changed_settings(self.settings, nested)
+        return self
+
+    def given_settings(self) -> dict[str, Any]:
+        """Return the settings of training that parameters and `settings` give, by name."""
+        common = self.get_params(deep=False).items()
+        names = {k: self._renamed.get(k, k) for k, v in common if v is not None}
+        own = {name: getattr(self, k) for k, name in names.items() if k not in self._not_settings}
+        return own | rare.given_settings(self.settings)
+
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
-        given = {
-            self._renamed.get(k, k): v
-            for k, v in self.get_params(deep=False).items()
-            if v is not None and k not in self._not_settings
-        }
+        given = self.given_settings()
         # A parameter at its default is not given: some defaults depend on other settings.
         values: dict[str, object] = {"task": self._task} | {
             k: v for k, v in given.items() if not isinstance(v, int | float | str) or v != DEFAULTS.get(k)

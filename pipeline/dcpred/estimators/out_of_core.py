@@ -57,16 +57,6 @@ from dcpred_tasks.training.target_means import CodedFeatures
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for
 COPY_BYTES = 16 * 2**20
-# Parameters that a search for settings within a budget leaves alone.
-BESIDE_A_BUDGET = BESIDE_A_SEARCH | {
-    "budget",
-    "metric",
-    "cv",
-    "random_state",
-    "n_jobs",
-    "directory",
-    "verbose",
-}
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -299,12 +289,8 @@ def names_settings(estimator: Any) -> bool:
 
 
 def _named(estimator: Any) -> list[str]:
-    """Parameters that a search chooses and that were given."""
-    return [
-        name
-        for name in estimator.get_params(deep=False)
-        if name not in BESIDE_A_BUDGET and getattr(estimator, name) is not None
-    ]
+    """Settings that a search chooses and that were given."""
+    return [name for name in estimator.given_settings() if name not in BESIDE_A_SEARCH]
 
 
 def _address(
