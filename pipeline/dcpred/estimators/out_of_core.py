@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 import zarr
 from distributed import default_client
-from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 
 from dcpred.execution.dask_workers import DaskWorkers
@@ -51,6 +50,7 @@ from dcpred_tasks.task_bodies.predict_block import (
     probability_block,
 )
 from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.in_memory import thread_count
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import CodedFeatures
@@ -277,7 +277,7 @@ def choose(
     limit = None if budget is None else parse_budget(budget)
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
-    threads = cpu_count() if n_jobs is None else effective_n_jobs(n_jobs)
+    threads = thread_count(-1 if n_jobs is None else n_jobs)
     say = reporter(verbose)
     given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
     return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say, folds=folds)
