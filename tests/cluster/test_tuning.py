@@ -691,7 +691,7 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
 )
 def test_what_a_search_chooses_cannot_be_given_as_well(named: dict[str, object]) -> None:
     X, y = rings(100, 0)
-    with pytest.raises(SettingsError, match=f"{next(iter(named))} was given together with budget='10x'"):
+    with pytest.raises(SettingsError, match=f"Cannot use {next(iter(named))} together with budget='10x'"):
         classifier_with(budget="10x", **named).fit(X, y)
 
 

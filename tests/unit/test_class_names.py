@@ -102,14 +102,14 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
     ):
         small().fit(X, with_names(y))
     y[7] = np.nan
-    with pytest.raises(DataError, match="y has missing values"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         small().fit(X, with_names(y))
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
 def test_regression_refuses_them(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
-    with pytest.raises(DataError, match="regression was asked for, but y holds class labels"):
+    with pytest.raises(DataError, match="Cannot use y for regression: it holds class labels"):
         DCPredRegressor().fit(X, with_names(data.y))
 
 

@@ -184,9 +184,7 @@ def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) ->
     X, y = units(200, 0)
     lazy = da.from_array(X, chunks=(100, 6))
     for budget in (None, "60x"):
-        with pytest.raises(
-            SettingsError, match=r"directory was set to '.*absent', but no folder can be made"
-        ):
+        with pytest.raises(SettingsError, match=r"Cannot use directory='.*absent': no folder can be made"):
             DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(lazy, y)
 
 
@@ -211,12 +209,12 @@ def test_features_of_sizes_far_apart(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA])
 def test_a_target_with_a_gap_is_refused(gap: Any) -> None:
-    with pytest.raises(DataError, match="y has missing values; remove the rows"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         DCPredClassifier(n_leaves=1).fit(np.zeros((4, 1)), np.array(["a", gap, "b", "a"], dtype=object))
 
 
 def test_dates_are_no_numbers_to_predict() -> None:
-    with pytest.raises(DataError, match="regression was asked for, but y holds dates or times"):
+    with pytest.raises(DataError, match="Cannot use y for regression: it holds dates or times"):
         DCPredRegressor(n_leaves=1).fit(np.zeros((4, 1)), np.arange(4).astype("M8[D]"))
 
 
@@ -401,7 +399,7 @@ def test_a_setting_that_no_constructor_takes_is_named_with_its_place(kind: type[
 
 @pytest.mark.parametrize("given", [{"overlap": 3}, "overlap=3", Settings])
 def test_settings_of_another_kind_are_refused(given: Any, data: Classes) -> None:
-    with pytest.raises(SettingsError, match=r"^Cannot use settings=.*: it is no dcpred.Settings. Pass"):
+    with pytest.raises(SettingsError, match=r"^Cannot use settings=.*: it is not a dcpred.Settings. Pass"):
         DCPredClassifier(settings=given).fit(data.X, data.y)
     with pytest.raises(SettingsError, match=r"^Cannot use settings="):
         DCPredClassifier(settings=given).set_params(settings__overlap=3)
@@ -410,7 +408,7 @@ def test_settings_of_another_kind_are_refused(given: Any, data: Classes) -> None
 def test_a_search_leaves_settings_that_it_does_not_choose() -> None:
     """Those that it chooses are refused beside a budget, wherever they are given."""
     X, y = units(200, 0)
-    with pytest.raises(SettingsError, match="overlap was given together with budget='20x'"):
+    with pytest.raises(SettingsError, match="Cannot use overlap together with budget='20x'"):
         DCPredClassifier(budget="20x", settings=Settings(overlap=2)).fit(X, y)
     with few_candidates():
         model = DCPredClassifier(random_state=0, settings=Settings(sample_rows=150, calibrate=False)).fit(
@@ -522,7 +520,7 @@ def test_out_of_core_refusals(tmp_path: Path, data: Classes) -> None:
     X, y = over("dask", data.X, tmp_path), over("dask", data.y, tmp_path)
     with pytest.raises(DataError, match="class_weight"):
         small(class_weight={0: 1.0}).fit(X, y)
-    with pytest.raises(DataError, match="one value for each row"):
+    with pytest.raises(DataError, match="Pass one value for each row"):
         small().fit(X, y[:-1])
     unknown = X[X[:, 0] > 0]
     with pytest.raises(DataError, match="compute_chunk_sizes"):
@@ -620,7 +618,7 @@ def test_no_threads_are_refused_before_anything_else(
     estimator: Any, n_jobs: Any, data: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimator, "_choice", None)
-    with pytest.raises(SettingsError, match=f"n_jobs was set to {n_jobs!r}, but it is a number of threads"):
+    with pytest.raises(SettingsError, match=f"Cannot use n_jobs={n_jobs!r}: it is not a number of threads"):
         estimator(n_jobs=n_jobs).fit(data.X, data.y == data.y[0])
 
 

@@ -192,8 +192,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
         ):
             raise SettingsError(
-                f"n_jobs was set to {n_jobs!r}, but it is a number of threads; set it to 1 or more, to -1 for"
-                " one on each core, or leave it out for one"
+                f"Cannot use n_jobs={n_jobs!r}: it is not a number of threads. Pass 1 or more, -1 for one"
+                " thread on each core, or None for one."
             )
         schema = self._encoding()
         if schema is not None and self._of_frame:
@@ -238,7 +238,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         names = feature_names(X)
         if names is None:
             raise DataError(
-                "the columns of X hold text, dates or categories, and are only numbered; name them by strings"
+                "Cannot encode X: its columns hold text, dates or categories, and have numbers for names."
+                " Name them by strings."
             )
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
@@ -344,8 +345,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=parent))
         except OSError as error:
             raise SettingsError(
-                f"directory was set to {self.directory!r}, but no folder can be made there"
-                f" ({error.strerror}); name a folder that is there and can be written to"
+                f"Cannot use directory={self.directory!r}: no folder can be made there ({error.strerror})."
+                " Pass an existing folder with write access."
             ) from None
         try:
             yield folder
@@ -436,8 +437,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
-                f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
-                " pass a frame with the columns of model.feature_names_in_"
+                f"Cannot score X: it is a {type(X).__name__}, and the model encodes the columns of a frame."
+                " Pass a frame with the columns of model.feature_names_in_."
             )
         return encode_frame(schema, X, warns=True)
 
@@ -529,7 +530,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         odd = next((one for one in self.model_.classes if not isinstance(one, str | int | float)), None)
         if odd is not None:
             raise DataError(
-                f"Cannot save the model: its classes are no text or numbers, such as {odd!r}. Fit it with"
+                f"Cannot save the model: its class {odd!r} is neither text nor a number. Fit it with"
                 " y.astype(str)."
             )
         provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}

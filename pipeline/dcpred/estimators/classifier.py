@@ -218,8 +218,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
                 raise DataError(
-                    "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the"
-                    " weights into sample_weight"
+                    "Cannot use class_weight: it is a dict, and X is a Dask or Zarr array. Pass 'balanced',"
+                    " or put the weights into sample_weight."
                 )
             settings = self._settings(X.shape[1], names or ())
             if self.class_weight is not None:

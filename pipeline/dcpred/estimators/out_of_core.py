@@ -74,8 +74,8 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
         if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
             kind = "an xarray.DataArray that is not yet read" if is_unread(data) else "a Dask collection"
             raise DataError(
-                f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or"
-                f" {name}.compute()"
+                f"Cannot use {name}: it is {kind}, but X is in memory. Pass X as a Dask collection or Zarr"
+                f" array, too, or {name}.compute()."
             )
     names = feature_names(X)  # it refuses columns in memory whose names do not tell them apart, too
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
@@ -98,8 +98,8 @@ def check_kind(data: Any, name: str) -> None:
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
     if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
         raise DataError(
-            f"{name} is a Dask {type(data).__name__}, whose rows and columns cannot be told without computing"
-            " it; pass a Dask array or DataFrame, as dask.array.from_delayed makes one"
+            f"Cannot use {name}: it is a Dask {type(data).__name__}, whose rows and columns are unknown"
+            " before it is computed. Pass a Dask array or DataFrame; dask.array.from_delayed makes one."
         )
 
 
@@ -123,7 +123,9 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
     elif is_a(data, "dask.dataframe.Series"):
         dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
-            raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
+            raise DataError(
+                f"Cannot use {name}: it has missing values. Remove those rows, or fill the values in."
+            )
     elif isinstance(data, da.Array):  # its blocks may be masked or sparse
         block = exact_block if name == "X" else plain_block
         return data.map_blocks(block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
@@ -182,7 +184,9 @@ def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
     """
     for name, dtype in dtypes:
         if dtype.kind not in "biuf":
-            raise DataError(f"{name} has dtype {dtype}, which is not numbers; encode it as numbers first")
+            raise DataError(
+                f"Cannot use {name}: its dtype {dtype} is not one of numbers. Encode it as numbers first."
+            )
     plain = all(isinstance(dtype, np.dtype) for _, dtype in dtypes)
     common: np.dtype[Any] = (
         np.result_type(np.bool_, *(dtype for _, dtype in dtypes)) if plain else np.dtype(masked)
@@ -206,8 +210,8 @@ def current_client() -> Any:
         return None
     if client.asynchronous:
         raise SchedulerError(
-            "the current Dask client is asynchronous, but estimators wait for results; make a client without"
-            " asynchronous=True, and fit in `with client.as_current():`"
+            "Cannot use the current Dask client: it is asynchronous, but estimators wait for results."
+            " Create a client without asynchronous=True, and fit in `with client.as_current():`."
         )
     return client
 
@@ -302,15 +306,17 @@ def _address(
             return address
     array = array if isinstance(array, da.Array) else _sized(array)
     if np.isnan(array.shape).any():
-        raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
+        raise DataError(
+            f"Cannot use {name}: it is a Dask array of unknown length. Call its compute_chunk_sizes() first."
+        )
     if array.ndim not in (1, 2) or array.dtype.kind in "cOSUTV":
         raise DataError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample"
-            " (columns of text as a Dask DataFrame or Series)"
+            f"Cannot use {name}: it has shape {array.shape} and dtype {array.dtype}. Pass numbers, one row"
+            " for each sample, and columns of text as a Dask DataFrame or Series."
         )
     if name == "X" and 0 in array.shape:
         raise DataError(
-            f"X has shape {array.shape}, so that there is nothing to train on; pass rows and features"
+            f"Cannot train on X: its shape {array.shape} leaves nothing to train on. Pass rows and features."
         )
     source = array if isinstance(array, da.Array) else da.from_array(array)
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
@@ -420,6 +426,6 @@ def check_search(estimator: Any, task: str) -> None:
         given = getattr(estimator, what)
         for name in _named(estimator) if given is not None else ():
             raise SettingsError(
-                f"{name} was given together with {what}={given!r}, but the search for settings chooses it;"
-                " leave one of them out"
+                f"Cannot use {name} together with {what}={given!r}: the search for settings chooses {name}."
+                " Leave one of them out."
             )

@@ -243,7 +243,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         large = np.flatnonzero(np.abs(np.asarray(y)) > LARGEST_TARGET)
         if len(large):  # Their squares overflow.
             raise DataError(
-                f"y holds {np.asarray(y)[large[0]]} in row {large[0]:,}, and targets are at most"
-                f" {LARGEST_TARGET:g}; correct that row"
+                f"Cannot score y: it holds {np.asarray(y)[large[0]]} in row {large[0]:,}, but targets are"
+                f" at most {LARGEST_TARGET:g}. Correct that row."
             )
         return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

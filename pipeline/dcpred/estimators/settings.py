@@ -163,8 +163,8 @@ def given_settings(settings: Any) -> dict[str, Any]:
         return {}
     if not isinstance(settings, Settings):
         raise SettingsError(
-            f"Cannot use settings={settings!r}: it is no dcpred.Settings. Pass dcpred.Settings(overlap=3), or"
-            " leave it out."
+            f"Cannot use settings={settings!r}: it is not a dcpred.Settings. Pass dcpred.Settings(overlap=3),"
+            " or leave it out."
         )
     return settings.given()
 

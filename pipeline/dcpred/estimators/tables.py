@@ -54,7 +54,7 @@ def learn(
     try:
         schema = Schema(tuple(columns))
     except ValueError as error:
-        raise DataError(f"X cannot be encoded: {error}; rename columns, or leave some out") from None
+        raise DataError(f"Cannot encode X: {error}. Rename columns, or leave some out.") from None
     return schema, [next(iter(each.values())).n_rows for each in found]
 
 
