@@ -1,8 +1,8 @@
-"""What the estimators share: from parameters to a fitted model, and from rows to decision values.
+"""The common part of both estimators: from parameters to a fitted model, and from rows to decision values.
 
 Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr
-arrays are trained on through the same graphs as the command line, on the workers of the current
-`distributed.Client` if there is one, else in this process block by block.
+arrays run through the graphs of the command line: on the workers of the current `distributed.Client`, or
+without one in this process, block by block.
 """
 
 import copy
@@ -84,7 +84,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def if_calibrated(method: F) -> F:
-    """A method of estimators that are to know how sure they are: others do not have it."""
+    """Hide a method from estimators with `calibrate=False`."""
     found: F = available_if(_is_calibrated)(method)
     return found
 
@@ -100,7 +100,7 @@ def _is_calibrated(estimator: Any) -> bool:
 
 
 def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
-    """What a model knows of how sure it is, where weights of rows had these weights of classes in them."""
+    """Return the calibration of a model whose row weights include these weights of classes."""
     found = model.sureness
     if found is None or found.calibration is None or (factors == factors[:1]).all():
         return found
@@ -108,12 +108,12 @@ def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: from parameters to a fitted model."""
+    """Common part of classifier and regressor."""
 
     settings: rare.Settings | None
     schema_: Schema
     model_: Model
-    _trained_rows: Any = None  # what tells rows that were trained on
+    _trained_rows: Any = None  # a sketch that identifies training rows
     _of_frame = False  # whether X was a frame whose columns were encoded
     _takes_encoded = False  # whether arrays may hold such rows: a model on disk does not know its X
 
@@ -126,18 +126,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self._takes_gaps
+        tags.input_tags.allow_nan = self._takes_missing
         return tags
 
     @property
-    def _takes_gaps(self) -> bool:
+    def _takes_missing(self) -> bool:
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
 
     def _refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> Self:
-        """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
-        predicts what it did.
-        """
+        """Fit this estimator. A failed fit changes nothing: a fitted estimator keeps its model."""
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
@@ -150,7 +148,17 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Fit this estimator in place; attributes may be left in any state where it raises."""
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, `settings__NAME` for a setting in `settings`.
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name; `settings__NAME` sets one in `settings`.
+
+        Returns
+        -------
+        DCPredClassifier or DCPredRegressor
+            This estimator.
 
         Raises
         ------
@@ -175,7 +183,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return own | rare.given_settings(self.settings)
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
-        """The settings that parameters stand for. names: of the features, where they are not yet kept."""
+        """Return the settings of training. `names` are those of the features if they are not yet kept."""
         given = self.given_settings()
         # A parameter at its default is not given: some defaults depend on other settings.
         values: dict[str, object] = {"task": self._task} | {
@@ -305,8 +313,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._trained_rows = sketch(X)
         names = self.model_.scaling.names(self._feature_names())
         found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
-        for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
-            reporter(self.verbose).say(told)
+        for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
+            reporter(self.verbose).say(remark)
         self._remember(settings)
 
     def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:
@@ -332,14 +340,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         coded: CodedFeatures,
         folds: Folds | None,
     ) -> Settings:
-        """What fits these rows, where nothing was asked for."""
+        """Return the settings that the search chooses for these rows."""
         given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs, folds
         settings, self.tuned_ = out_of_core.choose(*given)
         return settings
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """A new folder for work in progress. Raises SettingsError where `directory` has no room for one."""
+        """Make a temporary folder. Raises SettingsError if `directory` cannot hold one."""
         parent = None if self.directory is None else local_path(self.directory)
         try:
             folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=parent))
@@ -443,9 +451,23 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return encode_frame(schema, X, warns=True)
 
     def novelty(self, X: Any) -> Any:
-        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
-        nearer to their mean than it does, as the model scales features; 1 beyond all of them. Lazy where X
-        is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
+        """Return the novelty score of rows. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            float64 from 0 to 1, lazy if X is: the fraction of the training rows of a row's leaf that lie
+            closer to their mean than the row, in scaled features. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
         """
         novelty_of(self._fitted())
         if is_a(X, DASK_FRAME):
@@ -458,7 +480,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return model
 
     def rows_to_explain(self, X: Any) -> RowsToExplain:
-        """What `dcpred.explain` explains rows by."""
+        """Return what `dcpred.explain` needs to explain rows."""
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
@@ -485,9 +507,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """The mean size of the contribution of each feature to the decision value, float64 (n_features_in_,),
-        in units of the decision value, over training rows that the model keeps; with calibrate=False over its
-        landmarks.
+        """Mean absolute contribution of each feature, float64 (n_features_in_,).
+
+        It is in units of the decision value, over training rows that the model keeps. With `calibrate=False`
+        it is over the landmarks.
         """
         model, schema = self._fitted(), self._encoding() if self._of_frame else None
         names = self._feature_names()
@@ -498,9 +521,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def distance_shares_(self) -> NDArray[np.float64]:
-        """The share of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1: its
-        variance times the square of the factor that the scaling gives it (times those of leaves). It shows
-        which rows the model takes for similar, and not what a feature does to a prediction.
+        """Fraction of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1.
+
+        It is the variance of the feature times the square of its scaling factor (times those of leaves). It
+        shows which rows are similar for the model, not what a feature does to a prediction.
         """
         shares, schema = importances(self._fitted()), self._encoding()
         if schema is None or not self._of_frame:
@@ -521,10 +545,26 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         overwrite: bool = False,
         storage_options: Mapping[str, str | bool | float] | None = None,
     ) -> str:
-        """Write the fitted model to a new directory or address, for `load_model`, which takes storage_options
-        as well, and `dcpred score`; return its hash. The same model may be there already. overwrite=True
-        replaces another one: readers find the old one or the new one whole. Raises DataError for what else is
-        there.
+        """Write the fitted model, for `load_model` and `dcpred score`.
+
+        Parameters
+        ----------
+        path : str or Path
+            A new directory, or an address in an object store. The same model may be there already.
+        overwrite : bool, default False
+            Replace another model. Readers find either the old one or the new one, complete.
+        storage_options : dict or None, default None
+            Options of the object store, as `load_model` takes them.
+
+        Returns
+        -------
+        str
+            Hash of the model.
+
+        Raises
+        ------
+        DataError
+            If something else is at the path, or if classes are neither text nor numbers.
         """
         check_is_fitted(self, "model_")
         odd = next((one for one in self.model_.classes if not isinstance(one, str | int | float)), None)

@@ -142,7 +142,7 @@ def check_one_each(y: NDArray[Any], n_rows: int) -> None:
 
 
 def check_numbers(y: Any) -> None:
-    """Raise DataError where regression was asked for and y holds names of classes, text or dates."""
+    """Raise DataError if y cannot be a target of regression: it holds class labels, text or dates."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
     if kind in ("M", "m"):
         raise DataError(

@@ -18,9 +18,9 @@ BALANCED = "balanced"
 
 
 def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
-    """The estimator whose `fit` might have given the model. Its parameters are the settings of training that
-    are none of the defaults, and the number of leaves, so that a clone is fitted by these and searches for
-    none. Frames whose columns the data set encoded are encoded by it.
+    """Return the estimator whose `fit` might have given the model. Its parameters are the number of leaves
+    and the settings that differ from the defaults: a clone trains with them, and does not search. It encodes
+    frames as the data set was encoded.
     """
     body = artifact.body
     kind = DCPredRegressor if body["task"] == "regression" else DCPredClassifier

@@ -55,7 +55,7 @@ from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import CodedFeatures
 
-PLAIN = "plain"  # in place of a budget: nothing was asked for
+PLAIN = "plain"  # in place of a budget: no setting was given
 COPY_BYTES = 16 * 2**20
 
 
@@ -77,7 +77,7 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
                 f"Cannot use {name}: it is {kind}, but X is in memory. Pass X as a Dask collection or Zarr"
                 f" array, too, or {name}.compute()."
             )
-    names = feature_names(X)  # it refuses columns in memory whose names do not tell them apart, too
+    names = feature_names(X)  # It also refuses columns in memory whose names repeat.
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
     return taken[0], taken[1], taken[2], names if is_out_of_core(taken[0]) else None
 
@@ -170,11 +170,11 @@ def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
 
 
 def _chunked(data: Any) -> Any:
-    """A lazy xarray.DataArray as one of Dask, in the chunks that it is stored in where it tells them."""
+    """A lazy xarray.DataArray as one of Dask, in the chunks of its storage if it knows them."""
     if not is_unread(data):
         return data
     stored = data.encoding.get("preferred_chunks", {})
-    other = -1 if data.dtype.hasobject else "auto"  # Dask cannot tell the size of objects
+    other = -1 if data.dtype.hasobject else "auto"  # Dask does not know the size of objects.
     return data.chunk({dim: stored.get(dim, other) for dim in data.dims})
 
 
@@ -201,8 +201,8 @@ def current_workers() -> AbstractContextManager[Workers]:
 
 
 def current_client() -> Any:
-    """The current Dask client, None where there is none. Raises SchedulerError for an asynchronous one, which
-    gives coroutines in place of results.
+    """Return the current Dask client, or None. Raises SchedulerError for an asynchronous one, which returns
+    coroutines in place of results.
     """
     try:
         client = default_client()
@@ -336,7 +336,7 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a Dask array (n_samples, n_outputs), computed chunk by chunk when asked for. The
+    """Decision values as a Dask array (n_samples, n_outputs), computed lazily, chunk by chunk. The
     model is one value of the graph, sent to each worker once.
     """
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
@@ -385,7 +385,7 @@ def framed(
 
 
 def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
-    """Probabilities (n_samples, n_classes) of decision values, computed chunk by chunk when asked for."""
+    """Probabilities (n_samples, n_classes) of decision values, computed lazily, chunk by chunk."""
     chunks = (decision.chunks[0], (len(calibration.prior),))
     return decision.map_blocks(
         probability_block, calibration=calibration, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0))
@@ -393,7 +393,7 @@ def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
 
 
 def labels(decision: da.Array, classes: NDArray[Any], rule: Rule) -> da.Array:
-    """Labels (n_samples,) of decision values, computed chunk by chunk when asked for."""
+    """Labels (n_samples,) of decision values, computed lazily, chunk by chunk."""
     return decision.map_blocks(
         label_block, classes=classes, rule=rule, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
     )

@@ -22,11 +22,10 @@ from dcpred_tasks.training.survey import LARGEST_TARGET
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
-    """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
+    """Kernel ridge regression that predicts at about ten times the cost of a linear model.
 
-    As DCPredClassifier, with numbers in place of classes: squared error, and kernel ridge regression in each
-    leaf. Without any setting, `fit` searches for them as that does; the defaults below are of settings beside
-    others that are given.
+    It works as `DCPredClassifier` does, with squared error and a kernel ridge regression in each leaf.
+    Without any setting, `fit` searches for settings. The defaults below apply if at least one is given.
 
     Parameters
     ----------
@@ -75,41 +74,53 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
     budget : str or None, default None
-        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
-        by validation, on the workers of the current Dask client or in this process. Only
-        keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
-        `settings_` holds what was found. None: the settings that are given. Where none is given, a search
-        chooses within 20 linear predictions or 100 ns a row, whichever is more.
+        Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
+        settings by validation, on the workers of the current Dask client or in this process. It leaves alone
+        target_transform, categorical, missing, max_leaf_rows and, of `settings`, keep_support_vectors,
+        calibrate and sample_rows; no other setting may be given with it. None: without any setting the search
+        keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings there is no search.
     metric : str, callable or None, default None
-        What the search for settings compares candidates by: the name of a scorer of scikit-learn ("r2",
+        Metric of the search for settings: the name of a scorer of scikit-learn ("r2",
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
         "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
         "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
     cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
-        How rows are held out for the search, probabilities and intervals: so many folds, or those of a
-        splitter such as GroupKFold or TimeSeriesSplit. With `groups` of `fit`, None and a number keep the
-        rows of each group together. None: four folds of rows.
+        How rows are held out for the search, probabilities and intervals: the number of folds, or a splitter
+        (GroupKFold, TimeSeriesSplit). With `groups` of `fit`, None and a number keep the rows of each group
+        together. None: four folds of rows.
     random_state : int, RandomState or None, default None
-        Start of every random choice. The same number gives the same model.
+        Seed of all random choices. The same number gives the same model.
     n_jobs : int or None, default None
-        Threads that fit leaves, for rows in memory. None: one; a search then tries a candidate on each core.
+        Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates
+        one candidate on each core if it is None.
     verbose : int, default 0
-        1: `fit` shows on standard error how far it is. 0: it is silent.
+        1: `fit` shows its progress on standard error. 0: it shows nothing.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
-        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
+        Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None:
+        the temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
     settings : Settings or None, default None
-        The settings that few people change, as `dcpred.Settings(overlap=3)`.
+        Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 
     Attributes
     ----------
     n_features_in_ : int
-    feature_names_in_ : ndarray (n_features,) of str, only where X names its features
-    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
+        Number of features of X.
+    feature_names_in_ : ndarray (n_features_in_,) of str
+        Names of the features, if X has names.
+    schema_ : Schema
+        Kinds of the columns of X, if X has names or belongs to a data set.
     n_leaves_ : int
-    settings_ : dict, the settings that the model was trained with
-    tuned_ : dict, what the search for settings found (quality, references, trace), None where there was none
-    model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
+        Number of leaves.
+    feature_importances_ : ndarray (n_features_in_,)
+        Mean absolute contribution of each feature to the decision value.
+    distance_shares_ : ndarray (n_features_in_,)
+        Fraction of each feature in the squared distance of rows.
+    settings_ : dict
+        Settings that the model was trained with.
+    tuned_ : dict or None
+        Result of the search for settings: quality, references, trace. None without a search.
+    model_ : Model
+        Arrays of the compact model (`dcpred_tasks.model.compact_model`).
     """
 
     _task = "regression"
@@ -161,9 +172,30 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.settings = settings
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
-        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier,
-        and rows with the same value of groups (n_samples,) are held out together.
+        """Fit the regressor.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to train on, as `DCPredClassifier.fit` takes them.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            Target numbers.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows, 0 or more.
+        groups : array-like (n_samples,) or None, default None
+            Rows with the same value are held out together.
+
+        Returns
+        -------
+        DCPredRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used. The estimator then keeps its former state.
+        SettingsError
+            If a parameter is invalid.
         """
         return self._refit(X, y, sample_weight, groups)
 
@@ -188,18 +220,47 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self._fit_rows(X, target, weight, np.empty(0), (), groups)
 
     def predict(self, X: Any) -> Any:
-        """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
+        """Return the predictions of rows.
 
-        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory
-        DataError names it. Names of features are compared as in DCPredClassifier.
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            float64, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
         """
         return self._predicted(X, early=False)
 
     @if_calibrated
     def predict_interval(self, X: Any, alpha: float = DEFAULT_ALPHA) -> Any:
-        """Lower and upper bounds, float64 (n_samples, 2), lazy where X is. A share `alpha` of rows like those
-        of training lies outside, from 0.01 to 0.5. A row without a score has NaN lazily; in memory DataError
-        names it. Raises SettingsError for another alpha. Needs calibrate=True.
+        """Return prediction intervals. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        alpha : float (from 0.01 to 0.5), default 0.1
+            Fraction of rows like those of training that lie outside.
+
+        Returns
+        -------
+        array or Dask collection (n_samples, 2)
+            float64 lower and upper bounds, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
+        SettingsError
+            If alpha is out of range.
         """
         intervals_of(self._fitted()).at(alpha)
         if is_a(X, DASK_FRAME):
@@ -208,9 +269,26 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     @if_calibrated
     def predict_quantile(self, X: Any, q: float | Sequence[float] = 0.5) -> Any:
-        """The number below which a share `q` of rows like these lies, float64 (n_samples,), or (n_samples,
-        len(q)) for several; lazy where X is. Shares are 0.01, 0.02 and so on to 0.99. Rows without a score
-        are treated as in `predict_interval`. Raises SettingsError for another share. Needs calibrate=True.
+        """Return conditional quantiles. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        q : float or sequence of float (0.01, 0.02, … 0.99), default 0.5
+            Levels of the quantiles: fractions of rows like these that lie below.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,), or (n_samples, len(q)) for several levels
+            float64, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
+        SettingsError
+            If a level is out of range.
         """
         shares = quantile_shares(self._fitted(), q)
         if is_a(X, DASK_FRAME):
@@ -221,8 +299,19 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return found if np.ndim(q) else found[:, 0]
 
     def predict_early(self, X: Any) -> Any:
-        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row
-        without a score is treated as in `predict`.
+        """Return predictions by the local models (early prediction).
+
+        It is slower than `predict`, and requires the setting `keep_support_vectors`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            Predictions as `predict` returns them.
         """
         return self._predicted(X, early=True)
 
@@ -232,8 +321,26 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return self._scored(X, early)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row
-        without a score.
+        """Return R².
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            True values.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            R². Of lazy rows only the predictions come into memory.
+
+        Raises
+        ------
+        DataError
+            If a row has no score; it names the first one.
         """
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
