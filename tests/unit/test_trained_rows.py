@@ -166,10 +166,10 @@ def test_a_model_becomes_an_estimator(folder: Path, tmp_path: Path) -> None:
         2,
     )
     assert estimator.settings_ == dict(open_artifact(folder / "by-driver").body["settings"])
-    given = estimator.get_params()
+    given = estimator.get_params() | estimator.given_settings()
     assert {name: given[name] for name in (*QUICK, "sample_rows")} == QUICK | {"sample_rows": 300}
     assert given["class_weight"] == "balanced"
-    assert given["calibrate"] is Settings().calibrate is hasattr(estimator, "predict_proba")
+    assert given.get("calibrate", True) is Settings().calibrate is hasattr(estimator, "predict_proba")
     assert estimator.save(tmp_path / "again") == open_artifact(folder / "by-driver").hash
     again = open_artifact(tmp_path / "again").provenance[FIELD]
     assert again == open_artifact(folder / "by-driver").provenance[FIELD]

@@ -43,7 +43,7 @@ def _labels(values: Any) -> NDArray[Any]:
     rows: NDArray[Any] = np.asarray(values)
     rows = rows.astype(object) if rows.dtype.kind == "T" else rows
     if any(map(is_missing, rows.flat)) if rows.dtype.kind == "O" else (rows != rows).any():
-        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        raise DataError("Cannot use y: it has missing values. Remove those rows, or fill the values in.")
     found = class_values(rows, numbered=False)
     return found.astype(str) if found.dtype.kind == "O" else found
 
