@@ -68,9 +68,6 @@ class Settings:
         refine=False. None: 0.
     triangle_bound : {"lower", "upper"} or None, default None
         Bound on the distance that the triangle inequality gives. None: lower.
-    nystrom_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
-        500.
     head_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
         None: that of the local machines.
@@ -115,7 +112,6 @@ class Settings:
     products: int | None = None
     triangle: int | None = None
     triangle_bound: str | None = None
-    nystrom_rows: int | None = None
     head_gamma: float | None = None
     head_C: float | None = None
     refine: bool | None = None
