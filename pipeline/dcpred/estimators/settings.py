@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from dcpred_tasks.errors import SettingsError
 
 F = TypeVar("F", bound=Callable[..., None])
-PREFIX = "settings__"  # of these settings among the nested parameters of an estimator
+PREFIX = "settings__"  # prefix of their nested parameters in an estimator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
