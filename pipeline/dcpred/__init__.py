@@ -11,7 +11,7 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.datasets.importing import import_data
-    from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
     from dcpred.explanation import contributions, explain
     from dcpred.reports.report import report
     from dcpred.results.open_scores import open_scores
@@ -21,6 +21,7 @@ __all__ = [
     "DCPredClassifier",
     "DCPredRegressor",
     "ServedModel",
+    "Settings",
     "__version__",
     "contributions",
     "explain",
@@ -34,6 +35,7 @@ _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
+    "Settings": "estimators",
     "contributions": "explanation",
     "explain": "explanation",
     "import_data": "datasets.importing",

@@ -32,7 +32,6 @@ CHEAP = {
     "products": 0,
     "refine": False,
     "local_rows": 64,
-    "nystrom_rows": 64,
     "calibrate": False,
     "max_leaf_rows": 100_000,
 }

@@ -36,6 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredClassifier
 from dcpred.cost.measured import padded_rows
+from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
@@ -316,7 +317,8 @@ class Letter:
     def compact(self) -> Iterator[Rival]:
         for products in (0, 300):
             leaves = {"n_leaves": 8} if self.quick else {}
-            fitted = DCPredClassifier(**(LOCAL | HEAD | leaves), products=products).fit(self.X, self.y)  # type: ignore[arg-type]
+            settings = LOCAL | HEAD | leaves | {"products": products}
+            fitted = DCPredClassifier(**as_parameters(settings)).fit(self.X, self.y)
             model: Model = fitted.model_
             compare(model, self.X_test[:CHECKED_ROWS])
             for engine, score in (

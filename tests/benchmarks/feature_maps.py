@@ -27,6 +27,7 @@ from synthetic import Cloud, Shape, make_model
 
 from dcpred import DCPredClassifier
 from dcpred.cost.predicted import predict_cost
+from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.compact_model import Model
@@ -133,9 +134,8 @@ def main() -> None:
         for seed in range(n_splits):
             A, b, C, d = split(X, y, n_rows, seed)
             for k, feature_map in enumerate(FEATURE_MAPS):
-                model = DCPredClassifier(
-                    **values, feature_map=feature_map, random_state=seed, calibrate=False
-                )
+                settings = values | {"feature_map": feature_map, "calibrate": False}
+                model = DCPredClassifier(**as_parameters(settings), random_state=seed)
                 right[k, seed] = 100 * model.fit(A, b).score(C, d)
                 ns[k, seed] = predict_cost(model.model_).ns_per_row
         accuracy = [f"{r.mean():.2f} ± {r.std(ddof=min(1, n_splits - 1)):.2f}" for r in right]

@@ -24,6 +24,7 @@ from engine import say
 from numpy.typing import NDArray
 
 from dcpred import DCPredRegressor
+from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.target_transform import TRANSFORMS
 from dcpred_tasks.training import held_out
@@ -75,7 +76,7 @@ def winkler(bounds: FloatArray, y: FloatArray) -> FloatArray:
 
 def fitted(rows: tuple[NDArray[Any], ...], settings: dict[str, Any], constant: bool) -> DCPredRegressor:
     with mock.patch.object(held_out, "POWERS", () if constant else held_out.POWERS):
-        return DCPredRegressor(**settings).fit(*rows[:2])
+        return DCPredRegressor(**as_parameters(settings)).fit(*rows[:2])
 
 
 def quarters(inside: NDArray[np.bool_], value: FloatArray) -> str:
@@ -115,7 +116,7 @@ def transformed(name: str, seeds: int, most: int, more: dict[str, Any], search: 
         X, y, new, true = loaded(name, seed, most)
         for way, settings in (ways | {"search": {}} if search else ways).items():
             say(name, way)
-            model = DCPredRegressor(**settings, random_state=seed).fit(X, y)
+            model = DCPredRegressor(**as_parameters(settings), random_state=seed).fit(X, y)
             bounds, off = model.predict_interval(new, ALPHA), model.predict(new) - true
             inside = (bounds[:, 0] <= true) & (true <= bounds[:, 1])
             figures = float(np.sqrt((off**2).mean())), float(winkler(bounds, true).mean()), inside.mean()

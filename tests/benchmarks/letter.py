@@ -16,6 +16,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from dcpred import DCPredClassifier
 from dcpred.cost.measured import measure_cost
+from dcpred.estimators.settings import as_parameters
 
 TREE = {"scaling": "minmax", "n_leaves": 128}
 HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper
@@ -48,7 +49,8 @@ def main() -> None:
     seeds = range(1 if args.quick else args.seeds)
 
     def fitted(seed: int, **more: object) -> DCPredClassifier:
-        return DCPredClassifier(**(TREE | HEAD | fewer | more), random_state=seed).fit(X, y)  # type: ignore[arg-type]
+        settings = TREE | HEAD | fewer | more
+        return DCPredClassifier(**as_parameters(settings), random_state=seed).fit(X, y)
 
     def accuracy(**more: object) -> str:
         found = [100 * fitted(seed, **more).score(X_test, y_test) for seed in seeds]

@@ -25,7 +25,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dcpred import DCPredClassifier
+from dcpred import DCPredClassifier, Settings
 
 RATES = {0.003: -7.45, 0.01: -6.2, 0.02: -5.45, 0.042: -4.55, 0.1: -3.4, 0.47: -0.78}  # rates by intercepts
 REAL = {
@@ -89,7 +89,8 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(REAL), help="real ones")
     parser.add_argument("--quick", action="store_true", help="one seed, 1,500 rows, settings by hand")
     args = parser.parse_args()
-    by_hand: dict[str, Any] = {"n_leaves": 2, "landmarks": 4, "refine_steps": 10} if args.quick else {}
+    quick = {"n_leaves": 2, "landmarks": 4, "settings": Settings(refine_steps=10)}
+    by_hand: dict[str, Any] = quick if args.quick else {}
     systems: dict[str, Any] = {
         "dcpred": partial(DCPredClassifier, random_state=0, **by_hand),
         "64 leaves": partial(DCPredClassifier, random_state=0, **(by_hand | {"n_leaves": 64})),

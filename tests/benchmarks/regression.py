@@ -17,6 +17,7 @@ from sklearn.linear_model import LinearRegression
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredRegressor
+from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import fit_scaling
 
@@ -69,7 +70,8 @@ def main() -> None:
             order = np.random.default_rng(seed).permutation(len(X))[: 4_000 if args.quick else None]
             cut = int(0.8 * len(order))
             A, ya, B, yb = X[order[:cut]], y[order[:cut]], X[order[cut:]], y[order[cut:]]
-            model = DCPredRegressor(**(HEAD | ours), keep_support_vectors=True, random_state=seed).fit(A, ya)  # type: ignore[arg-type]
+            settings = HEAD | ours | {"keep_support_vectors": True}
+            model = DCPredRegressor(**as_parameters(settings), random_state=seed).fit(A, ya)
             found.append(
                 [
                     rmse(LinearRegression().fit(A, ya).predict(B), yb),

@@ -24,6 +24,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dcpred import DCPredClassifier, import_data
 from dcpred.cost.predicted import predict_cost
+from dcpred.estimators.settings import as_parameters
 
 SETTINGS: dict[str, Any] = {"scaling": "learned", "n_leaves": 8, "landmarks": 16, "overlap": 2}
 
@@ -80,7 +81,7 @@ def tried(folder: Path, encoded: dict[str, str], seed: int) -> tuple[float, floa
     known = folder / f"known-{len(list(folder.iterdir()))}.zarr"
     import_data(folder / "known.csv", known, target="answer", schema=schema(encoded))
     group = zarr.open_group(known, mode="r")
-    fitted = DCPredClassifier(random_state=seed, **SETTINGS).fit(group["X"], group["y"])
+    fitted = DCPredClassifier(random_state=seed, **as_parameters(SETTINGS)).fit(group["X"], group["y"])
     new = folder / f"{known.stem}-test.zarr"
     import_data(folder / "test.csv", new, like=known)
     rows = zarr.open_group(new, mode="r")

@@ -10,7 +10,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from dcpred import DCPredClassifier, load_model
+from dcpred import load_model
 from dcpred.cli import main
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.inspection import inspect_path
@@ -25,6 +25,7 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.setting_words import classifier_with
 
 EVERY = (*BASES, *MACHINES)
 
@@ -75,7 +76,7 @@ def test_a_machine_goes_the_whole_way(name: str, data: Path, tmp_path: Path) -> 
 def test_an_estimator_with_a_machine_is_saved_and_loaded(data: Path, tmp_path: Path) -> None:
     X, y = (zarr.open_array(f"{data}/{name}", mode="r")[...] for name in ("X", "y"))
     given: dict[str, Any] = values_of("fourier")
-    made = DCPredClassifier(random_state=0, **given).fit(X, y)
+    made = classifier_with(random_state=0, **given).fit(X, y)
     assert made.score(X, y) > 0.8
     made.save(tmp_path / "saved")
     again = load_model(tmp_path / "saved")

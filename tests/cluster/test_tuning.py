@@ -49,6 +49,7 @@ from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
 from support.searches import SMALL, few_candidates
+from support.setting_words import classifier_with
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -693,8 +694,8 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
 )
 def test_what_a_search_chooses_cannot_be_given_as_well(named: dict[str, object]) -> None:
     X, y = rings(100, 0)
-    with pytest.raises(SettingsError, match=f"{next(iter(named))} was given together with budget='10x'"):
-        DCPredClassifier(budget="10x", **named).fit(X, y)
+    with pytest.raises(SettingsError, match=f"Cannot use {next(iter(named))} together with budget='10x'"):
+        classifier_with(budget="10x", **named).fit(X, y)
 
 
 def test_estimators_search_within_a_budget() -> None:

@@ -10,15 +10,16 @@ import re
 import sys
 import textwrap
 from importlib import reload
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, CLASSES, MACHINES
 from dcpred_tasks.training.setting_descriptions import describe_settings
 from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
-from dcpred_tasks.training.task_settings import of_other_task
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"
@@ -70,13 +71,23 @@ SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other syst
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 # Parameters that are no settings, or take more than the setting does.
 OWN_WORDS = frozenset(
-    {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose"}
+    {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose", "settings"}
 )
 LONGEST_CHOICES = 70  # characters of the choices that a docstring lists
 PARAMETERS = re.compile(
-    r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL
+    r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    (?:Attributes|Examples)|\n    \"\"\")", re.DOTALL
 )
+FIELDS = re.compile(r"(?:^    \w+: \w+ \| None = None\n)+", re.MULTILINE)
 ENTRY = re.compile(r"^    (?P<name>\w+) : .*\n(?:        .*\n?)*", re.MULTILINE)
+
+
+def classifier_with(**values: Any) -> DCPredClassifier:
+    """A classifier with settings by name, whether its constructor or `dcpred.Settings` takes them."""
+    return DCPredClassifier(**as_parameters(values))
+
+
+def regressor_with(**values: Any) -> DCPredRegressor:
+    return DCPredRegressor(**as_parameters(values))
 
 
 def settings_table() -> str:
@@ -147,31 +158,25 @@ def parameters(estimator: type, section: str) -> str:
     return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
 
 
-def with_parameters(text: str, task: str) -> str:
-    """The source of an estimator with a parameter for each setting of its task, behind that of the setting
-    before it. The default of a new one is None.
-    """
-    others = {"task", "seed", *of_other_task(task, Settings.loss)}
-    own = [name for name in SETTING_NAMES if name not in others]
-    for before, name in pairwise(own):
-        if f"        self.{name} = {name}\n" not in text:
-            line = f"{name}: {type(DEFAULTS[name]).__name__} | None = None,"
-            text = re.sub(rf"^        {before}: .*\n", rf"\g<0>        {line}\n", text, count=1, flags=re.M)
-            text = re.sub(
-                rf"^        self\.{before} = {before}\n",
-                rf"\g<0>        self.{name} = {name}\n",
-                text,
-                flags=re.M,
-            )
-    return text
+def rare_names() -> list[str]:
+    """Settings that no constructor takes: the fields of `dcpred.Settings`, in the order of the table."""
+    common = {name for one in ESTIMATORS for name in inspect.signature(one).parameters}
+    return [name for name in SETTING_NAMES if name not in common | {"task", "seed"}]
+
+
+def with_fields(text: str) -> str:
+    """The source of `dcpred.Settings` with a field for each of them, None by default."""
+    lines = [f"    {name}: {type(DEFAULTS[name]).__name__} | None = None\n" for name in rare_names()]
+    return FIELDS.sub("".join(lines), text, count=1)
 
 
 def main() -> None:
     SETTINGS_PAGE.write_text(TABLE.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text()))
     SYSTEMS_PAGE.write_text(SYSTEMS.sub(lambda _: systems_table(), SYSTEMS_PAGE.read_text()))
-    for estimator in ESTIMATORS:
+    for estimator in (*ESTIMATORS, dcpred.Settings):
         path = Path(inspect.getfile(estimator))
-        path.write_text(with_parameters(path.read_text(), estimator._task))
+        if estimator is dcpred.Settings:
+            path.write_text(with_fields(path.read_text()))
         estimator = getattr(reload(sys.modules[estimator.__module__]), estimator.__name__)
         text = path.read_text()
         section = PARAMETERS.search(text)

@@ -44,7 +44,6 @@ SETTINGS = make_settings(
         "triangle": 3,
         "refine": False,
         "keep_support_vectors": True,
-        "nystrom_rows": 50,
     }
 )
 ARRAYS = model_layout.ARRAYS

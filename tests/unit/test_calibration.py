@@ -17,6 +17,7 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.training import calibration as module
 from dcpred_tasks.training.calibration import class_shares, fit_calibration, plain_calibration
+from support.setting_words import classifier_with
 
 ABSENT = -1e30  # the decision value of a class that a leaf has no row of
 
@@ -237,7 +238,7 @@ def test_class_weights_move_labels_and_leave_probabilities_at_the_rates_of_the_d
     y = (np.random.default_rng(1).random(12_000) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0]))).astype(int)
     new, same = X[6_000:], {"n_leaves": 2, "landmarks": 8, "random_state": 0, "loss": "logistic"}
     plain, other = (
-        DCPredClassifier(**same, class_weight=w).fit(X[:6_000], y[:6_000]) for w in (None, weights)
+        classifier_with(**same, class_weight=w).fit(X[:6_000], y[:6_000]) for w in (None, weights)
     )
     p, q = plain.predict_proba(new)[:, 1], other.predict_proba(new)[:, 1]
     assert q.mean() == pytest.approx(p.mean(), rel=0.05)
@@ -266,7 +267,7 @@ def test_machines_of_other_systems_keep_their_decision_values() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
     same = {"n_leaves": 1, "machine": "exact", "random_state": 0}
-    with_it, without = (DCPredClassifier(**same, calibrate=value).fit(X, y) for value in (True, False))
+    with_it, without = (classifier_with(**same, calibrate=value).fit(X, y) for value in (True, False))
     np.testing.assert_array_equal(with_it.decision_function(X), without.decision_function(X))
     p = with_it.predict_proba(X)
     np.testing.assert_array_equal(p.argmax(axis=1), with_it.predict(X))

@@ -14,6 +14,7 @@ import zarr
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.errors import DataError
 from support.data import Classes, make_blobs, make_group
+from support.setting_words import classifier_with
 
 NAMES = ["ash", "oak", "yew"]
 
@@ -24,7 +25,7 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, **more)
+    return classifier_with(n_leaves=2, landmarks=6, products=4, random_state=0, **more)
 
 
 def with_names(array: Any, names: Any = NAMES) -> xr.DataArray:
@@ -108,7 +109,7 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
 def test_regression_refuses_them(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
-    with pytest.raises(DataError, match="Cannot train a regression: y holds class labels"):
+    with pytest.raises(DataError, match="Cannot use y for regression: it holds class labels"):
         DCPredRegressor().fit(X, with_names(data.y))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dcpred import DCPredClassifier, DCPredRegressor, contributions, explain, load_model
+from dcpred import DCPredClassifier, DCPredRegressor, Settings, contributions, explain, load_model
 from dcpred.cli.explain_rendering import WIDTH, explained
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError
@@ -386,7 +386,7 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
     np.testing.assert_allclose(found, sizes, rtol=0.25, atol=0.02)
     assert found[4] < min(found[0], found[1]) / 4  # noise
     assert fitted.distance_shares_.sum() == pytest.approx(1)
-    plain = DCPredRegressor(n_leaves=1, landmarks=4, random_state=0, calibrate=False)
+    plain = DCPredRegressor(n_leaves=1, landmarks=4, random_state=0, settings=Settings(calibrate=False))
     X = np.random.default_rng(0).normal(size=(60, 2))
     plain.fit(X, X[:, 0])
     assert plain.feature_importances_[0] > 3 * plain.feature_importances_[1]
@@ -396,7 +396,9 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
     assert "(Shapley values, compared with landmarks; mean" in repr(contributions(plain, X))
     assert "compared with training rows" in repr(contributions(fitted, table[:3]))
     assert "compared with" not in str(explain(fitted, table, [0]))
-    other = DCPredRegressor(n_leaves=1, basis="fourier", size=16, random_state=0).fit(X, X[:, 0])
+    other = DCPredRegressor(n_leaves=1, random_state=0, settings=Settings(basis="fourier", size=16)).fit(
+        X, X[:, 0]
+    )
     with pytest.raises(DataError, match="hold fourier models"):
         contributions(other, X)
     assert explain(other, X, [0])[0].contributions == []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred import DCPredClassifier, DCPredRegressor, Settings
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine import layout
 from dcpred_tasks.engine.engine import Engine
@@ -39,6 +39,7 @@ from support.models import (
     random_rows,
     skipped,
 )
+from support.setting_words import classifier_with
 
 FEATURES = (1, 2, 3, 15, 16, 17, 33, 40, 54)
 OUTPUTS = (1, 1, 2, 3, 15, 16, 17, 26)
@@ -607,7 +608,7 @@ def letter(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 @pytest.mark.parametrize("products", [0, 300])
 def test_letter(real_data: Path, products: int) -> None:
     X, y = letter(real_data)
-    fitted = DCPredClassifier(**LETTER, products=products, landmark_floor=0.1, random_state=0).fit(
+    fitted = classifier_with(**LETTER, products=products, landmark_floor=0.1, random_state=0).fit(
         X[:15_000], y[:15_000] < 13
     )
     for dtype in ("u1", "f4", "f8"):
@@ -625,7 +626,13 @@ def test_cpusmall(real_data: Path) -> None:
     with np.load(real_data / "cpusmall.npz") as data:
         X, y = data["X"].astype(float), data["y"].astype(float)
     fitted = DCPredRegressor(
-        scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0
+        scaling="minmax",
+        gamma=1.0,
+        ridge=0.01,
+        n_leaves=8,
+        landmarks=32,
+        random_state=0,
+        settings=Settings(products=300),
     )
     assert_near(fitted.fit(X[:4_000], y[:4_000]).model_, X[4_000:])
 

@@ -33,6 +33,7 @@ from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
 from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
+from support.setting_words import classifier_with, regressor_with
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -42,11 +43,11 @@ TABLE = FRAME.assign(town=np.where(X[:, 1] > 0, "u", "v"))
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=1, landmarks=6, random_state=0, **more)
+    return classifier_with(n_leaves=1, landmarks=6, random_state=0, **more)
 
 
 def numbers(**more: Any) -> DCPredRegressor:
-    return DCPredRegressor(n_leaves=1, landmarks=6, random_state=0, **more)
+    return regressor_with(n_leaves=1, landmarks=6, random_state=0, **more)
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +124,9 @@ COLUMNS_WITH_A_GAP: dict[str, Any] = {
 @pytest.mark.parametrize("estimator", [small, numbers])
 @pytest.mark.parametrize("kind", COLUMNS_WITH_A_GAP)
 def test_targets_and_weights_without_a_value_are_refused(kind: str, estimator: Any) -> None:
-    with pytest.raises(DataError, match=r"^Cannot use y: it has missing values\. Remove such rows"):
+    with pytest.raises(DataError, match=r"^Cannot use y: it has missing values"):
         estimator().fit(X, COLUMNS_WITH_A_GAP[kind](Y))
-    with pytest.raises(DataError, match=r"^sample_weight has missing values; remove the rows"):
+    with pytest.raises(DataError, match=r"^Cannot use sample_weight: it has missing values"):
         estimator().fit(X, Y, sample_weight=COLUMNS_WITH_A_GAP[kind](np.ones(200, int)))
 
 
@@ -352,7 +353,7 @@ def test_an_asynchronous_client_is_refused() -> None:
     async def fit() -> None:
         async with Client(processes=False, asynchronous=True, dashboard_address=None, n_workers=1):
             for call in (lambda: small().fit(lazy, Y), lambda: small().fit(X, Y).score(lazy, Y)):
-                with pytest.raises(SchedulerError, match="the current Dask client is asynchronous, but"):
+                with pytest.raises(SchedulerError, match="Dask client: it is asynchronous"):
                     call()
 
     asyncio.run(fit())
@@ -361,17 +362,26 @@ def test_an_asynchronous_client_is_refused() -> None:
 OTHERS: dict[str, tuple[Any, str]] = {
     "weights": (
         lambda: small().fit(X, Y, np.full(200, np.inf)),
-        "^sample_weight holds inf in row 0, which is",
+        "^Cannot use sample_weight: it holds inf in row 0, which is",
     ),
-    "words": (lambda: small().fit(X, Y, ["heavy"] * 200), "^sample_weight holds other values than numbers"),
-    "fewer": (lambda: numbers().fit(X, Y, np.ones(3)), "^X has 200 rows, but sample_weight has shape"),
+    "words": (
+        lambda: small().fit(X, Y, ["heavy"] * 200),
+        "^Cannot use sample_weight: it holds values",
+    ),
+    "fewer": (
+        lambda: numbers().fit(X, Y, np.ones(3)),
+        r"^Cannot use sample_weight: it has shape",
+    ),
     "an infinite class": (
         lambda: small().fit(X, np.where(np.arange(200) < 7, Y, np.inf)),
         "^y holds an infinite value in row 7; remove such rows",
     ),
-    "amounts": (lambda: small().fit(X, X[:, 0]), "^y holds no classes .*; train a DCPredRegressor"),
-    "text": (lambda: numbers().fit(X, pl.Series(["a"] * 200)), "^regression was asked for, but y holds text"),
-    "infinity": (lambda: numbers().fit(X, np.full(200, np.inf)), "^y holds an infinite value in row 0"),
+    "amounts": (lambda: small().fit(X, X[:, 0]), "^Cannot classify y: .* Train a DCPredRegressor"),
+    "text": (lambda: numbers().fit(X, pl.Series(["a"] * 200)), "^Cannot use y for regression: it holds text"),
+    "infinity": (
+        lambda: numbers().fit(X, np.full(200, np.inf)),
+        "y for regression: .* infinite value in row 0",
+    ),
     "ragged": (lambda: small().fit([[1, 2], [3]] * 100, Y), "^Cannot use X: its rows have different lengths"),
     "dict": (
         lambda: small().fit({"a": X[:, 0]}, Y),
@@ -380,11 +390,11 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "path": (lambda: small().fit("rows.csv", Y), r"^Cannot use X: 'rows\.csv' is a path, not rows\. Read it"),
     "a score": (
         lambda: small().fit(X, Y).score(X, np.ma.masked_array(Y, mask=Y > 0)),
-        r"^Cannot use y: it has missing values\. Remove such rows",
+        "^Cannot use y: it has missing values",
     ),
     "dates": (
         lambda: small().fit(X, np.where(Y, "2020", "2021").astype("M8[D]")).save("nowhere"),
-        "^Cannot save the model: its classes are no text or numbers",
+        "^Cannot save the model: its class .* is neither text nor a number",
     ),
     "a row of a frame": (
         lambda: (
@@ -651,11 +661,17 @@ ONE_SENTENCE = {
     "complex list": (lambda m: m.fit((X + 1j).tolist(), Y), "^Cannot use X: its dtype complex128"),
     "complex targets": (lambda m: m.fit(X, (Y + 1j).tolist()), "^y has dtype complex128"),
     "infinity": (lambda m: m.fit(np.where(X[7, 1] == X, np.inf, X), Y), "X has inf in row 7, column 1"),
-    "no weight": (lambda m: m.fit(X, Y, np.zeros(200)), "^Every sample weight is zero"),
-    "one weight": (lambda m: m.fit(X, Y, 0), "^Every sample weight is zero"),
-    "a score without weight": (lambda m: m.fit(X, Y).score(X, Y, np.zeros(200)), "^Every sample weight is"),
-    "fewer targets": (lambda m: m.fit(X, Y[1:]), "^X has 200 rows, but y has 199"),
-    "a score of fewer": (lambda m: m.fit(X, Y).score(X, Y[1:]), "^X has 200 rows, but y has 199"),
+    "no weight": (lambda m: m.fit(X, Y, np.zeros(200)), "^Cannot use sample_weight: every weight is zero"),
+    "one weight": (lambda m: m.fit(X, Y, 0), "^Cannot use sample_weight: every weight is zero"),
+    "a score without weight": (
+        lambda m: m.fit(X, Y).score(X, Y, np.zeros(200)),
+        "^Cannot use sample_weight: every weight is",
+    ),
+    "fewer targets": (lambda m: m.fit(X, Y[1:]), "^Cannot use y: it has 199 values, but X has 200 rows"),
+    "a score of fewer": (
+        lambda m: m.fit(X, Y).score(X, Y[1:]),
+        "^Cannot use y: it has 199 values, but X has 200 rows",
+    ),
     "an infinite score": (lambda m: m.fit(X, Y).score(X, np.full(200, np.inf)), "infinite value in row 0"),
 }
 
@@ -666,7 +682,7 @@ def test_what_cannot_be_used_is_refused_in_our_own_sentence(case: str) -> None:
     for kind in (small, numbers):
         with pytest.raises(DataError, match=sentence):
             use(kind(products=0, calibrate=False))
-    with pytest.raises(DataError, match=r"y holds 1e\+300 in row 0, and targets are at most"):
+    with pytest.raises(DataError, match=r"it holds 1e\+300 in row 0, but targets are at most"):
         numbers(products=0, calibrate=False).fit(X, Y).score(X, np.full(200, 1e300))
 
 

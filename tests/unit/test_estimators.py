@@ -1,7 +1,9 @@
 """The estimators, to scikit-learn's letter, in memory and over Dask and Zarr."""
 
+import copy
 import math
 import pickle
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,16 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from dcpred import DCPredClassifier, DCPredRegressor, load_model
+from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from support.data import Classes, make_blobs, make_group
 from support.searches import few_candidates
+from support.setting_words import classifier_with, regressor_with
 
-WITH_SETTINGS = [kind(n_leaves=1, landmarks=32, products=0) for kind in (DCPredClassifier, DCPredRegressor)]
+WITH_SETTINGS = [
+    kind(n_leaves=1, landmarks=32, settings=Settings(products=0))
+    for kind in (DCPredClassifier, DCPredRegressor)
+]
 
 
 OF_WEIGHTS = {
@@ -59,7 +65,9 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize("check", OF_WEIGHTS)
 @pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
 def test_without_calibration_a_row_of_weight_two_is_two_rows(kind: type[Any], check: str) -> None:
-    OF_WEIGHTS[check](kind.__name__, kind(n_leaves=1, landmarks=32, products=0, calibrate=False))
+    OF_WEIGHTS[check](
+        kind.__name__, kind(n_leaves=1, landmarks=32, settings=Settings(products=0, calibrate=False))
+    )
 
 
 @pytest.mark.long
@@ -88,7 +96,7 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(**({"n_leaves": 4, "landmarks": 12, "products": 20, "random_state": 0} | more))
+    return classifier_with(**({"n_leaves": 4, "landmarks": 12, "products": 20, "random_state": 0} | more))
 
 
 def test_better_than_linear(data: Classes) -> None:
@@ -156,7 +164,7 @@ def test_what_is_nearly_linear_is_fitted_as_well_as_by_a_linear_model() -> None:
 def test_a_setting_that_is_named_at_its_default_is_named() -> None:
     X, y = units(400, 0)
     named = {"scaling": "standard", "C": 10.0, "products": 64, "landmarks": 16}
-    found = DCPredClassifier(random_state=0, **named).fit(X, y).settings_
+    found = classifier_with(random_state=0, **named).fit(X, y).settings_
     assert {name: found[name] for name in named} == named
 
 
@@ -176,9 +184,7 @@ def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) ->
     X, y = units(200, 0)
     lazy = da.from_array(X, chunks=(100, 6))
     for budget in (None, "60x"):
-        with pytest.raises(
-            SettingsError, match=r"directory was set to '.*absent', but no folder can be made"
-        ):
+        with pytest.raises(SettingsError, match=r"Cannot use directory='.*absent': no folder can be made"):
             DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(lazy, y)
 
 
@@ -203,12 +209,12 @@ def test_features_of_sizes_far_apart(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA])
 def test_a_target_with_a_gap_is_refused(gap: Any) -> None:
-    with pytest.raises(DataError, match=r"it has missing values\. Remove such rows"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         DCPredClassifier(n_leaves=1).fit(np.zeros((4, 1)), np.array(["a", gap, "b", "a"], dtype=object))
 
 
 def test_dates_are_no_numbers_to_predict() -> None:
-    with pytest.raises(DataError, match="regression was asked for, but y holds dates or times"):
+    with pytest.raises(DataError, match="Cannot use y for regression: it holds dates or times"):
         DCPredRegressor(n_leaves=1).fit(np.zeros((4, 1)), np.arange(4).astype("M8[D]"))
 
 
@@ -319,16 +325,98 @@ def test_new_parameters_are_settings(data: Classes) -> None:
     set_ = NEW | {"guide": 0.5, "loss": "logistic"}
     found = small(**set_).fit(data.X[:500], data.y[:500]).settings_
     assert {name: found[name] for name in set_} == set_
-    found = DCPredRegressor(**NEW, n_leaves=2).fit(data.X[:500], data.X[:500, 0]).settings_
+    found = regressor_with(**NEW, n_leaves=2).fit(data.X[:500], data.X[:500, 0]).settings_
     assert {name: found[name] for name in NEW} == NEW
-    assert "guide" not in DCPredRegressor().get_params()
-    assert set(DCPredRegressor().get_params()) | {
-        "C",
-        "head_C",
-        "class_weight",
-        "guide",
-        "threshold",
-    } == (set(DCPredClassifier().get_params()) | {"quantile", "ridge", "target_transform"})
+    own, other = (set(kind().get_params()) for kind in (DCPredClassifier, DCPredRegressor))
+    assert own - other == {"C", "class_weight", "threshold"}
+    assert other - own == {"quantile", "ridge", "target_transform"}
+
+
+def test_settings_show_what_is_set_and_are_copied() -> None:
+    rare = Settings(overlap=3, products=0)
+    assert repr(rare) == "Settings(overlap=3, products=0)"
+    assert repr(Settings()) == "Settings()"
+    assert "settings=Settings(overlap=3, products=0)" in repr(DCPredClassifier(settings=rare))
+    for again in (copy.copy(rare), copy.deepcopy(rare), pickle.loads(pickle.dumps(rare)), clone(rare)):
+        assert again == rare
+    with pytest.raises(FrozenInstanceError):
+        rare.overlap = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="overlapp"):
+        Settings(overlapp=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
+def test_settings_are_nested_parameters(kind: type[Any], data: Classes) -> None:
+    rare = Settings(products=4)
+    model = kind(n_leaves=1, landmarks=6, settings=rare)
+    assert model.get_params()["settings__products"] == 4
+    twin = clone(model).set_params(settings__products=2, landmarks=8)
+    assert twin.get_params()["settings"] == Settings(products=2)
+    assert twin.landmarks == 8
+    assert model.settings == rare == Settings(products=4), "the original keeps its own"
+    assert kind().set_params(settings__overlap=2).settings == Settings(overlap=2)
+    assert twin.set_params(settings=rare, settings__overlap=2).settings == Settings(products=4, overlap=2)
+    found = twin.fit(data.X[:300], data.y[:300])
+    again = clone(pickle.loads(pickle.dumps(found)))
+    assert again.settings == found.settings
+    assert (found.settings_["products"], found.settings_["overlap"]) == (4, 2)
+    with pytest.raises(
+        ValueError, match=r"Invalid parameter 'overlapp' for dcpred.Settings. Valid parameters"
+    ):
+        model.set_params(settings__overlapp=3)
+
+
+def test_a_grid_search_over_settings(data: Classes) -> None:
+    X, y = data.X[:200], data.y[:200]
+    model = DCPredClassifier(n_leaves=1, landmarks=4, random_state=0)
+    grid = {"settings__products": [0, 4], "landmarks": [4, 6]}
+    found = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
+    assert [one["settings__products"] for one in found.cv_results_["params"]] == [0, 4, 0, 4]
+    assert found.best_estimator_.settings_["products"] == found.best_params_["settings__products"]
+    assert model.settings is None
+    piped = GridSearchCV(
+        make_pipeline(StandardScaler(), model), {"dcpredclassifier__settings__overlap": [2]}, cv=2
+    )
+    assert piped.fit(X, y).best_estimator_[-1].settings_["overlap"] == 2
+
+
+@pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
+def test_a_setting_that_no_constructor_takes_is_named_with_its_place(kind: type[Any]) -> None:
+    with pytest.raises(TypeError) as one:
+        kind(landmarks=4, overlap=3)
+    assert str(one.value) == (
+        f"{kind.__name__} has no parameter 'overlap'. Pass settings=dcpred.Settings(overlap=3)."
+    )
+    with pytest.raises(
+        TypeError, match=r"no parameters 'overlap', 'machine'. Pass .*overlap=3, machine='exact'"
+    ):
+        kind(overlap=3, machine="exact")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'landmark'"):
+        kind(landmark=4)
+    with pytest.raises(TypeError, match="positional"):
+        kind(4)
+
+
+@pytest.mark.parametrize("given", [{"overlap": 3}, "overlap=3", Settings])
+def test_settings_of_another_kind_are_refused(given: Any, data: Classes) -> None:
+    with pytest.raises(SettingsError, match=r"^Cannot use settings=.*: it is not a dcpred.Settings. Pass"):
+        DCPredClassifier(settings=given).fit(data.X, data.y)
+    with pytest.raises(SettingsError, match=r"^Cannot use settings="):
+        DCPredClassifier(settings=given).set_params(settings__overlap=3)
+
+
+def test_a_search_leaves_settings_that_it_does_not_choose() -> None:
+    """Those that it chooses are refused beside a budget, wherever they are given."""
+    X, y = units(200, 0)
+    with pytest.raises(SettingsError, match="Cannot use overlap together with budget='20x'"):
+        DCPredClassifier(budget="20x", settings=Settings(overlap=2)).fit(X, y)
+    with few_candidates():
+        model = DCPredClassifier(random_state=0, settings=Settings(sample_rows=150, calibrate=False)).fit(
+            X, y
+        )
+    assert model.tuned_ is not None
+    assert (model.settings_["sample_rows"], model.settings_["calibrate"]) == (150, False)
+    assert not hasattr(model, "predict_proba")
 
 
 @pytest.mark.parametrize(
@@ -420,9 +508,9 @@ def test_out_of_core_on_a_cluster(tmp_path: Path, data: Classes) -> None:
         ) as cluster,
         Client(cluster),
     ):
-        model = DCPredRegressor(**parameters, directory=str(tmp_path)).fit(X, y)
+        model = regressor_with(**parameters, directory=str(tmp_path)).fit(X, y)
         predicted = model.predict(X).compute()
-    own = DCPredRegressor(**parameters).fit(data.X, data.X[:, 0] ** 2)
+    own = regressor_with(**parameters).fit(data.X, data.X[:, 0] ** 2)
     np.testing.assert_array_equal(model.model_.beta, own.model_.beta)
     np.testing.assert_allclose(predicted, own.predict(data.X), rtol=1e-4)
     assert not list(tmp_path.iterdir())
@@ -432,7 +520,7 @@ def test_out_of_core_refusals(tmp_path: Path, data: Classes) -> None:
     X, y = over("dask", data.X, tmp_path), over("dask", data.y, tmp_path)
     with pytest.raises(DataError, match="class_weight"):
         small(class_weight={0: 1.0}).fit(X, y)
-    with pytest.raises(DataError, match="one value for each row"):
+    with pytest.raises(DataError, match="Pass one value for each row"):
         small().fit(X, y[:-1])
     unknown = X[X[:, 0] > 0]
     with pytest.raises(DataError, match="compute_chunk_sizes"):
@@ -530,7 +618,7 @@ def test_no_threads_are_refused_before_anything_else(
     estimator: Any, n_jobs: Any, data: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimator, "_choice", None)
-    with pytest.raises(SettingsError, match=f"n_jobs was set to {n_jobs!r}, but it is a number of threads"):
+    with pytest.raises(SettingsError, match=f"Cannot use n_jobs={n_jobs!r}: it is not a number of threads"):
         estimator(n_jobs=n_jobs).fit(data.X, data.y == data.y[0])
 
 

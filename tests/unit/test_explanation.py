@@ -24,6 +24,7 @@ from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
 from dcpred_tasks.model.kernel_families import KERNELS
 from support.data import make_blobs, make_group
 from support.models import SCALINGS, random_model, random_rows
+from support.setting_words import classifier_with
 from support.sureness import sure
 
 NAMES = ("ash", "oak", "yew")
@@ -123,7 +124,7 @@ def trained(**more: Any) -> DCPredClassifier:
     data = make_blobs(600, 5, 3, seed=0)
     labels = np.array(NAMES)[data.y]
     own = {} if "basis" in more else {"landmarks": 8}
-    return DCPredClassifier(n_leaves=4, random_state=0, **own, **more).fit(data.X, labels)
+    return classifier_with(n_leaves=4, random_state=0, **own, **more).fit(data.X, labels)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +335,9 @@ def test_a_gap_is_told_as_one() -> None:
     X = rng.normal(size=(300, 3))
     y = (X[:, 0] > 0).astype(int)
     X[::3, 0] = np.nan
-    fitted = DCPredClassifier(n_leaves=1, landmarks=4, products=0, random_state=0, missing="impute").fit(X, y)
+    fitted = DCPredClassifier(
+        n_leaves=1, landmarks=4, random_state=0, missing="impute", settings=dcpred.Settings(products=0)
+    ).fit(X, y)
     one = explain(fitted, X, [3], landmarks=True)[0]
     assert [part.value for part in one.features if part.feature == 0] == [None]
     assert "missing" in explained([one])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
 from dcpred.cost.predicted import predict_cost
@@ -329,7 +330,9 @@ def test_a_row_costs_more_with_a_map(name: str) -> None:
 @pytest.mark.parametrize("name", MAPS)
 def test_an_explanation_is_in_raw_units(name: str, rows: Any) -> None:
     X, y = rows
-    model = DCPredRegressor(n_leaves=1, feature_map=name, random_state=0).fit(X, X[:, 0].clip(-1, 1) + y)
+    model = DCPredRegressor(n_leaves=1, random_state=0, settings=dcpred.Settings(feature_map=name)).fit(
+        X, X[:, 0].clip(-1, 1) + y
+    )
     (told,) = explain(model, X, rows=[5])
     assert told.decision == pytest.approx(float(model.predict(X[5:6])[0]), abs=1e-4)
     for part in told.features:
@@ -339,5 +342,7 @@ def test_an_explanation_is_in_raw_units(name: str, rows: Any) -> None:
 
 
 def test_an_estimator_says_what_is_mapped(rows: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    DCPredClassifier(n_leaves=1, feature_map="clip", random_state=0, verbose=1).fit(*rows)
+    DCPredClassifier(n_leaves=1, random_state=0, verbose=1, settings=dcpred.Settings(feature_map="clip")).fit(
+        *rows
+    )
     assert "2 features are mapped by smooth clipping" in capsys.readouterr().err

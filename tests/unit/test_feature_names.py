@@ -24,6 +24,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names, in_training_order
 from support.data import Classes, make_blobs, make_group
 from support.serving import serve
+from support.setting_words import classifier_with
 
 NAMES = ["width", "height", "age", "mass"]
 OTHER = ["age", "mass", "height", "width"]
@@ -37,7 +38,7 @@ def data() -> Classes:
 def small(**more: Any) -> DCPredClassifier:
     """What takes time and knows no names is left out: learned scaling, refinement."""
     few = {"n_leaves": 2, "landmarks": 6, "products": 4, "scaling": "standard", "refine": False}
-    return DCPredClassifier(**few, random_state=0, keep_support_vectors=True, **more)
+    return classifier_with(**few, random_state=0, keep_support_vectors=True, **more)
 
 
 def frame(X: np.ndarray) -> pd.DataFrame:

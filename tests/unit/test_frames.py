@@ -31,6 +31,7 @@ from dcpred_tasks.schema.column import Codes, Number
 from dcpred_tasks.schema.frames import frame_cells, is_numeric
 from dcpred_tasks.schema.schema import numbers_schema
 from support.data import Classes, make_blobs
+from support.setting_words import classifier_with
 from support.tables import table
 
 COLUMNS = ["age", "colour", "old", "city", "day", "amount"]
@@ -40,7 +41,7 @@ TRAIN, TEST = slice(0, 600), slice(600, 900)
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(
+    return classifier_with(
         **({"n_leaves": 2, "landmarks": 12, "products": 0, "scaling": "learned", "random_state": 0} | more)
     )
 
@@ -209,7 +210,7 @@ def test_serving_frames_imports_no_library_of_training(model: DCPredClassifier, 
         (lambda f: f.assign(old=3), "column 'old': its schema expects true and false"),
         (
             lambda f: f.to_numpy(),
-            "X is a ndarray, but the model was trained on a frame whose columns it encodes",
+            "Cannot score X: it is a ndarray, and the model encodes the columns of a frame",
         ),
         (lambda f: f.assign(city=[["x"]] * len(f)), r"column 'city' of X: it holds list \("),
         (lambda f: f.assign(age=[1, "x"] * 150), r"column 'age' of X: it holds numbers \('1'\) and text \("),
@@ -332,7 +333,7 @@ def test_a_column_that_is_not_there_is_told_by_the_setting() -> None:
             r"note.* 600 different values.*Leave it out of X",
         ),
         (X[TRAIN].assign(age=["1"] * 599 + ["?"]), r"numbers in most rows, but '\?' in row 599"),
-        (X[TRAIN].set_axis(range(6), axis=1), "are only numbered; name them by strings"),
+        (X[TRAIN].set_axis(range(6), axis=1), "have numbers for names. Name them by strings"),
         (X[TRAIN].rename(columns={"age": "day.weekday"}), "two features are called 'day.weekday'"),
         (X[TRAIN].assign(span=pd.Timedelta("1s")), "column 'span' of X: it holds Timedelta"),
     ],
@@ -343,9 +344,9 @@ def test_frames_that_cannot_be_learned(frame: pd.DataFrame, words: str) -> None:
 
 
 def test_targets_that_do_not_fit_a_frame() -> None:
-    with pytest.raises(ValueError, match=r"^X has 600 rows, but y has 599"):
+    with pytest.raises(ValueError, match=r"^Cannot use y: it has 599 values, but X has 600 rows"):
         small().fit(X[TRAIN], Y[1:600])
-    with pytest.raises(DataError, match="y: it has missing values"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         small().fit(X[TRAIN], np.where(Y[TRAIN] == "yes", 1.0, np.nan))
 
 

@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 
@@ -53,6 +55,40 @@ def test_top_level_holds_nothing_else() -> None:
     assert {name for name in top if not name.startswith(".")} == allowed
 
 
+def imported_names(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in found}
+
+
+def named_by(requirements: Iterable[str]) -> set[str]:
+    """The distributions that requirements name, extras of a requirement beside it: dask[distributed]."""
+    return {
+        name.lower()
+        for one in requirements
+        for name in re.findall(r"[\w.-]+", re.split("[<>=!~; (]", one)[0])
+    }
+
+
+def test_what_is_imported_is_installed_with_the_package_or_an_extra() -> None:
+    """Declared, or required by what is declared: where Zarr or scikit-learn drop one, this shows it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert len(project["dependencies"]) <= 10
+    installed = named_by(project["dependencies"])
+    for name in list(installed):
+        always = (one for one in metadata.requires(name) or () if "extra ==" not in one)
+        installed |= named_by(always)
+    for extra in set(project["optional-dependencies"]) - {"test"}:
+        installed |= named_by(project["optional-dependencies"][extra])
+    imported = {name for path in SOURCES for name in imported_names(path)} - set(sys.stdlib_module_names)
+    homes = metadata.packages_distributions()
+    missing = {name for name in imported if not {h.lower() for h in homes.get(name, [name])} & installed}
+    assert missing <= {"dcpred", "dcpred_tasks", "ziglang"}, (
+        "ziglang compiles before the package is installed"
+    )
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_sources(path: Path) -> None:
     text = path.read_text()
@@ -61,17 +97,7 @@ def test_sources(path: Path) -> None:
     assert len(text.splitlines()) <= MAX_MODULE_LINES
     named = set(re.findall(r"\((?:[a-z]+/)*([a-z_]+\.py)\)", text))
     assert named <= NAMES, "a module that is referred to is there"
-    imported = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [a.name for a in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
+    imported = imported_names(path)
     if imported & {"dask", "distributed"}:
         assert path.stem in DASK_MODULES
     for node in ast.walk(tree):

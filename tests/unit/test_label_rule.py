@@ -21,6 +21,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import LabelRule, given_costs, matrix_costs, threshold_costs
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.setting_words import classifier_with
 
 SMALL: dict[str, Any] = {"n_leaves": 2, "landmarks": 4, "products": 0, "refine_steps": 10, "random_state": 0}
 COSTS = np.array([[0, 1, 9], [1, 0, 9], [1, 1, 0.0]])
@@ -34,7 +35,7 @@ def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     rng = np.random.default_rng(0)
     blobs = make_blobs(300, n_features=3, n_classes=k, seed=0)
     X = blobs.X + rng.normal(0, 2.0, blobs.X.shape)
-    model = DCPredClassifier(**SMALL).fit(X, blobs.y)
+    model = classifier_with(**SMALL).fit(X, blobs.y)
     model.save(folder / "model")
     make_group(folder / "new.zarr", X, blobs.y)
     (folder / "costs.csv").write_text("\n".join(",".join(map(str, line)) for line in COSTS) + "\n")
@@ -56,7 +57,7 @@ def test_every_door_gives_the_same_labels(doors: Doors, tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_model(folder / "model").predict(X, **given), right)
     np.testing.assert_array_equal(model.predict(da.from_array(X, chunks=(70, 3)), **given), right)
     frame = pd.DataFrame(X, columns=list("abc"))
-    lazy = DCPredClassifier(**SMALL).fit(frame, y).predict(dd.from_pandas(frame, npartitions=2), **given)
+    lazy = classifier_with(**SMALL).fit(frame, y).predict(dd.from_pandas(frame, npartitions=2), **given)
     np.testing.assert_array_equal(lazy, right)
     option = ("--threshold", 0.2) if two else ("--costs", folder / "costs.csv")
     out, command = tmp_path / "out", ("score", folder / "model", folder / "new.zarr", tmp_path / "out")
@@ -152,7 +153,7 @@ def test_they_are_for_calibrated_probabilities_of_as_many_classes(doors: Doors, 
     with pytest.raises(DataError, match="the model has"):
         model.predict(X, **given)
     with pytest.raises(DataError, match="Cannot compute labels by a threshold or costs"):
-        DCPredClassifier(calibrate=False, **SMALL).fit(X, y).predict(X, **given)
+        classifier_with(calibrate=False, **SMALL).fit(X, y).predict(X, **given)
     result = shell(
         *("score", folder / "model", folder / "new.zarr", tmp_path / "out"),
         *("--threshold", 0.2, "--outputs", "decision"),
@@ -165,7 +166,7 @@ def test_thresholds_of_scikit_learn_work_on_top() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2))
     y = np.where(rng.random(600) < 1 / (1 + np.exp(3.0 - 2 * X[:, 0])), "yes", "no")
-    inner = DCPredClassifier(**SMALL)
+    inner = classifier_with(**SMALL)
     fixed = FixedThresholdClassifier(inner, threshold=0.2, response_method="predict_proba").fit(X, y)
     np.testing.assert_array_equal(fixed.predict(X), fixed.estimator_.predict(X, threshold=0.2))
     tuned = TunedThresholdClassifierCV(inner, scoring="balanced_accuracy", cv=3).fit(X, y)

@@ -27,6 +27,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_lazy
 from support.data import Classes, make_blobs
 from support.serving import serve
+from support.setting_words import classifier_with
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -37,7 +38,7 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(
+    return classifier_with(
         n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more
     )
 
@@ -156,7 +157,7 @@ def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) ->
     with pytest.raises(DataError, match=r"column 'b' of X: it holds Timedelta .*\. Convert it or leave"):
         small().fit(dd.from_pandas(spans, npartitions=2), data.y)
     labels = dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2)
-    with pytest.raises(DataError, match=r"y has dtype str.*, which is not numbers"):
+    with pytest.raises(DataError, match=r"Cannot use y: its dtype str.* is not one of numbers"):
         DCPredRegressor().fit(frames(data.X), labels)
 
 
@@ -166,7 +167,7 @@ def test_a_lazy_target_of_text(data: Classes) -> None:
     inside = small().fit(data.X, names)
     assert fitted.classes_.tolist() == ["ash", "oak", "yew"]
     np.testing.assert_array_equal(fitted.model_.beta, inside.model_.beta)
-    with pytest.raises(DataError, match="y: it has missing values"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         small().fit(
             frames(data.X), dd.from_pandas(pd.Series(names.tolist()).mask(names == "oak"), npartitions=3)
         )
@@ -213,7 +214,7 @@ def test_classes_that_are_text_and_numbers(data: Classes, wrap: Any) -> None:
         with pytest.raises(DataError, match=r"y: it holds .*\. Make all classes text with y\.astype\(str\)"):
             small().fit(X, wrap(names))
     names[4] = None
-    with pytest.raises(DataError, match="y: it has missing values"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         small().fit(LAZY["dask array"](data.X), wrap(names))
 
 
@@ -285,9 +286,9 @@ def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
     column = pd.Series(data.y > 0).astype(int).astype(dtype)
     column[7] = pd.NA
     lazy = dd.from_pandas(column, npartitions=3)
-    with pytest.raises(DataError, match=r"it has missing values\. Remove such rows"):
+    with pytest.raises(DataError, match="Cannot use y: it has missing values"):
         small().fit(frames(data.X), lazy)
-    with pytest.raises(DataError, match="sample_weight has missing values; remove the rows"):
+    with pytest.raises(DataError, match="Cannot use sample_weight: it has missing values"):
         small().fit(frames(data.X), LAZY["dask frame"](data.y), sample_weight=lazy)
 
 
@@ -295,7 +296,7 @@ def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
 def test_nothing_to_train_on(kind: str) -> None:
     with pytest.raises(
         DataError,
-        match=r"^X has shape \(0, 3\), so that there is nothing to train on; pass rows and features$",
+        match=r"^Cannot train on X: its shape \(0, 3\) leaves nothing to train on. Pass rows and features.$",
     ):
         small().fit(frames(np.empty((0, 3))) if kind == "dask frame" else da.zeros((0, 3)), da.zeros(0, int))
 
@@ -305,24 +306,26 @@ def test_collections_that_are_no_arrays_are_refused(model: DCPredClassifier, dat
     dataset = xr.Dataset({"features": (("row", "feature"), data.X)})
     refused = {
         "X is an xarray.Dataset": (dataset, dataset.chunk()),
-        "X is a Dask Bag": (dask.bag.from_sequence(data.X),),
-        "X is a Dask Delayed": (dask.delayed(data.X),),
+        "Cannot use X: it is a Dask Bag": (dask.bag.from_sequence(data.X),),
+        "Cannot use X: it is a Dask Delayed": (dask.delayed(data.X),),
     }
     for words, collections in refused.items():
         for X in collections:
             for call in (lambda X=X: small().fit(X, data.y), lambda X=X: model.predict(X)):
                 with pytest.raises(DataError, match=words):
                     call()
-            with pytest.raises(DataError, match=words.replace("X is", "y is")):
+            with pytest.raises(DataError, match=words.replace("X", "y", 1)):
                 small().fit(da.from_array(data.X), X)
 
 
 @pytest.mark.usefixtures("no_compute")
 @pytest.mark.parametrize("kind", LAZY)
 def test_lazy_targets_of_rows_in_memory_are_refused(data: Classes, kind: str) -> None:
-    with pytest.raises(DataError, match=r"y is a Dask collection, but X is in memory; .* y.compute\(\)"):
+    with pytest.raises(
+        DataError, match=r"use y: it is a Dask collection, but X is in memory. .* y.compute\(\)"
+    ):
         small().fit(data.X, LAZY[kind](data.y))
-    with pytest.raises(DataError, match="sample_weight is a Dask collection"):
+    with pytest.raises(DataError, match="Cannot use sample_weight: it is a Dask collection"):
         DCPredRegressor().fit(data.X, data.y, sample_weight=LAZY[kind](data.y))
 
 
@@ -451,7 +454,7 @@ def test_xarray_that_is_not_yet_read(
     assert model.predict(X).chunks == ((150, 150, 100),)
     with pytest.raises(
         DataError,
-        match=r"y is an xarray.DataArray that is not yet read, but X is in memory; .* y.compute\(\)",
+        match=r"y: it is an xarray.DataArray that is not yet read, but X is in memory. .* y.compute\(\)",
     ):
         small().fit(data.X, y)
     for method in (serve(model).predict, serve(model).decision_function):

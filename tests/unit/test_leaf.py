@@ -183,7 +183,6 @@ def test_regression_with_room_is_kernel_ridge(rng: np.random.Generator) -> None:
         {"triangle": 20, "triangle_bound": "upper"},
         {"kernel": "laplacian", "triangle": 5},
         {"kernel": "polynomial"},
-        {"nystrom_rows": 40},
         {"refine": True},
         {"refine": True, "guide": 1.0},
         {"refine": True, "kernel": "laplacian", "products": 0},

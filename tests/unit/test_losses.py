@@ -23,6 +23,7 @@ from dcpred_tasks.training.losses import (
 )
 from dcpred_tasks.training.settings import Settings
 from support.objectives import Doubles
+from support.setting_words import regressor_with
 
 SEEDS = range(3)
 
@@ -36,7 +37,7 @@ def table(seed: int, n: int = 4_000) -> tuple[Doubles, Doubles, Doubles, np.rand
 
 
 def regressor(**given: Any) -> DCPredRegressor:
-    return DCPredRegressor(n_leaves=2, landmarks=12, random_state=0, **given)
+    return regressor_with(n_leaves=2, landmarks=12, random_state=0, **given)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

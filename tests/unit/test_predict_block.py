@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred import DCPredClassifier, DCPredRegressor, Settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.task_bodies.predict_block import label_block
 from support.data import Classes, make_blobs
@@ -31,7 +31,7 @@ def data() -> Classes:
 @pytest.fixture(scope="module")
 def model(data: Classes) -> DCPredClassifier:
     return DCPredClassifier(
-        n_leaves=2, landmarks=6, products=4, keep_support_vectors=True, random_state=0
+        n_leaves=2, landmarks=6, random_state=0, settings=Settings(products=4, keep_support_vectors=True)
     ).fit(data.X, data.y)
 
 
@@ -143,9 +143,9 @@ def test_in_memory_and_served_the_row_is_named(model: DCPredClassifier, data: Cl
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_regressor(data: Classes, holed: np.ndarray, method: str) -> None:
-    model = DCPredRegressor(n_leaves=2, landmarks=6, keep_support_vectors=True, random_state=0).fit(
-        data.X, data.X[:, 0]
-    )
+    model = DCPredRegressor(
+        n_leaves=2, landmarks=6, random_state=0, settings=Settings(keep_support_vectors=True)
+    ).fit(data.X, data.X[:, 0])
     values = getattr(model, method)(lazy(holed)).compute(scheduler="sync")
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), BAD)
     for predictor in (model, serve(model)):
@@ -240,7 +240,7 @@ EXTENSIONS: dict[str, dict[str, str]] = {
 def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, kind: str) -> None:
     frame = pd.DataFrame(data.X, columns=NAMES).astype(np.float64)
     frame["b"], frame["c"] = frame["b"].round(), frame["c"] > 0
-    fitted = DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0).fit(
+    fitted = DCPredClassifier(n_leaves=2, landmarks=6, random_state=0, settings=Settings(products=4)).fit(
         frame.astype(float), data.y
     )
     X = frame.astype(EXTENSIONS[kind])

@@ -11,6 +11,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import prior as module
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.prior import STRENGTH, Prior
+from support.setting_words import classifier_with
 
 RBF = Kernels(Kernel("rbf", 0.5), Kernel("rbf", 0.5))
 
@@ -38,9 +39,9 @@ def test_leaves_that_see_few_rare_rows_rank_as_one_leaf_does(loss: str) -> None:
     X, y = made(6_000, 0)
     new, true = made(20_000, 1)
     given: dict[str, Any] = {"landmarks": 8, "loss": loss, "random_state": 0}
-    model = DCPredClassifier(n_leaves=32, **given).fit(X, y)
+    model = classifier_with(n_leaves=32, **given).fit(X, y)
     p = model.predict_proba(new)[:, 1]
-    one = DCPredClassifier(n_leaves=1, max_leaf_rows=10_000, **given).fit(X, y).predict_proba(new)[:, 1]
+    one = classifier_with(n_leaves=1, max_leaf_rows=10_000, **given).fit(X, y).predict_proba(new)[:, 1]
     assert roc_auc_score(true, p) > roc_auc_score(true, one) - 0.02
     assert np.unique(p, return_counts=True)[1].max() < 0.005 * len(new)
     assert np.unique(one, return_counts=True)[1].max() < 0.005 * len(new)
@@ -88,10 +89,10 @@ def test_leaves_of_even_classes_and_a_single_leaf_have_no_prior(monkeypatch: pyt
     monkeypatch.setattr(Prior, "rows", lambda self, *given: fitted.append(self) or rows(self, *given))
     X, y = made(800, 0)
     given: dict[str, Any] = {"landmarks": 4, "random_state": 0, "refine_steps": 5, "calibrate": False}
-    DCPredClassifier(n_leaves=4, **given).fit(X, X[:, 0] > 1)
-    DCPredClassifier(n_leaves=1, **given).fit(X, y)
+    classifier_with(n_leaves=4, **given).fit(X, X[:, 0] > 1)
+    classifier_with(n_leaves=1, **given).fit(X, y)
     assert not fitted
-    DCPredClassifier(n_leaves=4, **given).fit(X, y)
+    classifier_with(n_leaves=4, **given).fit(X, y)
     assert fitted
 
 
@@ -112,12 +113,12 @@ def test_of_several_classes_leaves_answer_with_a_rate_of_the_rare_one() -> None:
     X, y = of_three_classes(6_000, 0)
     new, true = of_three_classes(20_000, 1)
     given: dict[str, Any] = {"n_leaves": 32, "landmarks": 8, "loss": "logistic", "random_state": 0}
-    p = DCPredClassifier(class_weight="balanced", **given).fit(X, y).predict_proba(new)
+    p = classifier_with(class_weight="balanced", **given).fit(X, y).predict_proba(new)
     assert 0.02 < p[:, 2].mean() < 0.035
     assert np.unique(p[:, 2], return_counts=True)[1].max() < 0.005 * len(new)
     assert roc_auc_score(true == 2, p[:, 2]) > 0.75
-    other = DCPredClassifier(**{**given, "n_leaves": 8}).fit(X, y)
-    balanced = DCPredClassifier(class_weight="balanced", **{**given, "n_leaves": 8}).fit(X, y)
+    other = classifier_with(**{**given, "n_leaves": 8}).fit(X, y)
+    balanced = classifier_with(class_weight="balanced", **{**given, "n_leaves": 8}).fit(X, y)
     means = [one.predict_proba(new).mean(axis=0) for one in (other, balanced)]
     # Without the prior it was half of it; about 150 rows of the class in training leave as much by chance.
     np.testing.assert_allclose(means[0], means[1], rtol=0.2)
@@ -171,7 +172,7 @@ def test_class_weights_keep_the_rate_of_a_rare_class_of_several_in_one_leaf() ->
     X, X_new = (centre[one] + rng.normal(size=(len(one), 6)) for one in (y, new))
     given = {"n_leaves": 1, "landmarks": 16, "random_state": 0}
     means = [
-        DCPredClassifier(class_weight=weight, **given).fit(X, y).predict_proba(X_new).mean(axis=0)[2]
+        classifier_with(class_weight=weight, **given).fit(X, y).predict_proba(X_new).mean(axis=0)[2]
         for weight in (None, "balanced")
     ]
     assert 0.7 < means[1] / means[0] < 1.4

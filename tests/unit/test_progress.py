@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred import DCPredRegressor
 from dcpred.execution import progress
 from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, ProgressEstimate, Shares
 from dcpred.execution.progress import SILENT, Bars, EventReporter, Line, Lines, Reporter, reporter, roughly
@@ -24,6 +24,7 @@ from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
+from support.setting_words import classifier_with
 
 LONG = "choosing settings for data with a title that is longer than any line of a terminal or a log could be"
 
@@ -343,7 +344,7 @@ def test_estimators_are_silent_unless_asked(
     more: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     blobs = make_blobs(100, n_features=3, n_classes=2, seed=0)
-    model = DCPredClassifier(random_state=0, **more)
+    model = classifier_with(random_state=0, **more)
     quiet = model.fit(blobs.X, blobs.y).decision_function(blobs.X)
     assert capsys.readouterr() == ("", "")
     loud = model.set_params(verbose=1).fit(blobs.X, blobs.y).decision_function(blobs.X)

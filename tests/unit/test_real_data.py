@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import MinMaxScaler
 
-from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred import DCPredClassifier, DCPredRegressor, Settings
+from support.setting_words import classifier_with
 
 LETTER = {
     "scaling": "minmax",
@@ -32,7 +33,7 @@ def test_letter(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> None:
     X, y = letter
     accuracy = {}
     for products in (0, 300):
-        model = DCPredClassifier(
+        model = classifier_with(
             **LETTER, **NYSTROM, products=products, keep_support_vectors=True, random_state=0
         )
         model.fit(X[:15_000], y[:15_000])
@@ -56,9 +57,9 @@ def test_letter_refined(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> 
 def test_letter_with_all_classes(real_data: Path) -> None:
     with np.load(real_data / "letter.npz") as data:
         X, y = data["X"], np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))[data["y"]]
-    model = DCPredClassifier(n_leaves=16, landmarks=32, keep_support_vectors=True, random_state=0).fit(
-        X[:15_000], y[:15_000]
-    )
+    model = DCPredClassifier(
+        n_leaves=16, landmarks=32, random_state=0, settings=Settings(keep_support_vectors=True)
+    ).fit(X[:15_000], y[:15_000])
     assert model.score(X[15_000:], y[15_000:]) > 0.88
     assert (model.predict_early(X[15_000:]) == y[15_000:]).mean() > 0.94
 
@@ -73,7 +74,13 @@ def test_cpusmall_beside_exact_kernel_ridge(real_data: Path) -> None:
         scaler.transform(X[train]), y[train] - y[train].mean()
     )
     model = DCPredRegressor(
-        scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0
+        scaling="minmax",
+        gamma=1.0,
+        ridge=0.01,
+        n_leaves=8,
+        landmarks=32,
+        random_state=0,
+        settings=Settings(products=300),
     )
     predicted = model.fit(X[train], y[train]).predict(X[test])
     reference = exact.predict(scaler.transform(X[test])) + y[train].mean()

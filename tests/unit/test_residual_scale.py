@@ -29,6 +29,7 @@ from dcpred_tasks.training.settings import make_settings
 from support.data import make_group
 from support.models import random_model
 from support.pools import inline
+from support.setting_words import regressor_with
 from support.sureness import sure
 
 SETTINGS: dict[str, object] = {"landmarks": 8, "products": 8, "refine_steps": 20}
@@ -66,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("leaves", [1, 4])
 def test_each_quarter_of_the_predictions_has_its_share_inside(leaves: int) -> None:
-    model = DCPredRegressor(n_leaves=leaves, random_state=0, **SETTINGS).fit(*amounts(2_500, 0))
+    model = regressor_with(n_leaves=leaves, random_state=0, **SETTINGS).fit(*amounts(2_500, 0))
     X, y = amounts(5_000, 1)
     assert model.model_.sureness.scale is not None
     for alpha in (0.1, 0.3):
@@ -87,7 +88,7 @@ def test_too_few_rows_for_intervals_and_quantiles_say_how_many_it_takes() -> Non
     X, y = amounts(100, 0)
 
     def fitted(n: int) -> DCPredRegressor:
-        return DCPredRegressor(n_leaves=1, random_state=0, **SETTINGS).fit(X[:n], y[:n])
+        return regressor_with(n_leaves=1, random_state=0, **SETTINGS).fit(X[:n], y[:n])
 
     with pytest.raises(SettingsError, match="Train it on 40 rows or more"):
         fitted(39).predict_interval(X)
@@ -223,7 +224,7 @@ def test_a_frame_of_dask_has_quantiles_by_name() -> None:
     dd = pytest.importorskip("dask.dataframe")
     X, y = amounts(400, 0)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = DCPredRegressor(n_leaves=1, random_state=0, **SETTINGS).fit(frame, y)
+    model = regressor_with(n_leaves=1, random_state=0, **SETTINGS).fit(frame, y)
     lazy, right = dd.from_pandas(frame, npartitions=2), model.predict_quantile(frame, [0.05, 0.95])
     found = model.predict_quantile(lazy, [0.05, 0.95]).compute()
     assert list(found.columns) == ["q05", "q95"]

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
 from dcpred.comparison.compare import CompareReport, Result
 from dcpred.comparison.tables import description
-from dcpred.estimators.out_of_core import BESIDE_A_BUDGET
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, MACHINES
-from dcpred_tasks.training.setting_descriptions import describe_settings
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH, describe_settings
 from dcpred_tasks.training.settings import SETTING_NAMES, Settings, make_settings
 from support.setting_words import (
     ESTIMATORS,
@@ -27,6 +27,7 @@ from support.setting_words import (
     SYSTEMS_PAGE,
     TABLE,
     parameters,
+    rare_names,
     settings_table,
     systems_table,
 )
@@ -125,24 +126,31 @@ def test_the_help_of_train() -> None:
         assert unwrapped(f"{one.name} = {one.default} {one.meaning}{zero} [{one.allowed}]") in told
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_docstring_of_an_estimator(estimator: type) -> None:
-    section = PARAMETERS.search(Path(inspect.getfile(estimator)).read_text())
+@pytest.mark.parametrize("of", [*ESTIMATORS, dcpred.Settings])
+def test_the_docstring_of_an_estimator(of: type) -> None:
+    section = PARAMETERS.search(Path(inspect.getfile(of)).read_text())
     assert section, "no parameters"
-    assert section[0] == parameters(estimator, section[0]), WRITE
+    assert section[0] == parameters(of, section[0]), WRITE
 
 
 @pytest.mark.parametrize(
     ("estimator", "without"), [(DCPredClassifier, ONLY_NUMBERS), (DCPredRegressor, ONLY_CLASSES)]
 )
-def test_the_parameters_of_an_estimator_are_the_settings(estimator: type, without: set[str]) -> None:
+def test_parameters_and_settings_together_are_the_settings_of_training(
+    estimator: type, without: set[str]
+) -> None:
     """Names and defaults; None stands for the default, or what a search chooses where all are None."""
     own = {name: p.default for name, p in inspect.signature(estimator).parameters.items()}
-    assert set(own) - OWN_WORDS == set(SETTING_NAMES) - without - {"task", "seed", "class_weight"}
+    assert len(own) <= 20
+    rare = inspect.signature(dcpred.Settings).parameters
+    assert list(rare) == rare_names()
+    assert {one.default for one in rare.values()} == {None}
+    taken = (set(own) | set(rare)) - OWN_WORDS
+    assert taken | without == set(SETTING_NAMES) - {"task", "seed", "class_weight"} | without
     assert OWN_WORDS - set(own) == ({"class_weight"} & without)
     for name in set(own) - OWN_WORDS:
         default = getattr(Settings(), name)
-        assert (own[name] is None) == (name not in BESIDE_A_BUDGET), name
+        assert (own[name] is None) == (name not in BESIDE_A_SEARCH), name
         if own[name] is not None:
             assert own[name] == default, name
             assert type(own[name]) is type(default), name

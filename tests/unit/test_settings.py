@@ -1,7 +1,9 @@
 """Settings: types from text, ranges, names that are nearly right."""
 
+import json
 import math
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from dcpred_tasks.training.settings import (
     make_settings,
     settings_dict,
 )
-from dcpred_tasks.training.task_settings import OF_TASK, in_effect
+from dcpred_tasks.training.task_settings import OF_TASK, RETIRED, in_effect
 
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
 
@@ -124,7 +126,6 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
         ("landmarks", 1, 10_000),
         ("products", 0, 10**6),
         ("triangle", 0, 10**6),
-        ("nystrom_rows", 2, 100_000),
         ("seed", 0, 2**31 - 1),
         ("overlap", 1, 64),
         ("refine_steps", 1, 100_000),
@@ -167,6 +168,15 @@ def test_a_setting_of_the_other_task_is_refused(name: str) -> None:
         "products": 3,
     }
     assert in_effect({name: OTHER[name]}, own) == {name: OTHER[name]}
+
+
+def test_settings_of_earlier_versions_are_left_out() -> None:
+    assert in_effect(dict.fromkeys(RETIRED, 1) | {"landmarks": 3}, "classification") == {"landmarks": 3}
+    stored = json.loads((Path(__file__).parents[1] / "data/0.1.0/model/model.json").read_text())["model"][
+        "settings"
+    ]
+    assert "nystrom_rows" in stored
+    assert make_settings(in_effect(stored, stored["task"])).landmarks == stored["landmarks"]
 
 
 @pytest.mark.parametrize(

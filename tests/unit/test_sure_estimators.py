@@ -16,9 +16,10 @@ from sklearn.ensemble import StackingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, Settings, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from support.data import Classes, make_blobs
+from support.setting_words import classifier_with, regressor_with
 
 SMALL: dict[str, Any] = {
     "n_leaves": 2,
@@ -36,12 +37,12 @@ def data(request: pytest.FixtureRequest) -> Classes:
 
 @pytest.fixture(scope="module")
 def fitted(data: Classes) -> DCPredClassifier:
-    return DCPredClassifier(**SMALL).fit(data.X[:300], np.array(["ash", "oak", "yew"])[data.y[:300]])
+    return classifier_with(**SMALL).fit(data.X[:300], np.array(["ash", "oak", "yew"])[data.y[:300]])
 
 
 @pytest.fixture(scope="module")
 def regressor(data: Classes) -> DCPredRegressor:
-    return DCPredRegressor(**SMALL).fit(data.X[:300], data.X[:300, 0] * data.X[:300, 1])
+    return regressor_with(**SMALL).fit(data.X[:300], data.X[:300, 0] * data.X[:300, 1])
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +113,10 @@ def test_intervals_are_about_predictions_and_narrower_for_a_larger_alpha(
 
 
 def test_without_calibrate_there_is_nothing_of_it(data: Classes, folder: Path) -> None:
-    plain = DCPredClassifier(**SMALL, calibrate=False).fit(data.X, data.y)
+    plain = classifier_with(**SMALL, calibrate=False).fit(data.X, data.y)
     assert not hasattr(plain, "predict_proba")
     assert not hasattr(plain, "predict_log_proba")
-    assert not hasattr(DCPredRegressor(calibrate=False), "predict_interval")
+    assert not hasattr(DCPredRegressor(settings=Settings(calibrate=False)), "predict_interval")
     for ask in (plain.novelty, served(plain, folder).novelty, served(plain, folder).predict_proba):
         with pytest.raises(DataError, match=r"trained with calibrate=false, or by .*; train it again"):
             ask(data.X)
@@ -123,7 +124,7 @@ def test_without_calibrate_there_is_nothing_of_it(data: Classes, folder: Path) -
 
 
 def test_tools_of_scikit_learn_take_them(data: Classes) -> None:
-    model = DCPredClassifier(**SMALL)
+    model = classifier_with(**SMALL)
     search = GridSearchCV(model, {"landmarks": [2, 6]}, scoring="neg_log_loss", cv=2).fit(data.X, data.y)
     assert math.isfinite(search.best_score_)
     assert search.best_score_ > -math.log(len(search.classes_))
@@ -163,7 +164,7 @@ def test_columns_of_a_frame_have_one_importance_each_whatever_they_became(folder
             "day": np.datetime64("2020-01-01") + day.astype("timedelta64[D]"),
         }
     )
-    fitted = DCPredClassifier(**SMALL, scaling="standard").fit(frame, (kind == "oak") ^ (frame["size"] > 0))
+    fitted = classifier_with(**SMALL, scaling="standard").fit(frame, (kind == "oak") ^ (frame["size"] > 0))
     for shares in (fitted.distance_shares_, fitted.feature_importances_):
         assert shares.shape == fitted.feature_names_in_.shape == (3,)
         assert (shares > 0).all()

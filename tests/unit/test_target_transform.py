@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dcpred
-from dcpred import DCPredRegressor
 from dcpred.cli import main
 from dcpred.explanation import explain
 from dcpred.training.train import train
@@ -44,6 +43,7 @@ from support.data import make_group
 from support.models import random_model
 from support.pools import inline
 from support.searches import few_candidates, trials_of
+from support.setting_words import regressor_with
 
 SETTINGS: dict[str, object] = {"landmarks": 8, "products": 8, "refine_steps": 20, "n_leaves": 2}
 OUTPUTS = "decision,interval,q05,q95,novelty,contributions"
@@ -131,7 +131,7 @@ def test_predictions_of_held_out_rows_have_the_mean_of_their_targets(name: str) 
 def test_a_quantile_stays_one_on_the_scale_of_targets(name: str) -> None:
     settings = {**SETTINGS, "loss": "quantile", "quantile": 0.9, "target_transform": name}
     X, y = amounts(2_000, 0)
-    found = DCPredRegressor(random_state=0, **settings).fit(X, y)
+    found = regressor_with(random_state=0, **settings).fit(X, y)
     assert found.model_.target == TargetTransform(name)
     X_new, y_new = amounts(4_000, 1)
     assert np.mean(y_new < found.predict(X_new)) == pytest.approx(0.9, abs=0.03)
@@ -233,7 +233,7 @@ def test_evaluate_states_errors_of_targets(folder: Path) -> None:
 def test_a_fit_in_memory_is_that_of_the_tasks(folder: Path) -> None:
     right = read_model(folder / "model")
     given = {**SETTINGS, "target_transform": right.target.name, "calibrate": True}
-    found = DCPredRegressor(random_state=0, **given).fit(*amounts(1_500, 0))
+    found = regressor_with(random_state=0, **given).fit(*amounts(1_500, 0))
     X, _ = amounts(300, 1)
     np.testing.assert_allclose(found.predict(X), dcpred.load_model(folder / "model").predict(X), rtol=1e-6)
     assert found.model_.target.shift == pytest.approx(right.target.shift)
@@ -246,7 +246,7 @@ def test_a_transform_lowers_the_winkler_score_of_amounts(folder: Path) -> None:
         low, high = model.predict_interval(X, 0.1).T  # type: ignore[attr-defined]
         return float((high - low + 20 * np.maximum(np.maximum(low - y, y - high), 0)).mean())
 
-    plain = DCPredRegressor(random_state=0, **SETTINGS).fit(*amounts(1_500, 0))
+    plain = regressor_with(random_state=0, **SETTINGS).fit(*amounts(1_500, 0))
     assert winkler(dcpred.load_model(folder / "model")) < 0.97 * winkler(plain)
 
 
@@ -254,7 +254,7 @@ def test_a_transform_lowers_the_winkler_score_of_amounts(folder: Path) -> None:
 def test_no_interval_of_targets_of_0_or_more_reaches_below_0(name: str) -> None:
     X, y = amounts(600, 0)
     y = np.maximum(y - np.quantile(y, 0.3), 0.0)
-    model = DCPredRegressor(random_state=0, target_transform=name, **SETTINGS).fit(X, y)
+    model = regressor_with(random_state=0, target_transform=name, **SETTINGS).fit(X, y)
     bounds = [model.predict_interval(X, 0.1), model.predict_quantile(X, [0.05, 0.95])]
     assert min(one.min() for one in bounds) == 0.0
     assert all((one[:, 0] <= one[:, 1]).all() for one in bounds)
@@ -263,7 +263,7 @@ def test_no_interval_of_targets_of_0_or_more_reaches_below_0(name: str) -> None:
 def test_rows_held_out_by_time_are_measured_on_the_users_scale() -> None:
     X, y = amounts(600, 0)
     groups = np.arange(600) // 60
-    model = DCPredRegressor(random_state=0, target_transform=LOG, **SETTINGS).fit(X, y, groups=groups)
+    model = regressor_with(random_state=0, target_transform=LOG, **SETTINGS).fit(X, y, groups=groups)
     new, true = amounts(1_000, 1)
     low, high = model.predict_interval(new, 0.1).T
     assert 0.83 < ((low <= true) & (true <= high)).mean() < 0.97
@@ -278,7 +278,7 @@ def test_negative_targets_are_refused_before_anything_is_written(tmp_path: Path)
     y[150] = -2.5
     why = r"target_transform=log1p: y has -2.5 in row 150, .* Use target_transform=none, or correct the row"
     with pytest.raises(DataError, match=why):
-        DCPredRegressor(target_transform=LOG, **SETTINGS).fit(X, y)
+        regressor_with(target_transform=LOG, **SETTINGS).fit(X, y)
     make_group(tmp_path / "d.zarr", X, y)
     settings = make_settings(SETTINGS | {"task": "regression", "target_transform": LOG})
     with pytest.raises(DataError, match=why):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import balanced_accuracy_score, f1_score, precision_score, recall_score
 
-from dcpred import DCPredClassifier, load_model
+from dcpred import DCPredClassifier, Settings, load_model
 from dcpred.cli import main
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import threshold_of
@@ -136,7 +136,11 @@ def test_train_and_evaluate_print_the_threshold(tmp_path: Path, monkeypatch: pyt
 def test_models_without_a_threshold_have_no_such_attribute() -> None:
     X, y = rare(300)
     three = DCPredClassifier(**ONE_LEAF).fit(X, np.arange(300) % 3)
-    for model in (DCPredClassifier(), three, DCPredClassifier(calibrate=False, **ONE_LEAF).fit(X, y)):
+    for model in (
+        DCPredClassifier(),
+        three,
+        DCPredClassifier(**ONE_LEAF, settings=Settings(calibrate=False)).fit(X, y),
+    ):
         assert not hasattr(model, "threshold_")
 
 

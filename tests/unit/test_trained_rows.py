@@ -27,6 +27,7 @@ from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs, make_group
 from support.reporters import Recorder
+from support.setting_words import classifier_with, regressor_with
 
 BLOBS = make_blobs(900, n_features=3, n_classes=2, seed=0)
 QUICK = {"n_leaves": 2, "landmarks": 4, "refine": False}
@@ -115,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = Settings(**QUICK, sample_rows=300, keep_support_vectors=True, class_weight="balanced")
     train(f"{data}/X", f"{data}/y", place / "by-driver", settings, this_process)
     names = np.array(["ash", "oak"])[BLOBS.y[:600]]
-    estimator = DCPredClassifier(**QUICK, random_state=0).fit(BLOBS.X[:600], names)
+    estimator = classifier_with(**QUICK, random_state=0).fit(BLOBS.X[:600], names)
     estimator.save(place / "by-estimator")
     return place
 
@@ -165,10 +166,10 @@ def test_a_model_becomes_an_estimator(folder: Path, tmp_path: Path) -> None:
         2,
     )
     assert estimator.settings_ == dict(open_artifact(folder / "by-driver").body["settings"])
-    given = estimator.get_params()
+    given = estimator.get_params() | estimator.given_settings()
     assert {name: given[name] for name in (*QUICK, "sample_rows")} == QUICK | {"sample_rows": 300}
     assert given["class_weight"] == "balanced"
-    assert given["calibrate"] is Settings().calibrate is hasattr(estimator, "predict_proba")
+    assert given.get("calibrate", True) is Settings().calibrate is hasattr(estimator, "predict_proba")
     assert estimator.save(tmp_path / "again") == open_artifact(folder / "by-driver").hash
     again = open_artifact(tmp_path / "again").provenance[FIELD]
     assert again == open_artifact(folder / "by-driver").provenance[FIELD]
@@ -180,7 +181,7 @@ def test_an_estimator_comes_back_as_it_was(tmp_path: Path) -> None:
     """A regressor of named columns, and a frame that was encoded."""
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(BLOBS.X, columns=["a", "b", "c"])
-    numbers = DCPredRegressor(**QUICK, ridge=0.5, random_state=3).fit(frame, BLOBS.X[:, 0])
+    numbers = regressor_with(**QUICK, ridge=0.5, random_state=3).fit(frame, BLOBS.X[:, 0])
     numbers.save(tmp_path / "numbers")
     back = load_model(tmp_path / "numbers", estimator=True)
     assert isinstance(back, DCPredRegressor)
@@ -189,7 +190,7 @@ def test_an_estimator_comes_back_as_it_was(tmp_path: Path) -> None:
     assert back.get_params()["ridge"] == 0.5
     colours = frame.assign(colour=np.array(["red", "green"])[BLOBS.y])
     colours["day"] = pd.date_range("2020-01-01", periods=len(frame))
-    coded = DCPredClassifier(**QUICK, random_state=0).fit(colours, BLOBS.y > 0)
+    coded = classifier_with(**QUICK, random_state=0).fit(colours, BLOBS.y > 0)
     coded.save(tmp_path / "coded")
     back = load_model(tmp_path / "coded", estimator=True)
     np.testing.assert_array_equal(back.predict(colours), coded.predict(colours))

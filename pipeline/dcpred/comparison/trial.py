@@ -146,13 +146,14 @@ def _ours(point: Point, rows: Rows) -> Fit:
     """Ours, by the estimators, which choose settings that are not given; with compiled machine code."""
     from dcpred.estimators.classifier import DCPredClassifier  # noqa: PLC0415 - Dask comes with it
     from dcpred.estimators.regressor import DCPredRegressor  # noqa: PLC0415
+    from dcpred.estimators.settings import as_parameters  # noqa: PLC0415
 
     with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
         for bitcode in ("engine.machine_code.ENGINE", "training.compiled_refinement.REFINEMENT"):
             module, name = bitcode.rsplit(".", 1)
             machine_code.warm("host", getattr(import_module(f"dcpred_tasks.{module}"), name))
     made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
-        random_state=0, n_jobs=1, cv=rows.held_out(), **point.settings
+        random_state=0, n_jobs=1, cv=rows.held_out(), **as_parameters(point.settings)
     )
 
     def fit() -> tuple[Predict, dict[str, Any]]:

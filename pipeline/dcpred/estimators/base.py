@@ -1,8 +1,8 @@
-"""What the estimators share: from parameters to a fitted model, and from rows to decision values.
+"""The common part of both estimators: from parameters to a fitted model, and from rows to decision values.
 
 Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr
-arrays are trained on through the same graphs as the command line, on the workers of the current
-`distributed.Client` if there is one, else in this process block by block.
+arrays run through the graphs of the command line: on the workers of the current `distributed.Client`, or
+without one in this process, block by block.
 """
 
 import copy
@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.datasets.row_folds import folds_of_estimator
 from dcpred.estimators import lazy_tables, out_of_core, tables
+from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
@@ -83,21 +84,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def if_calibrated(method: F) -> F:
-    """A method of estimators that are to know how sure they are: others do not have it."""
+    """Hide a method from estimators with `calibrate=False`."""
     found: F = available_if(_is_calibrated)(method)
     return found
 
 
 def _is_calibrated(estimator: Any) -> bool:
-    if not estimator.calibrate:
+    calibrate = getattr(estimator.settings, "calibrate", None)
+    if calibrate is not None and not calibrate:
         raise AttributeError(
-            "how sure predictions are was asked for, but calibrate was set to False; set it to True, and fit"
+            "Cannot predict probabilities, intervals or novelty: the setting calibrate is False. Set it to"
+            " True and fit again."
         )
     return True
 
 
 def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
-    """What a model knows of how sure it is, where weights of rows had these weights of classes in them."""
+    """Return the calibration of a model whose row weights include these weights of classes."""
     found = model.sureness
     if found is None or found.calibration is None or (factors == factors[:1]).all():
         return found
@@ -105,33 +108,34 @@ def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: from parameters to a fitted model."""
+    """Common part of classifier and regressor."""
 
+    settings: rare.Settings | None
     schema_: Schema
     model_: Model
-    _trained_rows: Any = None  # what tells rows that were trained on
+    _trained_rows: Any = None  # a sketch that identifies training rows
     _of_frame = False  # whether X was a frame whose columns were encoded
     _takes_encoded = False  # whether arrays may hold such rows: a model on disk does not know its X
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose"})
+    _not_settings = frozenset(
+        {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
+    )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self._takes_gaps
+        tags.input_tags.allow_nan = self._takes_missing
         return tags
 
     @property
-    def _takes_gaps(self) -> bool:
+    def _takes_missing(self) -> bool:
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
 
     def _refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> Self:
-        """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
-        predicts what it did.
-        """
+        """Fit this estimator. A failed fit changes nothing: a fitted estimator keeps its model."""
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
@@ -143,13 +147,44 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         """Fit this estimator in place; attributes may be left in any state where it raises."""
 
-    def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
-        """The settings that parameters stand for. names: of the features, where they are not yet kept."""
-        given = {
-            self._renamed.get(k, k): v
-            for k, v in self.get_params(deep=False).items()
-            if v is not None and k not in self._not_settings
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name; `settings__NAME` sets one in `settings`.
+
+        Returns
+        -------
+        DCPredClassifier or DCPredRegressor
+            This estimator.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown.
+        """
+        nested = {
+            name.removeprefix(rare.PREFIX): params.pop(name)
+            for name in list(params)
+            if name.startswith(rare.PREFIX)
         }
+        super().set_params(**params)
+        if nested:  # Settings are frozen: other estimators may have the same object.
+            self.settings = rare.changed_settings(self.settings, nested)
+        return self
+
+    def given_settings(self) -> dict[str, Any]:
+        """Return the settings of training that parameters and `settings` give, by name."""
+        common = self.get_params(deep=False).items()
+        names = {k: self._renamed.get(k, k) for k, v in common if v is not None}
+        own = {name: getattr(self, k) for k, name in names.items() if k not in self._not_settings}
+        return own | rare.given_settings(self.settings)
+
+    def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
+        """Return the settings of training. `names` are those of the features if they are not yet kept."""
+        given = self.given_settings()
         # A parameter at its default is not given: some defaults depend on other settings.
         values: dict[str, object] = {"task": self._task} | {
             k: v for k, v in given.items() if not isinstance(v, int | float | str) or v != DEFAULTS.get(k)
@@ -165,8 +200,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
         ):
             raise SettingsError(
-                f"n_jobs was set to {n_jobs!r}, but it is a number of threads; set it to 1 or more, to -1 for"
-                " one on each core, or leave it out for one"
+                f"Cannot use n_jobs={n_jobs!r}: it is not a number of threads. Pass 1 or more, -1 for one"
+                " thread on each core, or None for one."
             )
         schema = self._encoding()
         if schema is not None and self._of_frame:
@@ -211,7 +246,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         names = feature_names(X)
         if names is None:
             raise DataError(
-                "the columns of X hold text, dates or categories, and are only numbered; name them by strings"
+                "Cannot encode X: its columns hold text, dates or categories, and have numbers for names."
+                " Name them by strings."
             )
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
@@ -277,8 +313,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._trained_rows = sketch(X)
         names = self.model_.scaling.names(self._feature_names())
         found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
-        for told in [*columns_in_words(self.model_.scaling, survey, names), *found]:
-            reporter(self.verbose).say(told)
+        for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
+            reporter(self.verbose).say(remark)
         self._remember(settings)
 
     def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:
@@ -304,21 +340,21 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         coded: CodedFeatures,
         folds: Folds | None,
     ) -> Settings:
-        """What fits these rows, where nothing was asked for."""
+        """Return the settings that the search chooses for these rows."""
         given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs, folds
         settings, self.tuned_ = out_of_core.choose(*given)
         return settings
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """A new folder for work in progress. Raises SettingsError where `directory` has no room for one."""
+        """Make a temporary folder. Raises SettingsError if `directory` cannot hold one."""
         parent = None if self.directory is None else local_path(self.directory)
         try:
             folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=parent))
         except OSError as error:
             raise SettingsError(
-                f"directory was set to {self.directory!r}, but no folder can be made there"
-                f" ({error.strerror}); name a folder that is there and can be written to"
+                f"Cannot use directory={self.directory!r}: no folder can be made there ({error.strerror})."
+                " Pass an existing folder with write access."
             ) from None
         try:
             yield folder
@@ -409,15 +445,29 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
-                f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
-                " pass a frame with the columns of model.feature_names_in_"
+                f"Cannot score X: it is a {type(X).__name__}, and the model encodes the columns of a frame."
+                " Pass a frame with the columns of model.feature_names_in_."
             )
         return encode_frame(schema, X, warns=True)
 
     def novelty(self, X: Any) -> Any:
-        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
-        nearer to their mean than it does, as the model scales features; 1 beyond all of them. Lazy where X
-        is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
+        """Return the novelty score of rows. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            float64 from 0 to 1, lazy if X is: the fraction of the training rows of a row's leaf that lie
+            closer to their mean than the row, in scaled features. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
         """
         novelty_of(self._fitted())
         if is_a(X, DASK_FRAME):
@@ -430,7 +480,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return model
 
     def rows_to_explain(self, X: Any) -> RowsToExplain:
-        """What `dcpred.explain` explains rows by."""
+        """Return what `dcpred.explain` needs to explain rows."""
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
@@ -457,9 +507,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """The mean size of the contribution of each feature to the decision value, float64 (n_features_in_,),
-        in units of the decision value, over training rows that the model keeps; with calibrate=False over its
-        landmarks.
+        """Mean absolute contribution of each feature, float64 (n_features_in_,).
+
+        It is in units of the decision value, over training rows that the model keeps. With `calibrate=False`
+        it is over the landmarks.
         """
         model, schema = self._fitted(), self._encoding() if self._of_frame else None
         names = self._feature_names()
@@ -470,9 +521,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def distance_shares_(self) -> NDArray[np.float64]:
-        """The share of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1: its
-        variance times the square of the factor that the scaling gives it (times those of leaves). It shows
-        which rows the model takes for similar, and not what a feature does to a prediction.
+        """Fraction of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1.
+
+        It is the variance of the feature times the square of its scaling factor (times those of leaves). It
+        shows which rows are similar for the model, not what a feature does to a prediction.
         """
         shares, schema = importances(self._fitted()), self._encoding()
         if schema is None or not self._of_frame:
@@ -493,16 +545,32 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         overwrite: bool = False,
         storage_options: Mapping[str, str | bool | float] | None = None,
     ) -> str:
-        """Write the fitted model to a new directory or address, for `load_model`, which takes storage_options
-        as well, and `dcpred score`; return its hash. The same model may be there already. overwrite=True
-        replaces another one: readers find the old one or the new one whole. Raises DataError for what else is
-        there.
+        """Write the fitted model, for `load_model` and `dcpred score`.
+
+        Parameters
+        ----------
+        path : str or Path
+            A new directory, or an address in an object store. The same model may be there already.
+        overwrite : bool, default False
+            Replace another model. Readers find either the old one or the new one, complete.
+        storage_options : dict or None, default None
+            Options of the object store, as `load_model` takes them.
+
+        Returns
+        -------
+        str
+            Hash of the model.
+
+        Raises
+        ------
+        DataError
+            If something else is at the path, or if classes are neither text nor numbers.
         """
         check_is_fitted(self, "model_")
         odd = next((one for one in self.model_.classes if not isinstance(one, str | int | float)), None)
         if odd is not None:
             raise DataError(
-                f"Cannot save the model: its classes are no text or numbers, such as {odd!r}. Fit it with"
+                f"Cannot save the model: its class {odd!r} is neither text nor a number. Fit it with"
                 " y.astype(str)."
             )
         provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}

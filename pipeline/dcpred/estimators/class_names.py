@@ -51,7 +51,9 @@ def check_known(y: Any, name: str = "y") -> None:
     else:
         missing = values.dtype.kind in "fmM" and bool((values != values).any())
     if missing:
-        raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
+        raise DataError(
+            f"Cannot use {name}: it has missing values. Remove those rows, or fill the values in."
+        )
 
 
 def plain_column(column: Any, name: str = "y") -> Any:
@@ -92,8 +94,8 @@ def check_are_classes(y: NDArray[Any]) -> None:
     """
     if y.dtype.kind == "f" and (y != np.rint(y)).any() and len(np.unique(y)) > FEW_CLASSES:
         raise DataError(
-            "y holds no classes (Unknown label type: continuous); train a DCPredRegressor, or put its values"
-            " together into classes"
+            "Cannot classify y: it is continuous (Unknown label type: continuous). Train a DCPredRegressor,"
+            " or group its values into classes."
         )
 
 
@@ -109,19 +111,24 @@ def known_weight(weight: Any, n_rows: int) -> Any:
     try:
         values = np.asarray(weight).astype(np.float64)
     except (TypeError, ValueError):
-        raise DataError("sample_weight holds other values than numbers; pass numbers of 0 or more") from None
+        raise DataError(
+            "Cannot use sample_weight: it holds values that are not numbers. Pass numbers of 0 or more."
+        ) from None
     if values.shape != (n_rows,):
         raise DataError(
-            f"X has {n_rows:,} rows, but sample_weight has shape {values.shape}; pass one weight for each row"
+            f"Cannot use sample_weight: it has shape {values.shape}, but X has {n_rows:,} rows. Pass one"
+            " weight for each row."
         )
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         raise DataError(
-            f"sample_weight holds {values[wrong[0]]} in row {wrong[0]:,}, which is negative or not finite;"
-            " pass numbers of 0 or more"
+            f"Cannot use sample_weight: it holds {values[wrong[0]]} in row {wrong[0]:,}, which is negative"
+            " or not finite. Pass numbers of 0 or more."
         )
     if not values.any():
-        raise DataError("Every sample weight is zero. Pass a weight above zero for some row.")
+        raise DataError(
+            "Cannot use sample_weight: every weight is zero. Pass a weight above zero for some row."
+        )
     return values
 
 
@@ -129,15 +136,18 @@ def check_one_each(y: NDArray[Any], n_rows: int) -> None:
     """Raise DataError for a target in memory that has not one value for each row."""
     n = y.shape[0] if y.ndim else n_rows
     if n != n_rows:
-        raise DataError(f"X has {n_rows:,} rows, but y has {n:,}; pass one value for each row")
+        raise DataError(
+            f"Cannot use y: it has {n:,} values, but X has {n_rows:,} rows. Pass one value for each row."
+        )
 
 
 def check_numbers(y: Any) -> None:
-    """Raise DataError where regression was asked for and y holds names of classes, text or dates."""
+    """Raise DataError if y cannot be a target of regression: it holds class labels, text or dates."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
     if kind in ("M", "m"):
         raise DataError(
-            "regression was asked for, but y holds dates or times; pass numbers, such as days from the first"
+            "Cannot use y for regression: it holds dates or times. Pass numbers, for example days since the"
+            " first date."
         )
     if y is not None and not is_lazy(y) and not is_a(y, "zarr.Array"):
         values = np.asarray(unmasked_list(y))
@@ -146,18 +156,18 @@ def check_numbers(y: Any) -> None:
         )
         if text is not None:
             raise DataError(
-                f"regression was asked for, but y holds text such as {str(text)!r}; pass numbers, or train a"
-                " DCPredClassifier"
+                f"Cannot use y for regression: it holds text, for example {str(text)!r}. Pass numbers, or"
+                " train a DCPredClassifier."
             )
         if values.dtype.kind == "f" and np.isinf(values).any():
             raise DataError(
-                f"y holds an infinite value in row {int(np.flatnonzero(np.isinf(values))[0]):,}; remove such"
-                " rows, or correct them"
+                "Cannot use y for regression: it holds an infinite value in row"
+                f" {int(np.flatnonzero(np.isinf(values))[0]):,}. Correct or remove such rows."
             )
     if class_names(y) is not None:
         raise DataError(
-            "regression was asked for, but y holds class labels (its attribute `labels` names them); train a"
-            " DCPredClassifier"
+            "Cannot use y for regression: it holds class labels (its attribute `labels` names them). Train a"
+            " DCPredClassifier."
         )
 
 
@@ -171,11 +181,11 @@ def check_class_weight(given: Any) -> None:
         for name, weight in given.items():
             if not (isinstance(weight, Real) and 0 < float(weight) < np.inf):
                 raise SettingsError(
-                    f"class_weight gives class {name} the weight {weight!r}, but a weight is a number more"
-                    " than 0; correct it, or leave out the rows of that class"
+                    f"Cannot use class_weight: class {name} has the weight {weight!r}, which is not a"
+                    " number above 0. Correct it, or remove the rows of that class."
                 )
     elif given != "balanced":
         raise SettingsError(
-            f"class_weight was set to {given!r}, but it must be balanced, or a dict with the weight of each"
-            " class"
+            f"Cannot use class_weight={given!r}: it is neither 'balanced' nor a dict. Pass one of them, a"
+            " dict with the weight of each class."
         )

@@ -1,4 +1,4 @@
-"""scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`."""
+"""The classifier with scikit-learn's API. It checks its input, delegates, and keeps the fitted `Model`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +21,7 @@ from dcpred.estimators.class_names import (
     named,
     plain_column,
 )
+from dcpred.estimators.settings import Settings, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
@@ -39,44 +40,42 @@ from dcpred_tasks.training.settings import make_settings, settings_dict
 
 
 class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
-    """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon,
-    NIPS 2014).
+    """Kernel SVM that predicts at about ten times the cost of a linear model.
 
-    A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means
-    weighted with α², pseudo-landmarks are added, and landmarks and output weights are moved downhill together
-    until they are the compact model of the leaf.
+    The method is DC-Pred++ (Hsieh, Si and Dhillon, NIPS 2014). A k-means tree partitions the rows. Each leaf
+    trains a kernel SVM, whose landmarks k-means finds with weights α². Pseudo-landmarks are added. Gradient
+    steps then move landmarks and output weights together; they are the compact model of the leaf.
 
-    Without any setting, `fit` searches for them as `dcpred train` does: models of candidate settings predict
-    held-out rows, and one replaces the default settings where a paired test says so. `tuned_` holds every
-    decision. Fewer than 20 rows are not judged: the default settings train. The defaults below are of
-    settings beside others that are given.
+    Without any setting, `fit` searches for settings as `dcpred train` does. Models of candidate settings
+    predict held-out rows, and a candidate replaces the default settings if a paired test finds it better.
+    `tuned_` records every decision. With fewer than 20 rows the default settings train. The defaults below
+    apply if at least one setting is given.
 
     Parameters
     ----------
     n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
         Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
         for every 1,000 rows, at most 4,096.
+    landmarks : int (from 1 to 10,000) or None, default None
+        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
     kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"} or None, default None
         Kernel of the local machines and of the landmarks. None: rbf.
     gamma : {"scale", "median"} or float (more than 0 and at most 1e+30) or None, default None
         γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
         scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
         for laplacian. None: scale.
-    degree : int (from 1 to 10) or None, default None
-        Degree of the polynomial kernel (γ x·u + coef0)^degree. None: 2.
-    coef0 : float (0 or more) or None, default None
-        Constant term of the polynomial kernel. None: 1.0.
     C : float (more than 0) or None, default None
         Penalty on errors of the local SVMs, for classes. None: 10.0.
-    head_gamma : float (from 0 to 1e+30) or None, default None
-        γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
-        None: that of the local machines.
-    head_C : float (0 or more) or None, default None
-        C of the Nyström machine, with refine=False. None: that of the local machines.
+    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
+        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
+        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
+        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
+        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
+        numbers, whose level the setting quantile is. None: hinge.
     class_weight : "balanced", dict or None, default None
-        Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
-        and needs rows in memory. None: every row weighs the same. The label is the class with the largest
-        weight × probability; probabilities stay those of the data's own rates.
+        Weights of classes. "balanced": all classes have the same total weight. A dict gives the weight of
+        each class, and requires rows in memory. None: all rows have the same weight. The label is the class
+        with the largest weight × probability; probabilities keep the class rates of the data.
     threshold : str, default "none"
         Probability from which on a row gets the label of the second of two classes. none: one half, or what
         class_weight makes of it. Those that follow are chosen on rows that are held out. f1: the largest F1.
@@ -99,229 +98,143 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         that says where they are; of features that are listed, those with missing values get one, and no
         others do. auto: refuse where no training row has a missing value; else indicate. A search chooses
         between impute and indicate.
-    feature_map : {"none", "clip", "quantile"} or None, default None
-        How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all
-        others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their
-        share of smaller values in training rows, linear between at most 63 quantiles. None: none.
-    overlap : int (from 1 to 64 leaves) or None, default None
-        Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
-        None: 1.
-    landmarks : int (from 1 to 10,000) or None, default None
-        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
-    landmark_floor : float (from 0 to 1) or None, default None
-        Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
-        way. None: 0.3.
-    products : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance. None:
-        64.
-    triangle : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
-        refine=False. None: 0.
-    triangle_bound : {"lower", "upper"} or None, default None
-        Bound on the distance that the triangle inequality gives. None: lower.
-    refine : bool or None, default None
-        Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
-        Nyström machine. None: True.
-    refine_steps : int (from 1 to 100,000 steps) or None, default None
-        L-BFGS steps of the refinement, at most. None: 100.
-    refine_epochs : int (from 0 to 100,000 passes) or None, default None
-        Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
-        faster in leaves of many thousand rows. None: none.
-    refine_ridge : float (0 or more) or None, default None
-        Penalty on the output weights in the refinement. None: 0.001.
-    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
-        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
-        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
-        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
-        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
-        numbers, whose level the setting quantile is. None: hinge.
-    leaf_scaling : bool or None, default None
-        Features get other factors in each leaf, which refinement learns with the landmarks. They help where
-        leaves are of different nature and have rows enough, numbers more than classes. None: False.
-    guide : float (from 0 to 1) or None, default None
-        Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
-    local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
-        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
-    min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
-        A leaf with fewer rows is merged. None: 30.
-    sample_rows : int (from 16 to 100,000,000 rows), default 100000
-        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they
-        take 1 GiB as float32.
-    nystrom_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
-        500.
-    machine : str or None, default None
-        What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other
-        systems. None: compact.
-    basis : str or None, default None
-        What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks. Others
-        are listed under Other systems. None: landmarks.
-    size : int (from 0 to 1,000,000) or None, default None
-        How large another basis or machine is: what it counts is listed under Other systems. None: what suits
-        it.
-    tolerance : float (0 or more) or None, default None
-        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
-        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
-        values. None: what suits it.
-    keep_support_vectors : bool, default False
-        Keep the local machines in the model. Early prediction needs them.
-    calibrate : bool, default True
-        Measure on rows that are held out of a second fit of some leaves how sure predictions are:
-        probabilities, intervals and novelty need it.
-    random_state : int, RandomState or None, default None
-        Start of every random choice. The same number gives the same model.
-    n_jobs : int or None, default None
-        Threads that fit leaves, for rows in memory. None: one; a search then tries a candidate on each core.
     budget : str or None, default None
-        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
-        by validation, on the workers of the current Dask client or in this process. Only class_weight,
-        keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
-        `settings_` holds what was found. None: the settings that are given. Where none is given, a search
-        chooses within 20 linear predictions or 100 ns a row, whichever is more.
+        Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
+        settings by validation, on the workers of the current Dask client or in this process. It leaves alone
+        class_weight, threshold, categorical, missing, max_leaf_rows and, of `settings`, keep_support_vectors,
+        calibrate and sample_rows; no other setting may be given with it. None: without any setting the search
+        keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings there is no search.
     metric : str, callable or None, default None
-        What the search for settings compares candidates by: the name of a scorer of scikit-learn
+        Metric of the search for settings: the name of a scorer of scikit-learn
         ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
         "f1_macro" or "matthews_corrcoef"), "neg_mean_cost=50" (a missed row of the second class costs 50
         times a false alarm; or a matrix, as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`),
         which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least
         90 % of the rows.
     cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
-        How rows are held out for the search, probabilities and intervals: so many folds, or those of a
-        splitter such as GroupKFold or TimeSeriesSplit. With `groups` of `fit`, None and a number keep the
-        rows of each group together. None: four folds of rows.
-    directory : path or None, default None
-        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
-        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
+        How rows are held out for the search, probabilities and intervals: the number of folds, or a splitter
+        (GroupKFold, TimeSeriesSplit). With `groups` of `fit`, None and a number keep the rows of each group
+        together. None: four folds of rows.
+    random_state : int, RandomState or None, default None
+        Seed of all random choices. The same number gives the same model.
+    n_jobs : int or None, default None
+        Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates
+        one candidate on each core if it is None.
     verbose : int, default 0
-        1: `fit` shows on standard error how far it is. 0: it is silent.
+        1: `fit` shows its progress on standard error. 0: it shows nothing.
+    directory : path or None, default None
+        Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None:
+        the temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
+    settings : Settings or None, default None
+        Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
+        Class labels, ascending.
     n_features_in_ : int
-    feature_names_in_ : ndarray (n_features,) of str, only where X names its features
-    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
+        Number of features of X.
+    feature_names_in_ : ndarray (n_features_in_,) of str
+        Names of the features, if X has names.
+    schema_ : Schema
+        Kinds of the columns of X, if X has names or belongs to a data set.
     n_leaves_ : int
-    threshold_ : float, the probability from which on rows get the label of the second of two classes; only
-        where there are two, and with calibrate=True
-    settings_ : dict, the settings that the model was trained with
-    tuned_ : dict, what the search for settings found (quality, references, trace), None where there was none
-    model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
+        Number of leaves.
+    threshold_ : float
+        Probability above which a row gets the second of two classes. Requires the setting `calibrate`.
+    feature_importances_ : ndarray (n_features_in_,)
+        Mean absolute contribution of each feature to the decision value.
+    distance_shares_ : ndarray (n_features_in_,)
+        Fraction of each feature in the squared distance of rows.
+    settings_ : dict
+        Settings that the model was trained with.
+    tuned_ : dict or None
+        Result of the search for settings: quality, references, trace. None without a search.
+    model_ : Model
+        Arrays of the compact model (`dcpred_tasks.model.compact_model`).
     """
 
     _task = "classification"
 
+    @without_rare_settings
     def __init__(
         self,
         *,
         n_leaves: int | None = None,
+        landmarks: int | None = None,
         kernel: str | None = None,
         gamma: float | str | None = None,
-        degree: int | None = None,
-        coef0: float | None = None,
         C: float | None = None,
-        head_gamma: float | None = None,
-        head_C: float | None = None,
+        loss: str | None = None,
         class_weight: str | dict[Any, float] | None = None,
         threshold: str | float = "none",
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
-        feature_map: str | None = None,
-        overlap: int | None = None,
-        landmarks: int | None = None,
-        landmark_floor: float | None = None,
-        products: int | None = None,
-        triangle: int | None = None,
-        triangle_bound: str | None = None,
-        refine: bool | None = None,
-        refine_steps: int | None = None,
-        refine_epochs: int | None = None,
-        refine_ridge: float | None = None,
-        loss: str | None = None,
-        leaf_scaling: bool | None = None,
-        guide: float | None = None,
         max_leaf_rows: int = 8_000,
-        local_rows: int | None = None,
-        min_leaf_rows: int | None = None,
-        sample_rows: int = 100_000,
-        nystrom_rows: int | None = None,
-        machine: str | None = None,
-        basis: str | None = None,
-        size: int | None = None,
-        tolerance: float | None = None,
-        keep_support_vectors: bool = False,
-        calibrate: bool = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
         budget: str | None = None,
         metric: Any = None,
         cv: Any = None,
-        directory: str | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
+        directory: str | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.n_leaves = n_leaves
+        self.landmarks = landmarks
         self.kernel = kernel
         self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
         self.C = C
-        self.head_gamma = head_gamma
-        self.head_C = head_C
+        self.loss = loss
         self.class_weight = class_weight
         self.threshold = threshold
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing
-        self.feature_map = feature_map
-        self.overlap = overlap
-        self.landmarks = landmarks
-        self.landmark_floor = landmark_floor
-        self.products = products
-        self.triangle = triangle
-        self.triangle_bound = triangle_bound
-        self.refine = refine
-        self.refine_steps = refine_steps
-        self.refine_epochs = refine_epochs
-        self.refine_ridge = refine_ridge
-        self.loss = loss
-        self.leaf_scaling = leaf_scaling
-        self.guide = guide
         self.max_leaf_rows = max_leaf_rows
-        self.local_rows = local_rows
-        self.min_leaf_rows = min_leaf_rows
-        self.sample_rows = sample_rows
-        self.nystrom_rows = nystrom_rows
-        self.machine = machine
-        self.basis = basis
-        self.size = size
-        self.tolerance = tolerance
-        self.keep_support_vectors = keep_support_vectors
-        self.calibrate = calibrate
-        self.random_state = random_state
-        self.n_jobs = n_jobs
         self.budget = budget
         self.metric = metric
         self.cv = cv
-        self.directory = directory
+        self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
+        self.directory = directory
+        self.settings = settings
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or
-        Zarr array.
+        """Fit the classifier.
 
-        A frame may hold text, categories, booleans and dates: what its columns are is learned, and kept as
-        schema_. A sparse matrix is made dense where memory allows it.
+        Rows in memory are trained on in this process, Dask collections and Zarr arrays on the workers of the
+        current Dask client.
 
-        Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the
-        second dimension of an xarray.DataArray, or those that an attribute `feature_names` lists. Classes
-        have the names that an attribute `labels` of a Zarr or xarray y lists.
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to train on. The columns of a frame may hold text, categories, booleans and dates; `schema_`
+            keeps what they are. A sparse matrix is made dense if memory allows it. Names of features are kept
+            as `feature_names_in_`: column names, the labels of the second dimension of an xarray.DataArray,
+            or the attribute `feature_names`.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            Class labels of any kind. The attribute `labels` of a Zarr or xarray y names its classes.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows, 0 or more. They multiply C of the local SVMs, as in scikit-learn's SVC.
+        groups : array-like (n_samples,) or None, default None
+            Rows with the same value are held out together.
 
-        C of the local SVMs is multiplied by sample_weight (n_samples,), as that of scikit-learn's SVC is.
-        Rows with the same value of groups (n_samples,) are held out together.
+        Returns
+        -------
+        DCPredClassifier
+            The fitted estimator.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used. The estimator then keeps its former state.
+        SettingsError
+            If a parameter is invalid.
         """
         return self._refit(X, y, sample_weight, groups)
 
@@ -335,8 +248,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
                 raise DataError(
-                    "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the"
-                    " weights into sample_weight"
+                    "Cannot use class_weight: it is a dict, and X is a Dask or Zarr array. Pass 'balanced',"
+                    " or put the weights into sample_weight."
                 )
             settings = self._settings(X.shape[1], names or ())
             if self.class_weight is not None:
@@ -373,7 +286,19 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.classes_ = self.classes_[np.isin(self.classes_, class_array(self.model_.classes))]
 
     def decision_function(self, X: Any) -> Any:
-        """float32 (n_samples,) for two classes, else (n_samples, n_classes); NaN in rows without a score."""
+        """Return the decision values of rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,) or (n_samples, n_classes)
+            float32: one value for each row of two classes, else one for each class. NaN in rows without a
+            score.
+        """
         one = self._fitted().n_outputs == 1
         if is_a(X, DASK_FRAME):
             block = value_block if one else decision_block
@@ -382,17 +307,33 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return decision[:, 0] if one else decision
 
     def predict(self, X: Any, *, threshold: float | str | None = None, costs: Any = None) -> Any:
-        """Labels (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
+        """Return the labels of rows.
 
-        threshold  in place of that of the model: rows get the second of two classes where its probability is
-                   larger; or "cost=50", where a missed row costs 50 times a false alarm
-        costs      (n_classes, n_classes), the cost of each label (column) for rows of each class: rows get
-                   the label with the least expected cost
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        threshold : float or str or None, default None
+            Replaces the threshold of the model: rows whose probability of the second of two classes is larger
+            get that class. "cost=50" makes a missed row cost 50 times a false alarm.
+        costs : array-like (n_classes, n_classes) or None, default None
+            Cost of each label (column) for rows of each class. Rows get the label with the least expected
+            cost.
 
-        No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises
-        DataError, which names the row. Lazily: a missing label where their dtype has one (NaN, None, NaT),
-        else DataError when it is computed. A frame with other columns, or an array that names other features,
-        is refused (DataError); columns in another order are put in order.
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            Labels, lazy if X is. A lazy row without a score gets a missing label (NaN, None, NaT) if the
+            dtype of the labels has one.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
+            For lazy rows it is raised when they are computed, if the dtype of the labels has no missing
+            value.
+        SettingsError
+            If threshold or costs is invalid, or the model has no calibrated probabilities.
         """
         rule = label_rule(self._fitted(), given_costs(threshold, costs))
         return self._predicted(X, False, rule)
@@ -404,9 +345,25 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
 
     @if_calibrated
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of classes_, float64 (n_samples, n_classes), lazy where X is: measured on rows that
-        were held out, of rows weighed as those of training. That of the label is the largest. A row without
-        a score has NaN lazily; in memory DataError names it. Needs calibrate=True.
+        """Return the probabilities of classes.
+
+        They are measured on held-out rows, weighted as the rows of training. The label has the largest one.
+        Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples, n_classes)
+            float64 in the order of `classes_`, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
         """
         calibration = calibration_of(self._fitted())
         if is_a(X, DASK_FRAME):
@@ -418,19 +375,58 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
 
     @if_calibrated
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of `predict_proba`."""
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples, n_classes)
+        """
         p = self.predict_proba(X)
         return p.map_partitions(np.log) if is_a(p, DASK_FRAME) else np.log(p)
 
     def predict_early(self, X: Any) -> Any:
-        """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True.
+        """Return labels by the local SVMs (early prediction).
 
-        A row without a score gets no class, as in `predict`."""
+        It is slower than `predict`, and requires the setting `keep_support_vectors`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            Labels as `predict` returns them.
+        """
         return self._predicted(X, True, class_numbers)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X
-        only class numbers come into memory. Raises DataError, which names the first row without a score.
+        """Return the accuracy.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            True labels: names, or numbers with an attribute `labels`.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            Weighted fraction of correct labels. Of lazy rows only the class numbers come into memory.
+
+        Raises
+        ------
+        DataError
+            If a row has no score; it names the first one.
         """
         labels = class_names(y) if self.classes_.dtype.kind not in "biuf" else None
         numbers, y, sample_weight = out_of_core.computed(

@@ -28,15 +28,13 @@ def needs_schema(X: Any) -> bool:
 
 
 def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, da.Array]:
-    """What the columns of a DataFrame are, and its rows to train on, which are encoded when they are asked
-    for. Every part is read once to survey it.
-    """
+    """Return the schema of a DataFrame and its encoded rows, lazily. Every part is read once to survey it."""
     numeric = [name for name, dtype in zip(X.columns, X.dtypes, strict=True) if dtype.kind in "iuf"]
     parts = X.to_delayed()
     schema, n_rows = learn(parts, list(X.columns), numeric, named, _in_parallel)
-    told = dask.delayed(schema, pure=False)
+    sent = dask.delayed(schema, pure=False)
     blocks = [
-        da.from_delayed(dask.delayed(encoded_block)(part, told), (n, len(schema.features)), ACC_DTYPE)
+        da.from_delayed(dask.delayed(encoded_block)(part, sent), (n, len(schema.features)), ACC_DTYPE)
         for part, n in zip(parts, n_rows, strict=True)
     ]
     return schema, da.concatenate([block for block in blocks if block.shape[0]] or blocks)
@@ -83,12 +81,12 @@ def _column_of_labels(y: Any) -> Any:
 
 
 def encoded(X: Any, schema: Schema) -> da.Array:
-    """Rows of features of a DataFrame, which are encoded when they are asked for. Raises DataError for
-    columns that are not those of the schema.
+    """Return the encoded rows of a DataFrame, lazily. Raises DataError for columns that are not those of the
+    schema.
     """
     check_frame(schema, X)
-    told = dask.delayed(schema, pure=False)
-    rows = X.map_partitions(encoded_block, told, uuid4().hex, meta=np.empty((0, 0)))
+    sent = dask.delayed(schema, pure=False)
+    rows = X.map_partitions(encoded_block, sent, uuid4().hex, meta=np.empty((0, 0)))
     return da.Array(rows.dask, rows.name, (rows.chunks[0], (len(schema.features),)), ACC_DTYPE)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
+from dcpred.estimators.settings import NAMES, as_parameters
 from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.model.compact_model import class_array
@@ -17,9 +18,9 @@ BALANCED = "balanced"
 
 
 def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
-    """The estimator whose `fit` might have given the model. Its parameters are the settings of training that
-    are none of the defaults, and the number of leaves, so that a clone is fitted by these and searches for
-    none. Frames whose columns the data set encoded are encoded by it.
+    """Return the estimator whose `fit` might have given the model. Its parameters are the number of leaves
+    and the settings that differ from the defaults: a clone trains with them, and does not search. It encodes
+    frames as the data set was encoded.
     """
     body = artifact.body
     kind = DCPredRegressor if body["task"] == "regression" else DCPredClassifier
@@ -27,7 +28,7 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     stored = {name: value for name, value in body["settings"].items() if name in known}
     settings = make_settings(in_effect(stored, body["task"]))
     model = artifact.model(support=artifact.has_support)
-    estimator = kind(**_parameters(kind, settings) | _named(settings, artifact.schema))
+    estimator = kind(**as_parameters(_given(kind, settings) | _named(settings, artifact.schema)))
     estimator.model_ = model
     estimator.settings_ = settings_dict(settings)
     estimator.n_leaves_, estimator.n_features_in_ = model.n_leaves, model.n_features
@@ -57,12 +58,12 @@ def _named(settings: Settings, schema: Schema | None) -> dict[str, Any]:
     return found
 
 
-def _parameters(kind: type[DCPredClassifier | DCPredRegressor], settings: Settings) -> dict[str, Any]:
-    """Parameters by their names in an estimator."""
+def _given(kind: type[DCPredClassifier | DCPredRegressor], settings: Settings) -> dict[str, Any]:
+    """Return the settings that differ from the defaults, by the names that an estimator has for them."""
     default = asdict(Settings(task=settings.task))
-    known = set(kind._get_param_names())
     given = {name: value for name, value in asdict(settings).items() if value != default[name]}
-    given |= {"n_leaves": settings.n_leaves, "random_state": settings.seed, "calibrate": settings.calibrate}
+    given |= {"n_leaves": settings.n_leaves, "random_state": settings.seed}
     if settings.class_weight != BALANCED:
         given.pop("class_weight", None)
+    known = {*kind._get_param_names(), *NAMES}
     return {name: value for name, value in given.items() if name in known}

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 import zarr
 from distributed import default_client
-from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 
 from dcpred.execution.dask_workers import DaskWorkers
@@ -51,22 +50,13 @@ from dcpred_tasks.task_bodies.predict_block import (
     probability_block,
 )
 from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.in_memory import thread_count
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import CodedFeatures
 
-PLAIN = "plain"  # in place of a budget: nothing was asked for
+PLAIN = "plain"  # in place of a budget: no setting was given
 COPY_BYTES = 16 * 2**20
-# Parameters that a search for settings within a budget leaves alone.
-BESIDE_A_BUDGET = BESIDE_A_SEARCH | {
-    "budget",
-    "metric",
-    "cv",
-    "random_state",
-    "n_jobs",
-    "directory",
-    "verbose",
-}
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -84,10 +74,10 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
         if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
             kind = "an xarray.DataArray that is not yet read" if is_unread(data) else "a Dask collection"
             raise DataError(
-                f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or"
-                f" {name}.compute()"
+                f"Cannot use {name}: it is {kind}, but X is in memory. Pass X as a Dask collection or Zarr"
+                f" array, too, or {name}.compute()."
             )
-    names = feature_names(X)  # it refuses columns in memory whose names do not tell them apart, too
+    names = feature_names(X)  # It also refuses columns in memory whose names repeat.
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
     return taken[0], taken[1], taken[2], names if is_out_of_core(taken[0]) else None
 
@@ -108,8 +98,8 @@ def check_kind(data: Any, name: str) -> None:
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
     if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
         raise DataError(
-            f"{name} is a Dask {type(data).__name__}, whose rows and columns cannot be told without computing"
-            " it; pass a Dask array or DataFrame, as dask.array.from_delayed makes one"
+            f"Cannot use {name}: it is a Dask {type(data).__name__}, whose rows and columns are unknown"
+            " before it is computed. Pass a Dask array or DataFrame; dask.array.from_delayed makes one."
         )
 
 
@@ -133,7 +123,9 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
     elif is_a(data, "dask.dataframe.Series"):
         dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
-            raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
+            raise DataError(
+                f"Cannot use {name}: it has missing values. Remove those rows, or fill the values in."
+            )
     elif isinstance(data, da.Array):  # its blocks may be masked or sparse
         block = exact_block if name == "X" else plain_block
         return data.map_blocks(block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
@@ -178,11 +170,11 @@ def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
 
 
 def _chunked(data: Any) -> Any:
-    """A lazy xarray.DataArray as one of Dask, in the chunks that it is stored in where it tells them."""
+    """A lazy xarray.DataArray as one of Dask, in the chunks of its storage if it knows them."""
     if not is_unread(data):
         return data
     stored = data.encoding.get("preferred_chunks", {})
-    other = -1 if data.dtype.hasobject else "auto"  # Dask cannot tell the size of objects
+    other = -1 if data.dtype.hasobject else "auto"  # Dask does not know the size of objects.
     return data.chunk({dim: stored.get(dim, other) for dim in data.dims})
 
 
@@ -192,7 +184,9 @@ def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
     """
     for name, dtype in dtypes:
         if dtype.kind not in "biuf":
-            raise DataError(f"{name} has dtype {dtype}, which is not numbers; encode it as numbers first")
+            raise DataError(
+                f"Cannot use {name}: its dtype {dtype} is not one of numbers. Encode it as numbers first."
+            )
     plain = all(isinstance(dtype, np.dtype) for _, dtype in dtypes)
     common: np.dtype[Any] = (
         np.result_type(np.bool_, *(dtype for _, dtype in dtypes)) if plain else np.dtype(masked)
@@ -207,8 +201,8 @@ def current_workers() -> AbstractContextManager[Workers]:
 
 
 def current_client() -> Any:
-    """The current Dask client, None where there is none. Raises SchedulerError for an asynchronous one, which
-    gives coroutines in place of results.
+    """Return the current Dask client, or None. Raises SchedulerError for an asynchronous one, which returns
+    coroutines in place of results.
     """
     try:
         client = default_client()
@@ -216,8 +210,8 @@ def current_client() -> Any:
         return None
     if client.asynchronous:
         raise SchedulerError(
-            "the current Dask client is asynchronous, but estimators wait for results; make a client without"
-            " asynchronous=True, and fit in `with client.as_current():`"
+            "Cannot use the current Dask client: it is asynchronous, but estimators wait for results."
+            " Create a client without asynchronous=True, and fit in `with client.as_current():`."
         )
     return client
 
@@ -287,7 +281,7 @@ def choose(
     limit = None if budget is None else parse_budget(budget)
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
-    threads = cpu_count() if n_jobs is None else effective_n_jobs(n_jobs)
+    threads = thread_count(-1 if n_jobs is None else n_jobs)
     say = reporter(verbose)
     given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
     return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say, folds=folds)
@@ -299,12 +293,8 @@ def names_settings(estimator: Any) -> bool:
 
 
 def _named(estimator: Any) -> list[str]:
-    """Parameters that a search chooses and that were given."""
-    return [
-        name
-        for name in estimator.get_params(deep=False)
-        if name not in BESIDE_A_BUDGET and getattr(estimator, name) is not None
-    ]
+    """Settings that a search chooses and that were given."""
+    return [name for name in estimator.given_settings() if name not in BESIDE_A_SEARCH]
 
 
 def _address(
@@ -316,15 +306,17 @@ def _address(
             return address
     array = array if isinstance(array, da.Array) else _sized(array)
     if np.isnan(array.shape).any():
-        raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
+        raise DataError(
+            f"Cannot use {name}: it is a Dask array of unknown length. Call its compute_chunk_sizes() first."
+        )
     if array.ndim not in (1, 2) or array.dtype.kind in "cOSUTV":
         raise DataError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample"
-            " (columns of text as a Dask DataFrame or Series)"
+            f"Cannot use {name}: it has shape {array.shape} and dtype {array.dtype}. Pass numbers, one row"
+            " for each sample, and columns of text as a Dask DataFrame or Series."
         )
     if name == "X" and 0 in array.shape:
         raise DataError(
-            f"X has shape {array.shape}, so that there is nothing to train on; pass rows and features"
+            f"Cannot train on X: its shape {array.shape} leaves nothing to train on. Pass rows and features."
         )
     source = array if isinstance(array, da.Array) else da.from_array(array)
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
@@ -344,7 +336,7 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a Dask array (n_samples, n_outputs), computed chunk by chunk when asked for. The
+    """Decision values as a Dask array (n_samples, n_outputs), computed lazily, chunk by chunk. The
     model is one value of the graph, sent to each worker once.
     """
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
@@ -393,7 +385,7 @@ def framed(
 
 
 def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
-    """Probabilities (n_samples, n_classes) of decision values, computed chunk by chunk when asked for."""
+    """Probabilities (n_samples, n_classes) of decision values, computed lazily, chunk by chunk."""
     chunks = (decision.chunks[0], (len(calibration.prior),))
     return decision.map_blocks(
         probability_block, calibration=calibration, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0))
@@ -401,7 +393,7 @@ def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
 
 
 def labels(decision: da.Array, classes: NDArray[Any], rule: Rule) -> da.Array:
-    """Labels (n_samples,) of decision values, computed chunk by chunk when asked for."""
+    """Labels (n_samples,) of decision values, computed lazily, chunk by chunk."""
     return decision.map_blocks(
         label_block, classes=classes, rule=rule, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
     )
@@ -434,6 +426,6 @@ def check_search(estimator: Any, task: str) -> None:
         given = getattr(estimator, what)
         for name in _named(estimator) if given is not None else ():
             raise SettingsError(
-                f"{name} was given together with {what}={given!r}, but the search for settings chooses it;"
-                " leave one of them out"
+                f"Cannot use {name} together with {what}={given!r}: the search for settings chooses {name}."
+                " Leave one of them out."
             )

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, validat
 from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.class_names import check_numbers, check_one_each, known_weight, plain_column
+from dcpred.estimators.settings import Settings, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.model.answers import intervals_of, quantile_shares
@@ -21,36 +22,39 @@ from dcpred_tasks.training.survey import LARGEST_TARGET
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
-    """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
+    """Kernel ridge regression that predicts at about ten times the cost of a linear model.
 
-    As DCPredClassifier, with numbers in place of classes: squared error, and kernel ridge regression in each
-    leaf. Without any setting, `fit` searches for them as that does; the defaults below are of settings beside
-    others that are given.
+    It works as `DCPredClassifier` does, with squared error and a kernel ridge regression in each leaf.
+    Without any setting, `fit` searches for settings. The defaults below apply if at least one is given.
 
     Parameters
     ----------
     n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
         Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
         for every 1,000 rows, at most 4,096.
+    landmarks : int (from 1 to 10,000) or None, default None
+        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
     kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"} or None, default None
         Kernel of the local machines and of the landmarks. None: rbf.
     gamma : {"scale", "median"} or float (more than 0 and at most 1e+30) or None, default None
         γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
         scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
         for laplacian. None: scale.
-    degree : int (from 1 to 10) or None, default None
-        Degree of the polynomial kernel (γ x·u + coef0)^degree. None: 2.
-    coef0 : float (0 or more) or None, default None
-        Constant term of the polynomial kernel. None: 1.0.
     ridge : float (more than 0) or None, default None
         Ridge λ of the local machines, for numbers. None: 0.01.
+    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
+        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
+        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
+        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
+        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
+        numbers, whose level the setting quantile is. None: hinge.
+    quantile : float (from 0.001 to 0.999) or None, default None
+        Level of the quantile that is predicted, with loss=quantile: the fraction of rows whose values lie
+        below. None: 0.5.
     target_transform : {"none", "log1p", "sqrt"}, default "none"
         Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the
         logarithm of 1 + the target. sqrt: its square root. Predictions and intervals are on the scale of the
         target, and predictions are means. A search tries log1p and sqrt for skewed targets.
-    head_gamma : float (from 0 to 1e+30) or None, default None
-        γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
-        None: that of the local machines.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
         How features are scaled, after they are mapped. learned: a factor for each feature, such that near
         rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long
@@ -67,212 +71,131 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         that says where they are; of features that are listed, those with missing values get one, and no
         others do. auto: refuse where no training row has a missing value; else indicate. A search chooses
         between impute and indicate.
-    feature_map : {"none", "clip", "quantile"} or None, default None
-        How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all
-        others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their
-        share of smaller values in training rows, linear between at most 63 quantiles. None: none.
-    overlap : int (from 1 to 64 leaves) or None, default None
-        Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
-        None: 1.
-    landmarks : int (from 1 to 10,000) or None, default None
-        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
-    landmark_floor : float (from 0 to 1) or None, default None
-        Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
-        way. None: 0.3.
-    products : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance. None:
-        64.
-    triangle : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
-        refine=False. None: 0.
-    triangle_bound : {"lower", "upper"} or None, default None
-        Bound on the distance that the triangle inequality gives. None: lower.
-    refine : bool or None, default None
-        Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
-        Nyström machine. None: True.
-    refine_steps : int (from 1 to 100,000 steps) or None, default None
-        L-BFGS steps of the refinement, at most. None: 100.
-    refine_epochs : int (from 0 to 100,000 passes) or None, default None
-        Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
-        faster in leaves of many thousand rows. None: none.
-    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
-        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
-        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
-        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
-        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
-        numbers, whose level the setting quantile is. None: hinge.
-    quantile : float (from 0.001 to 0.999) or None, default None
-        Level of the quantile that is predicted, with loss=quantile: the fraction of rows whose values lie
-        below. None: 0.5.
-    refine_ridge : float (0 or more) or None, default None
-        Penalty on the output weights in the refinement. None: 0.001.
-    leaf_scaling : bool or None, default None
-        Features get other factors in each leaf, which refinement learns with the landmarks. They help where
-        leaves are of different nature and have rows enough, numbers more than classes. None: False.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
-    local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
-        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
-    min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
-        A leaf with fewer rows is merged. None: 30.
-    sample_rows : int (from 16 to 100,000,000 rows), default 100000
-        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they
-        take 1 GiB as float32.
-    nystrom_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
-        500.
-    machine : str or None, default None
-        What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other
-        systems. None: compact.
-    basis : str or None, default None
-        What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks. Others
-        are listed under Other systems. None: landmarks.
-    size : int (from 0 to 1,000,000) or None, default None
-        How large another basis or machine is: what it counts is listed under Other systems. None: what suits
-        it.
-    tolerance : float (0 or more) or None, default None
-        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
-        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
-        values. None: what suits it.
-    keep_support_vectors : bool, default False
-        Keep the local machines in the model. Early prediction needs them.
-    calibrate : bool, default True
-        Measure on rows that are held out of a second fit of some leaves how sure predictions are:
-        probabilities, intervals and novelty need it.
-    random_state : int, RandomState or None, default None
-        Start of every random choice. The same number gives the same model.
-    n_jobs : int or None, default None
-        Threads that fit leaves, for rows in memory. None: one; a search then tries a candidate on each core.
     budget : str or None, default None
-        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
-        by validation, on the workers of the current Dask client or in this process. Only
-        keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
-        `settings_` holds what was found. None: the settings that are given. Where none is given, a search
-        chooses within 20 linear predictions or 100 ns a row, whichever is more.
+        Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
+        settings by validation, on the workers of the current Dask client or in this process. It leaves alone
+        target_transform, categorical, missing, max_leaf_rows and, of `settings`, keep_support_vectors,
+        calibrate and sample_rows; no other setting may be given with it. None: without any setting the search
+        keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings there is no search.
     metric : str, callable or None, default None
-        What the search for settings compares candidates by: the name of a scorer of scikit-learn ("r2",
+        Metric of the search for settings: the name of a scorer of scikit-learn ("r2",
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
         "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
         "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
     cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
-        How rows are held out for the search, probabilities and intervals: so many folds, or those of a
-        splitter such as GroupKFold or TimeSeriesSplit. With `groups` of `fit`, None and a number keep the
-        rows of each group together. None: four folds of rows.
-    directory : path or None, default None
-        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
-        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
+        How rows are held out for the search, probabilities and intervals: the number of folds, or a splitter
+        (GroupKFold, TimeSeriesSplit). With `groups` of `fit`, None and a number keep the rows of each group
+        together. None: four folds of rows.
+    random_state : int, RandomState or None, default None
+        Seed of all random choices. The same number gives the same model.
+    n_jobs : int or None, default None
+        Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates
+        one candidate on each core if it is None.
     verbose : int, default 0
-        1: `fit` shows on standard error how far it is. 0: it is silent.
+        1: `fit` shows its progress on standard error. 0: it shows nothing.
+    directory : path or None, default None
+        Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None:
+        the temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
+    settings : Settings or None, default None
+        Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 
     Attributes
     ----------
     n_features_in_ : int
-    feature_names_in_ : ndarray (n_features,) of str, only where X names its features
-    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
+        Number of features of X.
+    feature_names_in_ : ndarray (n_features_in_,) of str
+        Names of the features, if X has names.
+    schema_ : Schema
+        Kinds of the columns of X, if X has names or belongs to a data set.
     n_leaves_ : int
-    settings_ : dict, the settings that the model was trained with
-    tuned_ : dict, what the search for settings found (quality, references, trace), None where there was none
-    model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
+        Number of leaves.
+    feature_importances_ : ndarray (n_features_in_,)
+        Mean absolute contribution of each feature to the decision value.
+    distance_shares_ : ndarray (n_features_in_,)
+        Fraction of each feature in the squared distance of rows.
+    settings_ : dict
+        Settings that the model was trained with.
+    tuned_ : dict or None
+        Result of the search for settings: quality, references, trace. None without a search.
+    model_ : Model
+        Arrays of the compact model (`dcpred_tasks.model.compact_model`).
     """
 
     _task = "regression"
 
+    @without_rare_settings
     def __init__(
         self,
         *,
         n_leaves: int | None = None,
+        landmarks: int | None = None,
         kernel: str | None = None,
         gamma: float | str | None = None,
-        degree: int | None = None,
-        coef0: float | None = None,
         ridge: float | None = None,
+        loss: str | None = None,
+        quantile: float | None = None,
         target_transform: str = "none",
-        head_gamma: float | None = None,
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
-        feature_map: str | None = None,
-        overlap: int | None = None,
-        landmarks: int | None = None,
-        landmark_floor: float | None = None,
-        products: int | None = None,
-        triangle: int | None = None,
-        triangle_bound: str | None = None,
-        refine: bool | None = None,
-        refine_steps: int | None = None,
-        refine_epochs: int | None = None,
-        loss: str | None = None,
-        quantile: float | None = None,
-        refine_ridge: float | None = None,
-        leaf_scaling: bool | None = None,
         max_leaf_rows: int = 8_000,
-        local_rows: int | None = None,
-        min_leaf_rows: int | None = None,
-        sample_rows: int = 100_000,
-        nystrom_rows: int | None = None,
-        machine: str | None = None,
-        basis: str | None = None,
-        size: int | None = None,
-        tolerance: float | None = None,
-        keep_support_vectors: bool = False,
-        calibrate: bool = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
         budget: str | None = None,
         metric: Any = None,
         cv: Any = None,
-        directory: str | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
+        directory: str | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.n_leaves = n_leaves
+        self.landmarks = landmarks
         self.kernel = kernel
         self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
         self.ridge = ridge
+        self.loss = loss
+        self.quantile = quantile
         self.target_transform = target_transform
-        self.head_gamma = head_gamma
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing
-        self.feature_map = feature_map
-        self.overlap = overlap
-        self.landmarks = landmarks
-        self.landmark_floor = landmark_floor
-        self.products = products
-        self.triangle = triangle
-        self.triangle_bound = triangle_bound
-        self.refine = refine
-        self.refine_steps = refine_steps
-        self.refine_epochs = refine_epochs
-        self.loss = loss
-        self.quantile = quantile
-        self.refine_ridge = refine_ridge
-        self.leaf_scaling = leaf_scaling
         self.max_leaf_rows = max_leaf_rows
-        self.local_rows = local_rows
-        self.min_leaf_rows = min_leaf_rows
-        self.sample_rows = sample_rows
-        self.nystrom_rows = nystrom_rows
-        self.machine = machine
-        self.basis = basis
-        self.size = size
-        self.tolerance = tolerance
-        self.keep_support_vectors = keep_support_vectors
-        self.calibrate = calibrate
-        self.random_state = random_state
-        self.n_jobs = n_jobs
         self.budget = budget
         self.metric = metric
         self.cv = cv
-        self.directory = directory
+        self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
+        self.directory = directory
+        self.settings = settings
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
-        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier,
-        and rows with the same value of groups (n_samples,) are held out together.
+        """Fit the regressor.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to train on, as `DCPredClassifier.fit` takes them.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            Target numbers.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows, 0 or more.
+        groups : array-like (n_samples,) or None, default None
+            Rows with the same value are held out together.
+
+        Returns
+        -------
+        DCPredRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used. The estimator then keeps its former state.
+        SettingsError
+            If a parameter is invalid.
         """
         return self._refit(X, y, sample_weight, groups)
 
@@ -297,18 +220,47 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self._fit_rows(X, target, weight, np.empty(0), (), groups)
 
     def predict(self, X: Any) -> Any:
-        """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
+        """Return the predictions of rows.
 
-        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory
-        DataError names it. Names of features are compared as in DCPredClassifier.
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            float64, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
         """
         return self._predicted(X, early=False)
 
     @if_calibrated
     def predict_interval(self, X: Any, alpha: float = DEFAULT_ALPHA) -> Any:
-        """Lower and upper bounds, float64 (n_samples, 2), lazy where X is. A share `alpha` of rows like those
-        of training lies outside, from 0.01 to 0.5. A row without a score has NaN lazily; in memory DataError
-        names it. Raises SettingsError for another alpha. Needs calibrate=True.
+        """Return prediction intervals. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        alpha : float (from 0.01 to 0.5), default 0.1
+            Fraction of rows like those of training that lie outside.
+
+        Returns
+        -------
+        array or Dask collection (n_samples, 2)
+            float64 lower and upper bounds, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
+        SettingsError
+            If alpha is out of range.
         """
         intervals_of(self._fitted()).at(alpha)
         if is_a(X, DASK_FRAME):
@@ -317,9 +269,26 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     @if_calibrated
     def predict_quantile(self, X: Any, q: float | Sequence[float] = 0.5) -> Any:
-        """The number below which a share `q` of rows like these lies, float64 (n_samples,), or (n_samples,
-        len(q)) for several; lazy where X is. Shares are 0.01, 0.02 and so on to 0.99. Rows without a score
-        are treated as in `predict_interval`. Raises SettingsError for another share. Needs calibrate=True.
+        """Return conditional quantiles. Requires the setting `calibrate`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        q : float or sequence of float (0.01, 0.02, … 0.99), default 0.5
+            Levels of the quantiles: fractions of rows like these that lie below.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,), or (n_samples, len(q)) for several levels
+            float64, lazy if X is. NaN in lazy rows without a score.
+
+        Raises
+        ------
+        DataError
+            If a row in memory has no score, or if the columns are not those of training.
+        SettingsError
+            If a level is out of range.
         """
         shares = quantile_shares(self._fitted(), q)
         if is_a(X, DASK_FRAME):
@@ -330,8 +299,19 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return found if np.ndim(q) else found[:, 0]
 
     def predict_early(self, X: Any) -> Any:
-        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row
-        without a score is treated as in `predict`.
+        """Return predictions by the local models (early prediction).
+
+        It is slower than `predict`, and requires the setting `keep_support_vectors`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+
+        Returns
+        -------
+        array or Dask collection (n_samples,)
+            Predictions as `predict` returns them.
         """
         return self._predicted(X, early=True)
 
@@ -341,8 +321,26 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return self._scored(X, early)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row
-        without a score.
+        """Return R².
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix, Dask collection or Zarr array (n_samples, n_features)
+            Rows to score. Columns in another order are put in order by name.
+        y : array-like, Dask collection or Zarr array (n_samples,)
+            True values.
+        sample_weight : array-like (n_samples,) or None, default None
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            R². Of lazy rows only the predictions come into memory.
+
+        Raises
+        ------
+        DataError
+            If a row has no score; it names the first one.
         """
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
@@ -352,7 +350,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         large = np.flatnonzero(np.abs(np.asarray(y)) > LARGEST_TARGET)
         if len(large):  # Their squares overflow.
             raise DataError(
-                f"y holds {np.asarray(y)[large[0]]} in row {large[0]:,}, and targets are at most"
-                f" {LARGEST_TARGET:g}; correct that row"
+                f"Cannot score y: it holds {np.asarray(y)[large[0]]} in row {large[0]:,}, but targets are"
+                f" at most {LARGEST_TARGET:g}. Correct that row."
             )
         return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

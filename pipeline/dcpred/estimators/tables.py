@@ -43,7 +43,7 @@ def learn(
 
     names    of its columns, `numeric` those among them that are numbers
     named    columns whose values are names: text gets codes, however many there are
-    Raises DataError where it cannot be told what a column is.
+    Raises DataError if the kind of a column is unclear.
     """
     others = [name for name in names if name not in set(numeric)]
     found = compute(survey_frame, [(part, others, named) for part in parts])
@@ -54,7 +54,7 @@ def learn(
     try:
         schema = Schema(tuple(columns))
     except ValueError as error:
-        raise DataError(f"X cannot be encoded: {error}; rename columns, or leave some out") from None
+        raise DataError(f"Cannot encode X: {error}. Rename columns, or leave some out.") from None
     return schema, [next(iter(each.values())).n_rows for each in found]
 
 

@@ -25,6 +25,7 @@ Pick = Callable[[SingleArray, FloatArray, FloatArray, Settings, int], SingleArra
 
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
 UNSEEN = -10.0  # initial intercept of a class without rows in the local SVM
+NYSTROM_ROWS = 500  # rows of a leaf that the Nyström approximation is computed from (equation 5)
 START_RIDGE = 1e-4  # ridge of the least-squares fit that refinement starts from
 
 
@@ -91,7 +92,7 @@ def _head(
     """β = W̄^½ w of the linear SVM trained on Z = C̄ W̄^½."""
     X = rows.X
     C_bar = basis(X)
-    sample = np.sort(rng.permutation(len(X))[: settings.nystrom_rows])
+    sample = np.sort(rng.permutation(len(X))[:NYSTROM_ROWS])
     R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]))
     Z = C_bar @ R
     if rows.task == "regression":

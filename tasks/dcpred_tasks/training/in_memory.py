@@ -1,13 +1,14 @@
 """Training in the memory of one process; and whole models that are trained without held-out rows."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from math import log2
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
@@ -46,6 +47,7 @@ from dcpred_tasks.training.target_means import (
 )
 from dcpred_tasks.training.tree_fitting import flatten
 
+T = TypeVar("T")
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
 # returns a function that is called with each finished amount.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
@@ -236,16 +238,34 @@ def _trained(
                 return fit_and_judge(of_leaf, *of_division, folds.count)
 
         # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
-        fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
         leaves: list[LeafModel] = []
         held: list[HeldOut] = []
         with watch("fitting leaves", len(X), "rows") as advance:
-            for leaf, out in fitting(delayed(fit)(number) for number in range(tree.n_leaves)):
+            for leaf, out in _in_threads(fit, tree.n_leaves, thread_count(n_jobs)):
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
     own_scaling = replace(division.scaling, targets=None if fitted is None else fitted.encoding)
     return _Trained(division, own_scaling, tree, leaves, counts, joined(held))
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Return the number of threads for `n_jobs` as scikit-learn reads it: one for None, one on each core for
+    -1, on all cores but one for -2.
+    """
+    if n_jobs is None or n_jobs > 0:
+        return n_jobs or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores + 1 + n_jobs, 1)
+
+
+def _in_threads(fit: Callable[[int], T], count: int, n_threads: int) -> Iterator[T]:
+    """Yield fit(0), fit(1), … in order. Calls that have not begun are dropped where the caller stops."""
+    if n_threads == 1:
+        yield from map(fit, range(count))
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        yield from pool.map(fit, range(count))
 
 
 def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic], rows: IntArray) -> Recoded:

@@ -12,7 +12,7 @@ from dcpred_tasks.training.losses import DISTANCE
 
 # Settings of landmarks and pseudo-landmarks, which baselines lack.
 OF_COMPACT = (
-    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma"),
+    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "head_gamma"),
     *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "quantile", "refine_ridge", "guide"),
     *("leaf_scaling", "keep_support_vectors"),
 )

@@ -213,13 +213,6 @@ class Settings:
     triangle_bound: str = setting(
         "lower", "Bound on the distance that the triangle inequality gives.", choices=BOUNDS
     )
-    nystrom_rows: int = setting(
-        500,
-        "Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).",
-        low=2,
-        high=100_000,
-        unit="rows",
-    )
     head_gamma: float = setting(
         0.0,
         "γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor"

@@ -12,7 +12,7 @@ OF_TASK = {
     "regression": ("quantile", "ridge", "target_transform"),
 }
 
-RETIRED = ("symlog", "halo_weight", "head_ridge")  # settings of earlier versions
+RETIRED = ("symlog", "halo_weight", "head_ridge", "nystrom_rows")  # settings of earlier versions
 
 
 def of_other_task(task: str, loss: object) -> tuple[str, ...]:
