@@ -63,7 +63,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "The paper's own",
         "These reproduce the paper, or matter only with `refine=false`.",
-        ("refine", "landmark_floor", "nystrom_rows", "head_C", "triangle", "triangle_bound"),
+        ("refine", "landmark_floor", "head_C", "triangle", "triangle_bound"),
     ),
 )
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
