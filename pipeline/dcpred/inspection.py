@@ -130,9 +130,9 @@ def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[dict[st
 
 
 def _constant(model: Model, landmarks: Any) -> int:
-    if model.machines is None:
+    if model.leaf_models is None:
         return int((landmarks == 0).sum())
-    return sum(model.machine(leaf) is None for leaf in range(model.n_leaves))
+    return sum(model.leaf_model(leaf) is None for leaf in range(model.n_leaves))
 
 
 def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
@@ -163,9 +163,9 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
 
 def cost_of(model: Model) -> dict[str, float] | None:
     """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate`
-    measures it. None for machines of other systems, which the engine does not score.
+    measures it. None for other leaf models than compact ones, which the engine does not score.
     """
-    if model.machines is not None:
+    if model.leaf_models is not None:
         return None
     cost = predict_cost(model)
     parts = {

@@ -25,9 +25,6 @@ import numpy as np
 from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
 from dcpred.comparison.systems import (
-    CANCELLATION,
-    EXACT,
-    GROUPED,
     OURS,
     Point,
     chosen_systems,
@@ -43,6 +40,7 @@ from dcpred.pages.page import render
 from dcpred.tuning.metrics import check_label_score, label_score
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
+from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.task_bodies.try_system import try_system
@@ -95,7 +93,7 @@ class Result:
     bytes: int | None
     """Of the model."""
     agreement: float | None
-    """With the exact machine: share of test rows of the same class, or the correlation of numbers."""
+    """With the exact model: share of test rows of the same class, or the correlation of numbers."""
     multiplications: float | None
     """Of a row, in those of a linear prediction, where the system counts them."""
 
@@ -110,7 +108,7 @@ class CompareReport:
     n_test_rows: int
     n_features: int
     shared: dict[str, Any]
-    """The settings that all kernel machines share."""
+    """The settings that all kernel models share."""
     results: list[Result]
     kernel_errors: list[dict[str, Any]]
     shared_seconds: float
@@ -179,7 +177,7 @@ def compare(
         shared = told_of(folder, SHARED)
         if shared["status"] != "done":
             raise IncompleteError(
-                "settings for all kernel machines were to be chosen, but that ended with"
+                "settings for all kernel models were to be chosen, but that ended with"
                 f" {shared['status']} ({shared.get('why', '')}); use fewer rows, or run it again"
             )
         work = {name: [point.name for point in its] for name, its in points.items()} | {KERNELS: [KERNELS]}
@@ -327,15 +325,16 @@ def _reported(
             *_cut(results),
             *_without_errors(errors),
             *_left_out(rows),
-            *_lost_in_groups(results),
+            *_caveats(results),
         ],
         metric=metric,
     )
 
 
-def _lost_in_groups(results: Sequence[Result]) -> list[str]:
-    """Where machines that sum over groups of support vectors fail, if the table has any."""
-    return [CANCELLATION] if any(one.system in GROUPED for one in results) else []
+def _caveats(results: Sequence[Result]) -> list[str]:
+    """Where baselines of the table fail, each sentence once."""
+    kinds = (leaf_model_types().get(one.system) for one in results)
+    return list(dict.fromkeys(kind.caveat for kind in kinds if kind and kind.caveat))
 
 
 def _linear_us(told: Iterable[dict[str, Any]]) -> dict[str, float]:

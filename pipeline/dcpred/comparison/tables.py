@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dcpred_tasks.model.machine import MACHINES
+from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def said(report: "CompareReport") -> str:
     sentences = [
         f"{report.n_rows:,} training rows and {report.n_test_rows:,} test rows of {report.n_features:,}"
         " features.",
-        f"Kernel machines share {shared}, which suit the exact machine on held-out training rows: that took"
+        f"Kernel models share {shared}, which suit the exact model on held-out training rows: that took"
         f" {_short(report.shared_seconds)} s of a processor once, beside the fits.",
         "A fit is the processor time of the training of a point alone; cost is the time of a row in linear"
         " predictions, one thread.",
@@ -99,7 +99,7 @@ def said(report: "CompareReport") -> str:
 
 def _second_hand(report: "CompareReport") -> list[str]:
     """A sentence on systems that were not written from their papers."""
-    known = {name for name, one in MACHINES.items() if one.second_hand}
+    known = {name for name, one in leaf_model_types().items() if one.second_hand}
     names = sorted(known.intersection(one.system for one in report.results))
     if not names:
         return []

@@ -1,8 +1,8 @@
 """The table of the arrays of a leaf: what each is in one leaf, in a model of many, and on disk.
 
-A field of LeafArrays is a line of that table. LeafModel (one leaf) and Model (all leaves) inherit it; putting
-leaves together, writing, reading and outlining models follow from it. So another array is one line here, and
-whoever computes and uses it.
+A field of LeafArrays is a line of that table. FittedLeaf (one leaf) and Model (all leaves) inherit it;
+putting leaves together, writing, reading and outlining models follow from it. So another array is one line
+here, and whoever computes and uses it.
 
     one leaf   the shape that `dimensions` tell; without the first of them where that is "leaf"
     a model    those of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` are those of one

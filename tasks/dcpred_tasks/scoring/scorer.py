@@ -39,8 +39,8 @@ def score_rows(
 
     The engine agrees with the definition within rounding of single precision, and row by row to the bit with
     itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
-    the definition. Models with machines of other systems are scored by MachineScorer: the same rows in the
-    same order give the same bits, in another batch they agree within rounding.
+    the definition. Models with other leaf models than compact ones are scored by LeafModelScorer: the same
+    rows in the same order give the same bits, in another batch they agree within rounding.
     """
     engine = None if early else _engine(model)
     if engine is None:
@@ -56,9 +56,9 @@ def is_compiled() -> bool:
 def arithmetic(*models: Model) -> str | None:
     """What scores rows with models, or with any, in this process, as it is part of a plan, since it changes
     the last bits of scores: None for the engine of version 1, "engine 2" and so on for later ones, with
-    "tiles" for products of tiles, "numpy" for the definition. Baselines need no engine: None.
+    "tiles" for products of tiles, "numpy" for the definition. Other leaf models need no engine: None.
     """
-    if models and all(model.machines is not None for model in models):
+    if models and all(model.leaf_models is not None for model in models):
         return None
     if not has_compiler():
         return "numpy"
@@ -105,7 +105,7 @@ def warm_up(model: Model) -> None:
 
 
 def _engine(model: Model) -> Any:
-    """The Engine of a model, or its MachineScorer, made once; None without a compiler."""
+    """The Engine of a model, or its LeafModelScorer, made once; None without a compiler."""
     found = _engines.get(model)
     if found is None:
         with _one_thread:  # else each of several threads makes one, of a large model

@@ -38,7 +38,7 @@ from dcpred_tasks.storage.atomic_files import MemoryPath, is_whole, read_arrays,
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut
-from dcpred_tasks.training.leaf import Kernels, LeafModel
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.prior import Prior
 from dcpred_tasks.training.refinement import arithmetic
@@ -179,9 +179,8 @@ WRITING: tuple[str, ...] = (
     "training/*",
     "scratch/*.py",
     "task_bodies/t*.py",
-    "machine_training/*.py",
 )
-WRITING += ("machines/*.py", "storage/zarr_arrays.py")
+WRITING += ("storage/zarr_arrays.py",)
 
 
 @cache
@@ -371,9 +370,9 @@ def read_split(job: TrainJob, generation: int) -> Split:
     return Split(**read_arrays(job.split_file(generation)))
 
 
-def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, HeldOut, int]:
+def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[FittedLeaf, HeldOut, int]:
     """A fitted leaf, rows that were held out of further fits, and fold_rows of the rows that came to it."""
     arrays = read_arrays(job.leaf_file(leaf))
     rows = int(arrays.pop("rows"))
     held = {name: arrays.pop(f"{HELD}{name}") for name in HeldOut.__dataclass_fields__}
-    return LeafModel(**arrays), HeldOut(**held), rows
+    return FittedLeaf(**arrays), HeldOut(**held), rows

@@ -31,7 +31,7 @@ from dcpred_tasks.training.held_out import (
     measured,
     measured_transform,
 )
-from dcpred_tasks.training.leaf import LeafModel
+from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.prior import fit_prior
@@ -124,7 +124,7 @@ class _Trained:
     division: Division
     scaling: Scaling
     tree: Tree
-    leaves: list[LeafModel]
+    leaves: list[FittedLeaf]
     counts: IntArray
     held: HeldOut
 
@@ -225,7 +225,7 @@ def _trained(
         if not folds.by_units:
             times = folds_of_leaves(counts, outputs, settings, survey.class_weights, folds.count)
 
-        def fit(number: int) -> tuple[LeafModel, HeldOut]:
+        def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
             recoded = None if fitted is None else _recoded(fitted, division.scaling, stored[both], both)
@@ -237,7 +237,7 @@ def _trained(
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-        leaves: list[LeafModel] = []
+        leaves: list[FittedLeaf] = []
         held: list[HeldOut] = []
         with watch("fitting leaves", len(X), "rows") as advance:
             for leaf, out in fitting(delayed(fit)(number) for number in range(tree.n_leaves)):
