@@ -23,7 +23,7 @@ _CANCELLATION = (
     " AdaptSVM keeps decisions only with a τ as small as 0.001, which computes most groups exactly; GroupSVM"
     " has no such fallback."
 )
-_FALLBACK = "bounds do not help: the exact machine"
+_FALLBACK = "bounds do not help: the exact model"
 
 _ALL = (
     LeafModelType(

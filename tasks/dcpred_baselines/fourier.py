@@ -4,9 +4,9 @@ frequencies as products of structured matrices (Le, Sarlós and Smola, ICML 2013
     K(x, u) = E[ z(x) · z(u) ],   z(x) = √(2/D) cos(Ω x + b),   b uniform in [0, 2π]
 
 `fourier` draws the frequencies Ω of the rbf kernel by sklearn.kernel_approximation.RBFSampler: normal numbers
-of variance 2γ. Models of earlier versions may hold those of the Laplacian kernel. `fastfood` has Ω = V,
+of variance 2γ. Models of earlier versions may hold those of the Laplacian kernel. `fastfood` has
 
-    V = √(2γ/d') · S H G Π H B
+    Ω = V = √(2γ/d') · S H G Π H B
 
 x has zeros put behind it up to the next power of two, d'. A block has d' frequencies: B are random signs, H
 is the Walsh–Hadamard matrix of ±1, Π a permutation, G normal numbers, all but H and Π diagonal. A row of

@@ -12,14 +12,12 @@ odd number of turns to the right. σ of its tanh(σ v·x) is a part of v.
 
 It is learned by minimising
 
-
     λ/2 (‖W‖² + ‖V‖² + ‖Θ‖²) + Σ_i weight_i max(0, 1 − y_i f(x_i)) / Σ_i weight_i,   λ = 1 / (C Σ_i weight_i),
 
-so that C means what it does in an SVM; f is that above, with t = tanh(s·) in the
-place of the sign. s grows until t is nearly the sign; the last passes have the sign itself, and learn V and W
-of the paths that are.
+so that C means what it does in an SVM, with t = tanh(s·) in place of the sign in f. s grows until t is nearly
+the sign; the last passes have the sign itself, and learn V and W of the paths that are.
 
-What differs from Jose et al. (ICML 2013), as Singal and Maneriker tell it: one λ stands for its three, and
+What differs from Jose et al., as Singal and Maneriker describe it: one λ stands for its three, and
 steps are Adam's (Kingma and Ba, ICLR 2015), in mini-batches, where its steps have one length for all
 parameters. A single leaf is a linear SVM with the squared hinge.
 """

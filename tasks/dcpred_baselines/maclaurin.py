@@ -112,7 +112,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Maclaurin:
     counts, signs = taken(arrays, counts=("int64", 1), signs=("bool", 2))
     if len(exact) != 2 or (exact < 0).any() or not len(counts) == len(scale) <= MOST_ORDERS:
         raise ValueError("Maclaurin features have other parts than orders")
-    # How many there are of order 0 is bounded by a linear machine, which has weights for each.
+    # How many there are of order 0 is bounded by a linear model, which has weights for each.
     if ((counts < 0) | (counts > MOST_OF_AN_ORDER)).any():
         raise ValueError("Maclaurin features have a count that is none")
     if sum(order * count for order, count in enumerate(counts.tolist())) != len(signs):

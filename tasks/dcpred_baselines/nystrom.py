@@ -29,7 +29,7 @@ class Nystrom:
 
     landmarks  float32 (m, n_features), L, scaled
     root       float64 (m, size), R, whose terms cancel: single precision would lose digits. (m, 0) where R
-               was multiplied into the weights of a linear machine: K(x, L) is left
+               was multiplied into the weights of a linear model: K(x, L) is left
     """
 
     kernel: Kernel
@@ -49,7 +49,7 @@ class Nystrom:
         return K @ self.root if self.root.size else K
 
     def folded(self, beta: FloatArray) -> tuple["Nystrom", FloatArray]:
-        """The same linear machine on kernel values themselves: R β costs once what R costs every row."""
+        """The same linear model on kernel values themselves: R β costs once what R costs every row."""
         return replace(self, root=np.empty((len(self.landmarks), 0))), self.root @ beta
 
     def sums(self, beta: FloatArray) -> KernelSums:

@@ -11,7 +11,7 @@ convolution of p count sketches of x' with hashes and signs of their own:
 with F the discrete Fourier transform of D numbers. Hashes and signs are drawn by
 sklearn.kernel_approximation.PolynomialCountSketch.
 
-A linear machine needs no F⁻¹: β · F⁻¹(P) is a product of P with what F makes of β. Nor does it need F where
+A linear model needs no F⁻¹: β · F⁻¹(P) is a product of P with what F makes of β. Nor does it need F where
 x' has few features: F C_k then is a matrix that rows are multiplied with.
 """
 
@@ -170,7 +170,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> TensorSketch:
         raise ValueError("a tensor sketch has other hashes than signs, or than its degree")
     if len(numbers) != 1 or not 0 < numbers[0] <= MOST_BINS:
         raise ValueError("a tensor sketch has no number of bins")
-    # How many bins there may be is bounded by a linear machine, which has weights for each.
+    # How many bins there may be is bounded by a linear model, which has weights for each.
     if not 0 <= hashes.min() <= hashes.max() < numbers[0]:
         raise ValueError("a tensor sketch has hashes beyond its bins")
     return TensorSketch(kernel, int(numbers[0]), hashes, signs)
