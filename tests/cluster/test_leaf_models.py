@@ -56,7 +56,7 @@ def write_baseline(name: str, data: Path, folder: Path) -> None:
     survey = survey_rows(X, y, np.ones(len(X)), 0, "classification")
     settings = make_settings(VALUES | {"calibrate": False})
     model = train_rows(X, y, np.ones(len(X)), np.empty(0), survey, settings, (0, 1, 2))
-    model = with_baseline(model, name, X, y, size=8 if name in SIZES else 0)
+    model = with_baseline(model, name, X, y, size=16 if name in SIZES else 0)
     given = {"basis" if name in BASES else "machine": name, "size": 8, "tolerance": 0.1}
     write_model(folder, model, settings_dict(settings) | given, {})
 

@@ -112,7 +112,7 @@ def fitted_with(
     kernels = divide(scaling, rows.X, weight, survey, settings).kernels
     X = scaling(rows.X)
     of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
-    with one_thread():  # as in training
+    with one_thread():  # Training has one, too.
         leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
     tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, X.shape[1]), np.float32))
     count = np.array([len(X)])

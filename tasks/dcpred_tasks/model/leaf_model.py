@@ -21,7 +21,7 @@ from dcpred_tasks.model.exact import Exact, exact_from_arrays
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.packed_arrays import packed, unpacked
 
-GROUP = "dcpred.leaf_models"  # of entry points
+GROUP = "dcpred.leaf_models"  # group of entry points
 COMPACT, EXACT = "compact", "exact"  # the leaf models of the core
 LOCAL = 10**9  # rows of a leaf model that local_rows alone limits
 BOTH, CLASSES = ("classification", "regression"), ("classification",)
