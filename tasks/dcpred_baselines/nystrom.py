@@ -20,7 +20,6 @@ from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
 
 K_MEANS_ROWS = 20_000  # most rows that k-means sees
-NAMES = {"polynomial": "poly"}  # kernels that have another name in scikit-learn
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,8 @@ def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.rand
     if name == "kmeans_nystrom":
         some = rng.permutation(len(X))[:K_MEANS_ROWS]
         X = k_means(X[np.sort(some)], size, int(rng.integers(2**31)))
-    found = Nystroem(
-        kernel=NAMES.get(kernel.name, kernel.name),
-        n_components=min(size, len(X)),
-        random_state=int(rng.integers(2**31)),
-        **kernel_parameters(kernel),
-    ).fit(X.astype(np.float64))
+    n_components, seed = min(size, len(X)), int(rng.integers(2**31))
+    found = Nystroem(kernel=kernel.name, gamma=kernel.gamma, n_components=n_components, random_state=seed)
+    found.fit(X.astype(np.float64))
     landmarks = np.ascontiguousarray(found.components_, MODEL_DTYPE)
     return Nystrom(kernel, landmarks, np.ascontiguousarray(found.normalization_.T))
-
-
-def kernel_parameters(kernel: Kernel) -> dict[str, float]:
-    """Those that scikit-learn takes for a kernel."""
-    more = {"degree": kernel.degree, "coef0": kernel.coef0} if kernel.name in NAMES else {}
-    return {"gamma": kernel.gamma, **more}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dcpred_baselines import LEAF_MODELS
 from dcpred_baselines.linear import basis_from_arrays, fit_basis
 from dcpred_tasks.model.compact_model import LeafModels, Model
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import EXACT, LeafModel, read_leaf_model, stored
 from dcpred_tasks.model.packed_arrays import packed
@@ -24,7 +25,6 @@ SIZES = dict.fromkeys(("nystrom", "kmeans_nystrom", "adapt_svm", "group_svm", "l
 SIZES |= dict.fromkeys(("reduced_set", "ball_tree", "support_tree"), 32)
 SIZES |= {"aesvm": 50, "fourier": 256, "fastfood": 1024}
 SIZES |= dict.fromkeys(("tensor_sketch", "maclaurin", "maclaurin_h01"), 512)
-LANDMARK_KERNELS = ("rbf", "laplacian", "polynomial")  # those of Nyström bases
 MUTATIONS = 150
 TENTH_OF_TOLERANCE = 1e-6  # of verify_block, as the engine is tested
 
@@ -42,9 +42,7 @@ def rows_of(task: str, n_classes: int = 2, n: int = 240, d: int = 5, seed: int =
 
 def kernels_of(name: str) -> tuple[str, ...]:
     """The kernels that a leaf model stands for."""
-    if name == EXACT or "nystrom" in name:
-        return LANDMARK_KERNELS
-    return (LEAF_MODELS[name].kernel,)
+    return KERNELS if name == EXACT else (LEAF_MODELS[name].kernel,)
 
 
 def tasks_of(name: str) -> tuple[str, ...]:

@@ -248,12 +248,12 @@ def test_small_leaves_have_a_machine(name: str) -> None:
         ("alpha", np.zeros((3, 2), np.float32)),
     ],
 )
-def test_arrays_that_are_no_machine_are_refused(key: str, value: FloatArray) -> None:
+def test_arrays_of_no_model_are_refused(key: str, value: FloatArray) -> None:
     rows = leaf_rows(np.array([[0.0, 0], [1, 0], [0, 3]]), np.array([0, 1, 1]))
     arrays = adapted(rows, size=10).arrays()
     assert arrays["ends"].tolist() == [1, 2, 3]
     read_leaf_model("adapt_svm", packed(arrays), (2, 1))
-    with pytest.raises(ValueError, match=r"groups?\b|machine"):
+    with pytest.raises(ValueError, match=r"groups?\b|leaf model"):
         read_leaf_model("adapt_svm", packed(arrays | {key: value}), (2, 1))
 
 
