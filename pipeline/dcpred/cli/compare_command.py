@@ -101,7 +101,7 @@ def compare_command(
 ) -> None:
     """Many systems side by side on the same rows: accuracy (or RMSE), cost, training time and size.
 
-    Kernel machines share the scaling, γ and C that suit the exact machine on held-out rows. Each system is
+    Kernel models share the scaling, γ and C that suit the exact model on held-out rows. Each system is
     tried over its own grid, in processes of their own. Writes table.csv, table.md, two plots and report.html.
     A comparison that was cut off goes on where it stopped when the same command is given again; other
     systems are added to what is there. --by-time and --by-group hold for the test rows and for the rows that

@@ -50,7 +50,7 @@ def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
 
 
 def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
-    """With the γ and C that suit the exact machine with standard scaling. Targets of SVR are scaled, for its
+    """With the γ and C that suit the exact model with standard scaling. Targets of SVR are scaled, for its
     C and its tube of 0.1 have their unit; its C is 10.
     """
     import daal4py  # noqa: PLC0415
