@@ -347,7 +347,7 @@ def explain_rows(
     sure = model.sureness is not None
     rows = decide(model, X, nearness=sure, score=score_rows)
     parts = parts_of_table(schema, names, model.n_features)
-    divided = model.machines is None
+    divided = model.leaf_models is None
     added = contributions_of(model, X, rows.decision, rows.leaf, parts=parts) if divided else None
     blame = bad_features(model.scaling, X)
     new = novelty(model, rows.nearness, rows.leaf) if sure else None
@@ -445,14 +445,14 @@ def _scored(
     if model.classes:
         one = replace(one, direction=model.classes[number if model.n_outputs > 1 else 1])
     weights = model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1], output].astype(np.float64)
-    if model.machine(leaf) is None and len(weights):
+    if model.leaf_model(leaf) is None and len(weights):
         if not landmarks:
             return replace(one, decision=value)
         return _summed(one, model, weights, float(model.intercept[leaf, output]), scaled, X, names)
     remark = CONSTANT
-    if model.machine(leaf) is not None:
-        assert model.machines is not None
-        remark = f"its leaf holds a {model.machines.name} model, whose decision value has no parts"
+    if model.leaf_model(leaf) is not None:
+        assert model.leaf_models is not None
+        remark = f"its leaf holds another model ({model.leaf_models.name}), whose decision value has no parts"
     return replace(one, decision=value, intercept=value, remarks=[*one.remarks, remark])
 
 

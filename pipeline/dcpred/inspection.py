@@ -126,9 +126,9 @@ def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[dict[st
 
 
 def _constant(model: Model, landmarks: Any) -> int:
-    if model.machines is None:
+    if model.leaf_models is None:
         return int((landmarks == 0).sum())
-    return sum(model.machine(leaf) is None for leaf in range(model.n_leaves))
+    return sum(model.leaf_model(leaf) is None for leaf in range(model.n_leaves))
 
 
 def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
@@ -161,7 +161,7 @@ def cost_of(model: Model) -> dict[str, float] | None:
     """The predicted cost of a row, in linear predictions and by parts; `dcpred evaluate`
     measures it. None for baselines, which the engine does not score.
     """
-    if model.machines is not None:
+    if model.leaf_models is not None:
         return None
     cost = predict_cost(model)
     parts = {

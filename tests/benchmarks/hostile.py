@@ -62,22 +62,25 @@ from dcpred.training.train import train
 from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.tune import tune
 from dcpred_tasks.artifacts import model_artifact
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, write_model
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.model.machine import BASES, HEADER_BYTES, MACHINES, packed, unpacked
+from dcpred_tasks.model.packed_arrays import HEADER_BYTES, packed, unpacked
 from dcpred_tasks.storage.atomic_files import read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import make_settings, settings_dict
+from dcpred_tasks.training.survey import survey_rows
 from support.certificates import make_certificates
 from support.data import make_blobs, make_group
 from support.hostile import spoil_array, spoil_bytes, spoil_file, spoil_json
+from support.leaf_models import EVERY, SIZES, with_baseline
 from support.pools import inline
 from support.tables import table, write_csv
 
 BASE = "base"  # beside the folder of a mutation: sound files
 N_ROWS, N_FEATURES = 300, 4
 SETTINGS = {"landmarks": 6, "n_leaves": 8, "products": 4, "keep_support_vectors": True}
-OTHER_SYSTEMS = (*BASES, *MACHINES)
+OTHER_SYSTEMS = EVERY
 TRAINING = {"n_leaves": 2, "landmarks": 4, "refine": False, "overlap": 2}
 TRAINING_WORDS = [word for name, value in TRAINING.items() for word in ("--set", f"{name}={value}".lower())]
 TRY, SOUND, N_SOUND = "try", "sound", 8
@@ -161,17 +164,16 @@ def _make_roots(folder: Path) -> None:
     refresh(folder / "model", f"{folder}/in/*.zarr", folder / "several", inline)
 
 
-def _settings_of(name: str) -> dict[str, object]:
-    """Of a small model with a machine of another system."""
-    which, one = ("basis" if name in BASES else "machine"), (BASES | MACHINES)[name]
-    size = {"size": 8} if one.counted else {}
-    return {which: name, "kernel": one.kernels[0], "n_leaves": 2, "min_leaf_rows": 20, **size}
-
-
 def _make_machines(folder: Path) -> None:
-    job = (f"{folder}/data.zarr/X", f"{folder}/data.zarr/y")
+    """Models of version 0.1.0 with baselines."""
+    X, y = (zarr.open_array(f"{folder}/data.zarr/{name}", mode="r")[...] for name in ("X", "y"))
+    classes, target = np.unique(y, return_inverse=True)
+    settings = make_settings({"machine": "exact", "n_leaves": 2, "min_leaf_rows": 20, "calibrate": False})
+    survey, weight = survey_rows(X, target, np.ones(len(X)), 0, "classification"), np.ones(len(X))
+    model = train_rows(X, target, weight, np.empty(0), survey, settings, tuple(classes.tolist()))
     for name in OTHER_SYSTEMS:
-        train(*job, folder / "machines" / name, make_settings(_settings_of(name)), inline)
+        own = with_baseline(model, name, X, target, size=8 if name in SIZES else 0)
+        write_model(folder / "machines" / name, own, settings_dict(settings), {})
 
 
 def _make_scratch(folder: Path) -> None:
@@ -337,7 +339,7 @@ def lay_machine(folder: Path, rng: random.Random) -> None:
 
 
 def spoil_machine(folder: Path, rng: random.Random) -> str:
-    """A machine of another system, whose packed arrays, header, bytes or name are others."""
+    """A leaf model whose packed arrays, header, bytes or name are others."""
     told, arrays, tests = _model_arrays(folder / "model")
     at, whole = arrays["machine_at"], arrays["machine_packed"]
     leaf = rng.choice([i for i in range(len(at) - 1) if at[i + 1] > at[i]])
@@ -450,7 +452,7 @@ ONE_ROOT, SEVERAL = ("model", "data.zarr", "root"), ("model", "in", "several")
 FORMATS = {
     "model.json": Format("model/model.json", use_model),
     "arrays of a model": Format("model", use_model, spoil=spoil_arrays),
-    "machines of other systems": Format("model", use_model, ("data.zarr",), spoil_machine, lay_machine),
+    "leaf models of baselines": Format("model", use_model, ("data.zarr",), spoil_machine, lay_machine),
     "metadata of a model": Format("model/arrays.zarr/**/zarr.json", use_model),
     "chunks of a model": Format("model/arrays.zarr/*/c/**/*", use_model),
     "support vectors": Format("model/arrays.zarr/support_*/**/*", use_support),
@@ -488,7 +490,7 @@ FORMATS = {
         "found.tuned.json", use_search("found"), ("data.zarr", "found.tuned.json")
     ),
 }
-QUICK = ("arrays of a model", "machines of other systems", "plan", "certificates")
+QUICK = ("arrays of a model", "leaf models of baselines", "plan", "certificates")
 
 
 def one(work: Path, form: Format, seed: str) -> tuple[str, str, str]:

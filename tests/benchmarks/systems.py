@@ -1,5 +1,5 @@
-"""What the papers of other systems show, in shape, on data at hand: errors of bases against their number of
-functions, and what machines lose and gain beside the exact one.
+"""What the papers of baselines show, in shape, on data at hand: errors of bases against their number of
+functions, and what leaf models lose and gain beside the exact one.
 
     python tests/benchmarks/systems.py [--quick]
 
@@ -7,9 +7,11 @@ Times are of processors, each the median of several calls. Real data sets are ne
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,11 +21,12 @@ from engine import number
 from numpy.typing import NDArray
 from sklearn.kernel_approximation import RBFSampler
 
-from dcpred_tasks.machine_training.linear import fit_basis
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from dcpred_baselines.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.machine import Machine, training_of
+from dcpred_tasks.model.leaf_model import LeafModel
 from dcpred_tasks.training.local_machine import LeafRows
-from dcpred_tasks.training.settings import make_settings
+from support.leaf_models import fit_model
 
 Rows = NDArray[np.float32]
 Line = tuple[str, str, str, str]  # system, where, what, figure
@@ -39,15 +42,14 @@ def leaf(X: NDArray[Any], y: NDArray[Any]) -> LeafRows:
     return LeafRows(X, y.astype(int), np.ones(len(X)), np.zeros(len(X), bool), 1, "classification")
 
 
-def fitted(name: str, rows: LeafRows, gamma: float, **more: object) -> Machine:
-    settings = make_settings({"machine": name, "local_rows": 20_000, **more})
-    found: Machine = training_of(name).fit(rows, Kernel("rbf", gamma), settings, 0)
+def fitted(name: str, rows: LeafRows, gamma: float, **more: Any) -> LeafModel:
+    found: LeafModel = fit_model(name, rows, Kernel("rbf", gamma), local_rows=20_000, **more)
     return found
 
 
-def right(machine: Machine, rows: LeafRows) -> float:
+def right(machine: LeafModel, rows: LeafRows) -> float:
     """Percent of two classes."""
-    return 100 * float(((machine.decision(rows.X)[:, 0] > 0) == rows.target).mean())
+    return 100 * float(((machine.predict(rows.X)[:, 0] > 0) == rows.target).mean())
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -152,7 +154,7 @@ def groups(quick: bool) -> Iterator[Line]:
         gamma, title = 1 / used, name if name == "a9a" else f"{name}, 0 / rest"
         where = f"{title}, {n:,} rows, ρ = 1/{used}"
         whole = fitted("exact", rows, gamma, C=1.0)
-        true, exact_seconds = whole.decision(test.X), seconds(lambda w=whole, t=test: w.decision(t.X))  # type: ignore[misc]
+        true, exact_seconds = whole.predict(test.X), seconds(lambda w=whole, t=test: w.predict(t.X))  # type: ignore[misc]
         of_exact = right(whole, test)
         yield "exact", where, "accuracy, %", f"{of_exact:.2f}"
         for size in (2, 16):
@@ -160,15 +162,15 @@ def groups(quick: bool) -> Iterator[Line]:
                 for tolerance in tolerances:
                     own = {"tolerance": tolerance} if tolerance else {}
                     machine = fitted(system, rows, gamma, C=1.0, size=size, **own)
-                    off = float(((machine.decision(test.X) - true) ** 2).mean())
-                    taken = seconds(lambda m=machine, t=test: m.decision(t.X))  # type: ignore[misc]
+                    off = float(((machine.predict(test.X) - true) ** 2).mean())
+                    taken = seconds(lambda m=machine, t=test: m.predict(t.X))  # type: ignore[misc]
                     tau = f", τ = {tolerance:g}" if tolerance else ""
                     yield (
                         system,
                         where,
                         f"{size} groups{tau}: squared error; speed-up in time, multiplications; accuracy, %",
                         f"{off:.2g}; {number(exact_seconds / taken)} ×,"
-                        f" {number(whole.multiplications / machine.multiplications)} ×;"
+                        f" {number(whole.cost / machine.cost)} ×;"
                         f" {right(machine, test):.2f}",
                     )
 
@@ -186,7 +188,7 @@ def trees(quick: bool) -> Iterator[Line]:
         machine = fitted("ldkl", rows, 0.1, size=size, C=0.3)
         taken = time.process_time() - begin
         what = f"{size} leaves of its tree: accuracy, %; multiplications in linear predictions; training, s"
-        figure = f"{right(machine, test):.2f}; {machine.multiplications / X.shape[1]:.1f}; {number(taken)}"
+        figure = f"{right(machine, test):.2f}; {machine.cost / X.shape[1]:.1f}; {number(taken)}"
         yield "ldkl", f"letter A–M / N–Z, {n:,} rows", what, figure
 
 
@@ -198,7 +200,7 @@ def reduced(quick: bool) -> Iterator[Line]:
         test = leaf(data["X_test"], data["y_test"] == data["y_train"][0])
     gamma = 1 / (rows.X.shape[1] * float(rows.X.var()))
     whole: Any = fitted("exact", rows, gamma)
-    true = whole.decision(test.X)
+    true = whole.predict(test.X)
     where = f"usps, a digit / rest, {n:,} rows, {len(whole.support):,} support vectors"
     K = whole.kernel(whole.support, whole.support)
     for size in (8,) if quick else (8, 32, 128):
@@ -209,7 +211,7 @@ def reduced(quick: bool) -> Iterator[Line]:
             ("reduced_set", fitted("reduced_set", rows, gamma, size=size)),
             ("subset", subset),
         ):
-            off = float(((machine.decision(test.X) - true) ** 2).mean())
+            off = float(((machine.predict(test.X) - true) ** 2).mean())
             what = f"{size} vectors: squared error; accuracy, % (exact {right(whole, test):.2f})"
             yield name, where, what, f"{off:.2g}; {right(machine, test):.2f}"
 

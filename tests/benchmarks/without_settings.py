@@ -35,8 +35,8 @@ from dcpred.tuning.policy import STANDARD
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
+from dcpred_tasks.training.compact_settings import OF_DISTANCE
 from dcpred_tasks.training.losses import DISTANCE
-from dcpred_tasks.training.machine_settings import OF_DISTANCE
 from dcpred_tasks.training.settings import make_settings
 
 QUICK_ROWS, QUICK_SETS = 400, "magic"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,10 @@ from dcpred.comparison import trial
 from dcpred.comparison.rivals import baseline
 from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
 from dcpred.comparison.shared import scaling_of
-from dcpred.comparison.systems import BASELINES, SIZES, every_system, points_of
+from dcpred.comparison.systems import BASELINES, every_system, points_of
 from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.machine import BASES, MACHINES
+from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.task_bodies.try_system import try_system
 from support.data import make_blobs, make_group
@@ -41,9 +42,10 @@ SYSTEMS = "exact,fourier,kmeans_nystrom,random_forest"
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few points, tried in this process."""
     monkeypatch.setattr("dcpred.comparison.systems.TREES", (3,))
-    for name in SIZES:
-        monkeypatch.setitem(SIZES, name, (8, 16))
-    for grid in ("WIDTHS", "LEARNED_WIDTHS", "TREE_PENALTIES"):
+    for name, kind in leaf_model_types().items():
+        if kind.counted:
+            monkeypatch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
+    for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
         monkeypatch.setattr(f"dcpred.comparison.shared.{grid}", (1.0,))
     monkeypatch.setattr("dcpred.comparison.kernel_errors.MOST_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
@@ -113,7 +115,7 @@ def test_each_machine_has_a_unit_of_its_own_and_older_points_keep_their_costs() 
 
 @pytest.mark.parametrize(("system", "stated"), [("group_svm", 1), ("adapt_svm", 1), ("exact", 0)])
 def test_the_table_states_where_groups_of_support_vectors_fail(system: str, stated: int) -> None:
-    told = comparing._lost_in_groups([SimpleNamespace(system=system)])  # type: ignore[list-item]
+    told = comparing._caveats([SimpleNamespace(system=system)])  # type: ignore[list-item]
     assert [text.startswith("AdaptSVM and GroupSVM approximate") for text in told] == [True] * stated
 
 
@@ -228,7 +230,7 @@ def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
         assert " ".join(sentences) in (tmp_path / "out" / file).read_text()
 
 
-def test_rows_that_a_machine_does_not_see_are_told(
+def test_rows_that_a_model_is_not_fitted_to_are_stated(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dcpred.comparison.systems.LOCAL_ROWS", 120)
@@ -269,7 +271,7 @@ def test_grids_that_the_time_limit_cut_are_told(
     assert (tmp_path / "none/table.md").exists()
 
 
-def test_kernel_machines_share_one_scaling(data: Path, tmp_path: Path) -> None:
+def test_kernel_models_share_one_scaling(data: Path, tmp_path: Path) -> None:
     """It is learned once; what it took stands apart from the fits."""
     assert call(data, tmp_path / "out", systems="exact,fourier").exit_code == 0
     shared = json.loads((tmp_path / "out/points/shared.json").read_text())
@@ -353,8 +355,8 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
         draw_rows((f"{other}/X", f"{other}/y"), None, "classification", 200, 50, 0)
 
 
-def test_every_machine_and_basis_is_compared() -> None:
-    assert {*BASES, *MACHINES, *BASELINES} <= set(every_system())
+def test_every_baseline_is_compared() -> None:
+    assert {*leaf_model_types(), *BASELINES} <= set(every_system())
     names = [
         point.name
         for system in every_system()

@@ -16,8 +16,8 @@ from typing import Any
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.estimators.settings import as_parameters
-from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.model.machine import BASES, CLASSES, MACHINES
+from dcpred_baselines import LEAF_MODELS
+from dcpred_tasks.model.leaf_model import CLASSES
 from dcpred_tasks.training.setting_descriptions import describe_settings
 from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
 
@@ -56,19 +56,15 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "Baselines",
-        "See [Other systems](comparison.md#other-systems).",
-        ("machine", "basis", "size", "tolerance"),
-    ),
-    (
         "The paper's own",
         "These reproduce the paper, or matter only with `refine=false`.",
-        ("refine", "landmark_floor", "head_C", "triangle", "triangle_bound"),
+        ("machine", "refine", "landmark_floor", "head_C", "triangle", "triangle_bound"),
     ),
 )
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
 SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other systems -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
+# Parameters of baselines, which the constructors do not need any more: `machine` is compact or exact.
 # Parameters that are no settings, or take more than the setting does.
 OWN_WORDS = frozenset(
     {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose", "settings"}
@@ -111,20 +107,12 @@ def settings_table() -> str:
 
 
 def systems_table() -> str:
-    """The table of other systems of the user guide."""
-    lines = [
-        "| setting | what it is | kernels | learns | `size` counts | `tolerance` |",
-        "|---|---|---|---|---|---|",
-    ]
-    for setting, table in (("basis", BASES), ("machine", MACHINES)):
-        for name, one in table.items():
-            counted = f"{one.counted}; 0: {one.size:,}" if one.counted else "–"
-            tasks = "classes" if one.tasks == CLASSES else "classes and numbers"
-            kernels = "all" if one.kernels == KERNELS else ", ".join(one.kernels)
-            tolerance = f"{one.tolerated}; 0: {one.tolerance:g}" if one.tolerance else "–"
-            lines.append(
-                f"| `{setting}={name}` | {one.words} | {kernels} | {tasks} | {counted} | {tolerance} |"
-            )
+    """The table of baselines of the user guide."""
+    lines = ["| system | what it is | kernel | learns | size | tolerance |", "|---|---|---|---|---|---|"]
+    for name, one in LEAF_MODELS.items():
+        tasks = "classes" if one.tasks == CLASSES else "classes and numbers"
+        cells = (f"`{name}`", one.words, one.kernel, tasks, one.counted or "–", one.tolerated or "–")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -330,7 +330,7 @@ ABSENT = (
     | model_layout.MAPS
     | model_layout.KNOTS
     | model_layout.TARGETS
-    | model_layout.MACHINES
+    | model_layout.LEAF_MODELS
     | model_layout.INTERVALS
     | model_layout.QUANTILES
     | model_layout.SCALE
@@ -402,7 +402,7 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(
         f.name
         for f in fields(Model)
         if f.name
-        not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference", "machines")
+        not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference", "leaf_models")
         and f.name not in ("sureness", "background", "parts")  # test_sure_artifact.py, test_contributions.py
         and f.name not in ("bins", "target")  # below, and test_target_transform.py
     ],

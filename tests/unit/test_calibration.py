@@ -262,7 +262,7 @@ def test_class_weights_are_divided_out() -> None:
     np.testing.assert_array_equal((q * weight).argmax(axis=1), label)
 
 
-def test_machines_of_other_systems_keep_their_decision_values() -> None:
+def test_exact_leaf_models_keep_their_decision_values() -> None:
     """They add no intercept, so that none can be moved."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)

@@ -183,7 +183,7 @@ def test_a_room_says_what_it_is_for_and_imports_nothing_else(path: Path) -> None
             assert fine, f"{module.name} imports {target}"
 
 
-@pytest.mark.parametrize("package", ["dcpred", "dcpred_tasks"])
+@pytest.mark.parametrize("package", ["dcpred", "dcpred_tasks", "dcpred_baselines"])
 def test_types_are_shipped(package: str) -> None:
     """A package without this file is untyped to whoever imports it."""
     assert (files(package) / "py.typed").is_file()

@@ -4,6 +4,7 @@ Each is compared with its definition, with scikit-learn where that has it, and w
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
-from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch
+from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch, RBFSampler
 
-from dcpred_tasks.machine_training.linear import fit_basis
-from dcpred_tasks.machines.fastfood import walsh_hadamard
-from dcpred_tasks.machines.maclaurin import coefficients
-from dcpred_tasks.machines.nystrom import Nystrom, whitening
+from dcpred_baselines.fourier import walsh_hadamard
+from dcpred_baselines.linear import basis_from_arrays, fit_basis
+from dcpred_baselines.maclaurin import coefficients
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.machine import BASES, basis_module, machine_of, packed, training_of
+from dcpred_tasks.model.leaf_model import read_leaf_model
+from dcpred_tasks.model.packed_arrays import packed
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
-from support.machines import check_drawn_basis, fitted, kernel_error, rows_of, settings_of
+from support.leaf_models import (
+    BASES,
+    check_drawn_basis,
+    fit_model,
+    fitted,
+    kernel_error,
+    kernels_of,
+    rows_of,
+)
 
 Rows = NDArray[np.float32]
 RANDOM = ("fastfood", "tensor_sketch", "maclaurin", "maclaurin_h01")
@@ -85,7 +94,7 @@ def test_errors_fall_like_the_root_of_the_size(name: str, kernel: Kernel) -> Non
 
 @pytest.mark.parametrize("name", OWN)
 def test_other_sizes_and_degrees_keep_the_contract(name: str) -> None:
-    for kernel, size in product(BASES[name].kernels, (2, 33)):
+    for kernel, size in product(kernels_of(name), (2, 33)):
         check_drawn_basis(name, Kernel(kernel, 0.3), size)
         if kernel == "polynomial":
             for degree, coef0 in ((1, 0.0), (1, 2.0), (3, 0.0), (5, 0.5)):
@@ -114,16 +123,15 @@ def test_few_rows_are_enough(name: str, rows: str) -> None:
     """And a class without a row is never the one that is found."""
     X = few_rows()[rows]
     target = np.arange(len(X)) % 2
-    for kernel_name in BASES[name].kernels:
+    for kernel_name in kernels_of(name):
         for coef0, size, task in product((0.0, 1.0), (1, 64), BASES[name].tasks):
-            settings = settings_of(name, task, kernel_name, size=size, coef0=coef0)
             outputs = 3 if task == "classification" else 1
             leaf = LeafRows(X, target, np.ones(len(X)), np.zeros(len(X), bool), outputs, task)
-            machine = training_of(name).fit(leaf, Kernel(kernel_name, 0.3, 2, coef0), settings, 0)
-            decision = machine.decision(X)
+            machine = fit_model(name, leaf, Kernel(kernel_name, 0.3, 2, coef0), size=size)
+            decision = machine.predict(X)
             assert np.isfinite(decision).all()
-            stored = machine_of(name, packed(machine.arrays()), machine.shape)
-            np.testing.assert_array_equal(stored.decision(X), decision)
+            stored = read_leaf_model(name, packed(machine.arrays()), machine.shape)
+            np.testing.assert_array_equal(stored.predict(X), decision)
             if task == "classification":
                 assert (decision[:, 2] <= 0.99 * ABSENT).all()
 
@@ -132,16 +140,15 @@ def test_features_of_many_rows_are_those_of_few(rng: np.random.Generator) -> Non
     """Rows are taken in blocks, whose bounds are not seen."""
     X = rng.normal(size=(1500, 9))
     for name in RANDOM:
-        basis = drawn(name, X.astype(np.float32), Kernel(BASES[name].kernels[0], 0.1), 700)
+        basis = drawn(name, X.astype(np.float32), Kernel(BASES[name].kernel, 0.1), 700)
         np.testing.assert_allclose(basis(X)[1111:1117], basis(X[1111:1117]), rtol=1e-9, atol=1e-12)
 
 
 def test_multiplications_are_those_of_the_products_and_functions() -> None:
     X = short_rows(90, 7)
-    counts = {
-        name: drawn(name, X, polynomial(2, 1.0), 64).multiplications for name in OWN if name != "fastfood"
-    }
-    functions = 36  # of (x·u + 1)²
+    kernels = {name: Kernel("rbf", 0.5) if "nystrom" in name else polynomial(2, 1.0) for name in OWN}
+    counts = {name: drawn(name, X, kernel, 64).cost for name, kernel in kernels.items() if name != "fastfood"}
+    functions = 64
     assert counts["nystrom"] == counts["kmeans_nystrom"] == 64 * 7 + 64 * 10 + 64 * functions
     assert counts["tensor_sketch"] == 2 * 8 + 3 * 64 * 6 + 4 * 33
     assert counts["maclaurin_h01"] == 2 * 64 * 7 + 2 * 64 + 7
@@ -149,23 +156,35 @@ def test_multiplications_are_those_of_the_products_and_functions() -> None:
     assert counts["maclaurin"] == (orders[1] + 2 * orders[2]) * (7 + 1)
 
 
-# -- Nyström -------------------------------------------------------------------------------------------------
+# -- those of scikit-learn -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "kernel", [Kernel("rbf", 0.3), Kernel("laplacian", 0.2), polynomial(3, 1.0), polynomial(1, 0.0)], ids=repr
+    ("name", "kernel", "size"),
+    [
+        *(("nystrom", kernel, 30) for kernel in (Kernel("rbf", 0.3), Kernel("laplacian", 0.2))),
+        ("fourier", Kernel("rbf", 0.3), 64),
+        *(("tensor_sketch", polynomial(degree, coef0), 64) for degree, coef0 in ((2, 0.0), (3, 1.0))),
+    ],
 )
-def test_nystrom_is_that_of_scikit_learn(kernel: Kernel) -> None:
+def test_functions_are_those_of_scikit_learn(name: str, kernel: Kernel, size: int) -> None:
+    """It draws them; here they are computed in either precision."""
     X = rows_of("regression", n=200).X.astype(np.float64)
-    name = {"polynomial": "poly"}.get(kernel.name, kernel.name)
-    parameters = {"degree": kernel.degree, "coef0": kernel.coef0} if name == "poly" else {}
-    other = Nystroem(name, gamma=kernel.gamma, n_components=30, random_state=0, **parameters)
-    expected = other.fit_transform(X)
-    landmarks = other.components_.astype(np.float32)
-    np.testing.assert_array_equal(landmarks, other.components_)
-    Z = Nystrom(kernel, landmarks, whitening(kernel(landmarks, landmarks)))(X)
-    near = {"rtol": 1e-4, "atol": 1e-5 * float(np.abs(expected).max()) ** 2}
-    np.testing.assert_allclose(Z @ Z.T, expected @ expected.T, **near)
+    seed = int(np.random.default_rng(7).integers(2**31))
+    given: dict[str, Any] = {"gamma": kernel.gamma, "n_components": size, "random_state": seed}
+    if kernel.name == "polynomial":
+        given |= {"degree": kernel.degree, "coef0": kernel.coef0}
+    makers: dict[str, Callable[..., Any]] = {
+        "nystrom": partial(Nystroem, kernel.name),
+        "fourier": RBFSampler,
+        "tensor_sketch": PolynomialCountSketch,
+    }
+    expected = makers[name](**given).fit(X).transform(X)
+    Z = drawn(name, X.astype(np.float32), kernel, size, seed=7)(X)
+    np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-5 * float(np.abs(expected).max()))
+
+
+# -- Nyström -------------------------------------------------------------------------------------------------
 
 
 def test_landmarks_are_different_rows_and_all_of_them_give_the_kernel_back() -> None:
@@ -176,15 +195,6 @@ def test_landmarks_are_different_rows_and_all_of_them_give_the_kernel_back() -> 
     assert all(places)
     assert (drawn("nystrom", X, Kernel("rbf", 0.5), 20, seed=1).landmarks != basis.landmarks).any()
     assert kernel_error("nystrom", Kernel("rbf", 0.5), 50, X) < 1e-6
-
-
-def test_there_are_no_more_functions_than_the_kernel_has() -> None:
-    """(x·u)² of three features has six products; eigenvalues beyond them are of rounding."""
-    X = short_rows(60, 3)
-    for name in ("nystrom", "kmeans_nystrom"):
-        basis = drawn(name, X, polynomial(2, 0.0), 40)
-        assert basis.size == 6
-        assert kernel_error(name, polynomial(2, 0.0), 40, X) < 1e-6
 
 
 def test_centres_of_k_means_are_better_landmarks_than_random_rows(real_data: Path) -> None:
@@ -246,9 +256,7 @@ def test_fastfood_is_as_near_as_fourier_features(d: int, size: int) -> None:
 def test_multiplications_of_fastfood_grow_as_the_logarithm_of_the_features() -> None:
     widths = (16, 32, 64, 128, 256, 512)
     counts = {
-        name: np.array(
-            [drawn(name, short_rows(1, d), Kernel("rbf", 0.5), 1024).multiplications for d in widths]
-        )
+        name: np.array([drawn(name, short_rows(1, d), Kernel("rbf", 0.5), 1024).cost for d in widths])
         for name in ("fastfood", "fourier")
     }
     np.testing.assert_allclose(np.diff(counts["fastfood"]), 2 * 1024)
@@ -270,20 +278,6 @@ def test_a_tensor_sketch_is_the_count_sketch_of_the_tensor_product(coef0: float)
         sign = np.where(basis.signs[chosen], -1, 1).prod()
         expected[:, basis.hashes[chosen].sum() % size] += sign * extended[:, places].prod(axis=1)
     np.testing.assert_allclose(basis(X.astype(np.float64)), expected, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(("degree", "coef0"), [(2, 0.0), (2, 1.0), (3, 1.0)])
-def test_tensor_sketches_are_as_near_as_those_of_scikit_learn(degree: int, coef0: float) -> None:
-    X, kernel, size, seeds = short_rows(60, 12), polynomial(degree, coef0), 128, 30
-    K = kernel(X, X)
-    others = []
-    for seed in range(seeds):
-        other = PolynomialCountSketch(
-            gamma=kernel.gamma, degree=degree, coef0=coef0, n_components=size, random_state=seed
-        )
-        Z = other.fit_transform(X.astype(np.float64))
-        others.append(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K))
-    assert mean_error("tensor_sketch", kernel, size, X, seeds) < 1.15 * np.mean(others)
 
 
 @pytest.mark.parametrize("degree", [2, 4])
@@ -387,10 +381,10 @@ def first(value: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
 )
 def test_arrays_that_are_no_basis_are_refused(name: str, key: str, change: Callable[..., Any]) -> None:
     X = short_rows()
-    arrays = drawn(name, X, Kernel(BASES[name].kernels[0], 0.3), 16).arrays()
-    basis_module(name).basis_of_arrays(arrays)
+    arrays = drawn(name, X, Kernel(BASES[name].kernel, 0.3), 16).arrays()
+    basis_from_arrays(name, arrays)
     with pytest.raises(ValueError, match=r"features|sketch|array|kernel"):
-        basis_module(name).basis_of_arrays(arrays | {key: change(arrays[key])})
+        basis_from_arrays(name, arrays | {key: change(arrays[key])})
 
 
 @pytest.mark.parametrize(("name", "key"), [("tensor_sketch", "size"), ("maclaurin", "counts")])
@@ -400,4 +394,4 @@ def test_a_machine_has_no_more_features_than_weights(name: str, key: str) -> Non
     arrays = machine.arrays()
     spoilt = arrays | {f"basis.{key}": first(2**31 - 1)(arrays[f"basis.{key}"])}
     with pytest.raises(ValueError, match="other weights than functions"):
-        machine_of(name, packed(spoilt), machine.shape)
+        read_leaf_model(name, packed(spoilt), machine.shape)

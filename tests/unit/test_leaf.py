@@ -12,7 +12,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import local_machine
-from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.local_machine import local_sample
 from dcpred_tasks.training.settings import Settings, make_settings
 
@@ -48,12 +48,12 @@ def fit(
     kernels: Kernels = SAME,
     settings: Settings = SETTINGS,
     weight: NDArray[np.float64] | None = None,
-) -> LeafModel:
+) -> FittedLeaf:
     return fit_leaf(X, target, np.ones(len(X)) if weight is None else weight, n_outputs, kernels, settings, 0)
 
 
 def compact(
-    leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower"
+    leaf: FittedLeaf, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower"
 ) -> NDArray[np.float64]:
     if not len(leaf.beta):
         return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
@@ -61,11 +61,11 @@ def compact(
     return LeafBasis(kernel, bound, *arrays)(X) @ leaf.beta + leaf.intercept
 
 
-def local(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:
+def local(leaf: FittedLeaf, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:
     return kernel(X, leaf.support) @ leaf.dual + leaf.early_intercept
 
 
-def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
+def check_shapes(leaf: FittedLeaf, d: int, k: int) -> None:
     m, t = len(leaf.landmarks), len(leaf.triangle)
     assert leaf.landmarks.shape == (m, d)
     assert leaf.pairs.shape[1] == 2
@@ -77,10 +77,10 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
     assert leaf.bounds.shape in ((0,), (2,))
     assert leaf.gamma.shape == (m,)
     assert leaf.early_gamma.shape == (1,)
-    assert leaf.machine.dtype == np.uint8
-    assert leaf.machine.size == 0
+    assert leaf.packed.dtype == np.uint8
+    assert leaf.packed.size == 0
     for name, a in vars(leaf).items():
-        if name == "machine":
+        if name == "packed":
             continue
         double = ("intercept", "early_intercept", "early_gamma", "bounds", "own_residual")
         double += ("scale_intercept", "scale_bounds")
@@ -371,7 +371,7 @@ def test_head_gamma_is_a_factor_of_the_median() -> None:
     np.testing.assert_allclose(leaf.gamma, 0.5 * leaf.early_gamma[0], rtol=1e-6)
 
 
-def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[LeafModel, NDArray[np.float32]]:
+def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[FittedLeaf, NDArray[np.float32]]:
     """Every other row is of the halo, and may have its class exchanged. Landmarks go by weight alone."""
     X, target = data(2, n=300)
     halo = np.arange(300) // 2 % 2 == 1

@@ -18,7 +18,7 @@ from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.dtypes import INDEX_DTYPE
 from dcpred_tasks.errors import ModelFormatError
-from dcpred_tasks.model.compact_model import Machines, Model, Support
+from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import LEAF, SIZES, Line, join_leaves, model_arrays, outlined, table
 from dcpred_tasks.model.parts import Background
@@ -27,7 +27,7 @@ from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.settings import make_settings
 from support.models import random_model
 
@@ -49,7 +49,7 @@ def leaf_sizes(leaf: int) -> dict[str, int]:
     return COMMON | {name: 0 if leaf == 2 else 2 + leaf + number for number, name in enumerate(names)}
 
 
-def random_leaf(leaf: int) -> LeafModel:
+def random_leaf(leaf: int) -> FittedLeaf:
     """Every array of a leaf, by what the table says of it."""
     rng, sizes = np.random.default_rng(leaf), leaf_sizes(leaf)
     arrays: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def random_leaf(leaf: int) -> LeafModel:
         arrays[line.in_leaf] = (
             np.sort(value, axis=-1).astype(line.dtype) if shape else value.astype(line.dtype)
         )
-    return LeafModel(**arrays)
+    return FittedLeaf(**arrays)
 
 
 LEAVES = [random_leaf(leaf) for leaf in range(N_LEAVES)]
@@ -130,10 +130,10 @@ def refuses(path: Path, sentence: str) -> None:
 
 def test_a_leaf_and_a_model_hold_what_the_table_says() -> None:
     others = {
-        line.in_leaf for holder in (Machines, Novelty, Scale, Background) for line in table(holder).values()
+        line.in_leaf for holder in (LeafModels, Novelty, Scale, Background) for line in table(holder).values()
     }
     others |= {"own_residual"}  # Intervals has sizes that all leaves make together.
-    assert {line.in_leaf for line in LINES.values()} | others == {f.name for f in fields(LeafModel)}
+    assert {line.in_leaf for line in LINES.values()} | others == {f.name for f in fields(FittedLeaf)}
     for holder in HOLDERS.values():
         assert set(model_arrays(holder)) <= {f.name for f in fields(holder)}
     assert len({line.in_leaf for line in LINES.values()}) == len(LINES)

@@ -7,16 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred_tasks.machine_training import ldkl, lmkl
-from dcpred_tasks.machine_training.ldkl import indicators, slope
-from dcpred_tasks.machine_training.lmkl import Problem, fitted, plain_kernels
-from dcpred_tasks.machines import ldkl as walking
-from dcpred_tasks.machines.ldkl import Ldkl, with_constant
-from dcpred_tasks.machines.lmkl import Lmkl, gated
+from dcpred_baselines import LEAF_MODELS, ldkl, lmkl
+from dcpred_baselines.ldkl import Ldkl, indicators, slope, with_constant
+from dcpred_baselines.lmkl import Lmkl, Problem, fitted, gated, plain_kernels
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.machine import MACHINES, training_of
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
-from support.machines import check_machine, check_single_precision, rows_of, settings_of
+from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 
 OURS = ("ldkl", "lmkl")
 RBF = Kernel("rbf", 0.3)
@@ -48,11 +44,11 @@ def two_halves(n: int = 600, seed: int = 0) -> LeafRows:
 
 
 def share_right(machine: Ldkl | Lmkl, rows: LeafRows) -> float:
-    return float(((machine.decision(rows.X.astype(float))[:, 0] > 0) == rows.target).mean())
+    return float(((machine.predict(rows.X.astype(float))[:, 0] > 0) == rows.target).mean())
 
 
 def tree(rows: LeafRows, size: int, seed: int = 0, **more: object) -> Ldkl:
-    return ldkl.fit(rows, RBF, settings_of("ldkl", "classification", "rbf", size=size, **more), seed)
+    return fit_model("ldkl", rows, RBF, size=size, seed=seed, **more)
 
 
 def problem_of(rows: LeafRows, C: float = 1.0) -> Problem:
@@ -68,13 +64,12 @@ def problem_of(rows: LeafRows, C: float = 1.0) -> Problem:
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_contract(name: str, n_classes: int) -> None:
-    size = {"size": 8} if MACHINES[name].counted else {}
-    check_machine(name, "classification", "rbf", n_classes, **size)
+    size = {"size": 8} if LEAF_MODELS[name].counted else {}
+    check_leaf_model(name, "classification", "rbf", n_classes, **size)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_few_rows_equal_rows_and_absent_classes(name: str) -> None:
-    settings = settings_of(name, "classification", "rbf")
     X = np.random.default_rng(0).normal(size=(5, 3))
     cases = [
         leaf_rows(X[:1], np.array([1])),
@@ -85,7 +80,7 @@ def test_few_rows_equal_rows_and_absent_classes(name: str) -> None:
         leaf_rows(X, np.full(5, 2), 3),
     ]
     for rows in cases:
-        decision = training_of(name).fit(rows, RBF, settings, 0).decision(rows.X.astype(float))
+        decision = fit_model(name, rows, RBF).predict(rows.X.astype(float))
         assert decision.shape == (len(rows.X), rows.n_outputs)
         assert np.isfinite(decision).all()
         if rows.n_outputs == 3:
@@ -102,7 +97,7 @@ def test_a_walk_in_single_precision_is_that_in_double_precision(size: int) -> No
     X = rng.normal(size=(9_000, 5)).astype(np.float32)
     check_single_precision(machine, X)
     few = rows_of("classification", 3, n=3).X
-    np.testing.assert_allclose(machine.decision(few), machine.decision(few.astype(float)), atol=1e-4)
+    np.testing.assert_allclose(machine.predict(few), machine.predict(few.astype(float)), atol=1e-4)
 
 
 def test_a_row_on_a_border_is_asked_for_again() -> None:
@@ -111,8 +106,8 @@ def test_a_row_on_a_border_is_asked_for_again() -> None:
     v, w = np.ones((1, 3, 3), np.float32), np.arange(9, dtype=np.float32).reshape(1, 3, 3)
     machine = Ldkl(theta, v, w, np.zeros(1))
     X = np.array([[3.0, 3.0], [3.0, np.nextafter(np.float32(3), np.float32(4))], [3.0, 1.0]], np.float32)
-    assert np.isnan(machine.decision(X)[:, 0]).tolist() == [True, True, False]
-    assert np.isfinite(machine.decision(X.astype(float))).all()
+    assert np.isnan(machine.predict(X)[:, 0]).tolist() == [True, True, False]
+    assert np.isfinite(machine.predict(X.astype(float))).all()
 
 
 # -- local deep kernels --------------------------------------------------------------------------------------
@@ -143,7 +138,7 @@ def test_sharp_gates_are_the_path_that_a_prediction_walks() -> None:
     assert (hard.sum(axis=1) == machine.depth + 1).all()
     value = np.tanh(x @ machine.v[0].T.astype(float)) * (x @ machine.w[0].T.astype(float))
     np.testing.assert_allclose(
-        machine.decision(rows.X.astype(float))[:, 0], (hard * value).sum(axis=1), atol=1e-9
+        machine.predict(rows.X.astype(float))[:, 0], (hard * value).sum(axis=1), atol=1e-9
     )
 
 
@@ -159,19 +154,19 @@ def test_a_prediction_touches_one_node_of_a_level() -> None:
     costs = []
     for size in (2, 4, 8, 16):
         machine = tree(rows, size)
-        costs.append(machine.multiplications)
+        costs.append(machine.cost)
         used = set()
         for node in range(machine.v.shape[1]):
             w = machine.w.copy()
             w[0, node] += 1.0
             other = Ldkl(machine.theta, machine.v, w, machine.intercept)
             if (
-                other.decision(rows.X[:1].astype(float))[0, 0]
-                != machine.decision(rows.X[:1].astype(float))[0, 0]
+                other.predict(rows.X[:1].astype(float))[0, 0]
+                != machine.predict(rows.X[:1].astype(float))[0, 0]
             ):
                 used.add(node)
         assert len(used) == machine.depth + 1
-    np.testing.assert_allclose(np.diff(costs), 3 * 2 + walking.OF_TANH + 1)
+    np.testing.assert_allclose(np.diff(costs), 3 * 2 + ldkl.OF_TANH + 1)
 
 
 def test_leaves_are_a_power_of_two_and_no_more_than_rows() -> None:
@@ -184,7 +179,7 @@ def test_one_leaf_is_the_linear_svm() -> None:
     rows = rows_of("classification")
     svc = LinearSVC(C=3.0, loss="squared_hinge", dual=False, intercept_scaling=100.0, tol=1e-8)
     svc.fit(rows.X.astype(float), rows.target)
-    found = tree(rows, 1, C=3.0).decision(rows.X.astype(float))[:, 0]
+    found = tree(rows, 1, C=3.0).predict(rows.X.astype(float))[:, 0]
     np.testing.assert_allclose(found, svc.decision_function(rows.X.astype(float)), atol=1e-3)
 
 
@@ -257,7 +252,7 @@ def test_with_one_kernel_it_is_the_plain_svm(kernel: Kernel) -> None:
     machine = fitted(rows, (kernel,), 2.0, np.random.default_rng(0))
     svc = SVC(C=2.0, kernel="precomputed", tol=1e-6).fit(kernel(rows.X, rows.X), rows.target)
     expected = svc.decision_function(kernel(rows.X, rows.X))
-    np.testing.assert_allclose(machine.decision(rows.X.astype(float))[:, 0], expected, atol=5e-3)
+    np.testing.assert_allclose(machine.predict(rows.X.astype(float))[:, 0], expected, atol=5e-3)
 
 
 def test_it_beats_each_of_its_kernels_where_halves_want_different_ones() -> None:

@@ -936,17 +936,17 @@ def test_tiles_that_are_asked_for_say_why_not(small_engines: None, monkeypatch: 
     assert scorer.arithmetic(model) == "tiles"
 
 
-def test_baselines_are_scored_without_a_compiler_as_with_one(
+def test_other_leaf_models_are_scored_without_a_compiler_as_with_one(
     small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing beside them is scored."""
+    """Where no compact model is scored beside them."""
     model = random_model(0)
-    baselines = SimpleNamespace(machines=object())
+    others = SimpleNamespace(leaf_models=object())
     monkeypatch.setattr(machine_code, "compile_bitcode", fails)
-    scorer.check_arithmetic(None, baselines)  # type: ignore[arg-type]
-    assert engines.chosen(baselines).engine.name == "baselines"  # type: ignore[arg-type]
+    scorer.check_arithmetic(None, others)  # type: ignore[arg-type]
+    assert engines.chosen(others).engine.name == "leaf models"  # type: ignore[arg-type]
     with pytest.warns(RuntimeWarning, match="NumPy"), pytest.raises(ResourceError, match="by NumPy"):
-        scorer.check_arithmetic(None, baselines, model)  # type: ignore[arg-type]
+        scorer.check_arithmetic(None, others, model)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("left", [None, "", '{"sources": "12', "[]"])

@@ -14,7 +14,7 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.expansion import squared_error
 from dcpred_tasks.training.lbfgs import minimise
-from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.local_machine import LeafRows, local_machine, local_sample
 from dcpred_tasks.training.refinement import (
     LOG_FACTOR,
@@ -210,7 +210,7 @@ def test_the_search_ends_where_scipys_does() -> None:
 # -- whole leaves --------------------------------------------------------------------------------------------
 
 
-def scores(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel) -> Doubles:
+def scores(leaf: FittedLeaf, X: NDArray[np.float32], kernel: Kernel) -> Doubles:
     if not len(leaf.landmarks):
         return np.repeat(leaf.intercept[None], len(X), axis=0)
     basis = LeafBasis(kernel, "lower", leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)

@@ -25,9 +25,6 @@ import numpy as np
 from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
 from dcpred.comparison.systems import (
-    CANCELLATION,
-    EXACT,
-    GROUPED,
     OURS,
     Point,
     chosen_systems,
@@ -43,6 +40,7 @@ from dcpred.pages.page import render
 from dcpred.tuning.metrics import check_label_score, label_score
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
+from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.task_bodies.try_system import try_system
@@ -110,7 +108,7 @@ class CompareReport:
     n_test_rows: int
     n_features: int
     shared: dict[str, Any]
-    """The settings that all kernel machines share."""
+    """The settings that all kernel models share."""
     results: list[Result]
     kernel_errors: list[dict[str, Any]]
     shared_seconds: float
@@ -329,15 +327,16 @@ def _reported(
             *_cut(results),
             *_without_errors(errors),
             *_left_out(rows),
-            *_lost_in_groups(results),
+            *_caveats(results),
         ],
         metric=metric,
     )
 
 
-def _lost_in_groups(results: Sequence[Result]) -> list[str]:
-    """Where models that sum over groups of support vectors fail, if the table has any."""
-    return [CANCELLATION] if any(one.system in GROUPED for one in results) else []
+def _caveats(results: Sequence[Result]) -> list[str]:
+    """Where baselines of the table fail, each sentence once."""
+    kinds = (leaf_model_types().get(one.system) for one in results)
+    return list(dict.fromkeys(kind.caveat for kind in kinds if kind and kind.caveat))
 
 
 def _linear_us(results: Iterable[dict[str, Any]]) -> dict[str, float]:

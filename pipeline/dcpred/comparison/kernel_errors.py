@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 
 from dcpred.comparison.rows import Rows
-from dcpred.comparison.systems import SIZES
-from dcpred_tasks.machine_training.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.machine import BASES
+from dcpred_tasks.model.leaf_model import leaf_model_types
 
 MOST_ROWS, SEEDS = 500, 3
-OF_ROWS = ("nystrom", "kmeans_nystrom")  # exact where every row is a landmark
+LANDMARKS = "landmarks"  # what the size of a basis of rows counts
 
 
 def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
@@ -28,16 +26,19 @@ def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
     of_unit_length = (X / np.where(length > 0, length, 1.0)).astype(np.float32)
     standard = X.astype(np.float32)
     found = []
-    for name, one in BASES.items():
-        if "rbf" in one.kernels:
+    for name, one in leaf_model_types().items():
+        if not one.is_basis:
+            continue
+        if one.kernel == "rbf":
             kernel, own = Kernel("rbf", median_gamma(Kernel("rbf", 1.0), standard)), standard
         else:
             kernel, own = Kernel("polynomial", 1.0, 2, 1.0), of_unit_length
         K = kernel(own, own)
-        for size in (size for size in SIZES[name] if len(own) > size or name not in OF_ROWS):
+        # A basis of rows is exact where every row is one.
+        for size in (size for size in one.sizes if len(own) > size or one.counted != LANDMARKS):
             errors, functions = [], 0
             for seed in range(SEEDS):
-                basis = fit_basis(name, own, kernel, size, np.random.default_rng(seed))
+                basis = one.fit_basis(own, kernel, size, np.random.default_rng(seed))
                 Z = basis(own.astype(np.float64))
                 functions = Z.shape[1]
                 errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))

@@ -10,10 +10,15 @@ import numpy as np
 
 from dcpred.comparison.rows import Rows
 from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.model.leaf_model import EXACT, LeafModelType, leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.training.division import learn_scaling
+from dcpred_tasks.training.assembly import assemble
+from dcpred_tasks.training.division import divide, learn_scaling, n_outputs
 from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.leaf import leaf_rows, with_leaf_model
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
 
@@ -22,7 +27,7 @@ SCALINGS = ("standard", "minmax")
 WIDTHS = (0.25, 1.0, 4.0, 16.0)  # factors of γ = 1 / (features × variance)
 LEARNED_WIDTHS = (0.5, 1.0, 2.0)  # values of γ with ARD scaling
 PENALTIES = (1.0, 10.0, 100.0)
-TREE_PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
+OWN_PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 RIDGES = (1e-3, 1e-2, 1e-1)
 
 
@@ -42,11 +47,11 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     tried: list[dict[str, Any]] = []
     name, values = ("C", PENALTIES) if rows.n_classes else ("ridge", RIDGES)
 
-    def error(values: Mapping[str, object]) -> float:
+    def error(values: Mapping[str, object], kind: LeafModelType | None = None) -> float:
         scaling = scalings[str(values["scaling"])]
-        given = {"machine": "exact", **values}
-        model = fitted_with(some, scaling, {key: value for key, value in given.items() if key != "scaling"})
-        return _error(model, rows, test)
+        given = {key: value for key, value in values.items() if key != "scaling"}
+        given = given if kind else {"machine": EXACT} | given
+        return _error(fitted_with(some, scaling, given, kind), rows, test)
 
     def attempt(scaling: str, gamma: float, value: float) -> None:
         settings = {"scaling": scaling, "gamma": gamma, name: value}
@@ -56,9 +61,12 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
         unit = _unit_gamma(scalings[scaling](some.X))
         for width, value in product(WIDTHS, values):
             attempt(scaling, width * unit, value)
-    # C of local deep kernels, which overfit where exact SVMs do not
-    trees = {"scaling": "standard", "machine": "ldkl", "size": 16}
-    tree_C = min(TREE_PENALTIES, key=lambda C: error(trees | {"C": C})) if rows.n_classes else None
+    own_penalties = {}
+    for kind in leaf_model_types().values():
+        if kind.own_penalty and rows.n_classes:
+            sized = kind.of_size(kind.sizes[1])
+            errors = {C: error({"scaling": "standard", "C": C}, sized) for C in OWN_PENALTIES}
+            own_penalties[kind.name] = {"C": min(errors, key=errors.__getitem__)}
     strength = min(tried, key=lambda one: one["error"])["settings"][name]
     for width in LEARNED_WIDTHS:
         attempt("learned", width, strength)
@@ -69,7 +77,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
         "settings": best["settings"],
         "error": best["error"],
         "standard": min(of_standard, key=lambda one: one["error"])["settings"],
-        "of": {"ldkl": {"C": tree_C}} if tree_C else {},
+        "of": own_penalties,
         "scalings": {scaling: scaling_of(rows, scaling).as_lists() for scaling in used},
         "tried": tried,
     }
@@ -83,17 +91,32 @@ def scaling_of(rows: Rows, name: str) -> Scaling:
     return learn_scaling(rows.X, rows.target, weight, survey, settings)
 
 
-def fitted_with(rows: Rows, scaling: Scaling, values: Mapping[str, object]) -> Model:
+def fitted_with(
+    rows: Rows, scaling: Scaling, values: Mapping[str, object], kind: LeafModelType | None = None
+) -> Model:
     """A model of these settings with an existing scaling, in one leaf of all rows unless they state
     otherwise.
+
+    kind  a baseline that is fitted to the leaf; None: what the settings name
     """
     one_leaf = {"n_leaves": 1, "max_leaf_rows": 1_000_000}
-    settings = make_settings({"task": rows.task, "categorical": "none", **one_leaf, **values})
+    settings = make_settings(
+        {"task": rows.task, "categorical": "none", "calibrate": False, **one_leaf, **values}
+    )
     weight = np.ones(len(rows.X))
     survey = survey_rows(rows.X, rows.target, weight, 0, rows.task)
     classes = tuple(range(rows.n_classes))
-    factors = np.ones(rows.n_classes)
-    return train_rows(rows.X, rows.target, weight, factors, survey, settings, classes, 1, scaling=scaling)
+    if kind is None:
+        factors = np.ones(rows.n_classes)
+        return train_rows(rows.X, rows.target, weight, factors, survey, settings, classes, 1, scaling=scaling)
+    kernels = divide(scaling, rows.X, weight, survey, settings).kernels
+    X = scaling(rows.X)
+    of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
+    with one_thread():  # Training has one, too.
+        leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
+    tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, X.shape[1]), np.float32))
+    count = np.array([len(X)])
+    return assemble([leaf], count, tree, scaling, kernels, classes, settings, leaf_model=kind.name)
 
 
 def _unit_gamma(X: Any) -> float:

@@ -6,38 +6,12 @@ from itertools import product
 from typing import Any
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.machine import BASES, BOTH, MACHINES, known
+from dcpred_tasks.model.leaf_model import BOTH, EXACT, LOCAL, LeafModelType, leaf_model_types
 from dcpred_tasks.training.losses import DISTANCE
 
 OURS = "dcpred"
-EXACT = "exact"
+DC_SVM = "dc_svm"
 LOCAL_ROWS = 20_000  # maximum number of training rows of an exact SVM
-SIZES: dict[str, Sequence[int]] = {
-    "nystrom": (16, 64, 256, 1024),
-    "kmeans_nystrom": (16, 64, 256, 1024),
-    "fourier": (64, 256, 1024, 4096),
-    "fastfood": (64, 256, 1024, 4096),
-    "tensor_sketch": (64, 256, 1024, 4096),
-    "maclaurin": (64, 256, 1024, 4096),
-    "maclaurin_h01": (64, 256, 1024, 4096),
-    "adapt_svm": (2, 16, 64, 256),
-    "group_svm": (2, 16, 64, 256),
-    "reduced_set": (8, 16, 32, 64, 128),
-    "aesvm": (5, 20, 50),
-    "ldkl": (4, 16, 64, 256),
-    "ball_tree": (8, 32),
-    "support_tree": (8, 32),
-}
-# τ of AdaptSVM: one that keeps the decisions of the exact SVM, and the one of most figures of its paper;
-# ε of a support tree by its error.
-TOLERANCES = {"adapt_svm": (0.001, 1000.0), "support_tree": (0.02, 0.1)}
-GROUPED = {"adapt_svm", "group_svm"}
-CANCELLATION = (
-    "AdaptSVM and GroupSVM approximate the sums of both signs, whose difference is the decision, with errors"
-    " relative to each sum. Where classes overlap, the sums are hundreds of times their difference. Then"
-    " AdaptSVM keeps decisions only with a τ as small as 0.001, which computes most groups exactly; GroupSVM"
-    " has no such fallback."
-)
 # γ as in the paper of AdaptSVM, 1 / features, where its assumptions hold better.
 WIDE: dict[str, Any] = {"scaling": "standard", "gamma": "scale"}
 LANDMARKS = (4, 8, 16, 32, 64, 128, 256)
@@ -60,9 +34,10 @@ class Point:
 
     name      of its files: SYSTEM-WHAT
     what      its description
-    settings  of our estimators; of a leaf model or basis, those besides the shared ones
+    settings  of our estimators; of a leaf model, those besides the shared ones
     rival     the system of BASELINES; "" for one of ours
-    size      what a baseline counts
+    size      what a baseline counts; 0 for none
+    tolerance  of a baseline; 0 for none
     """
 
     system: str
@@ -71,15 +46,28 @@ class Point:
     settings: dict[str, Any] = field(default_factory=dict)
     rival: str = ""
     size: int = 0
+    tolerance: float = 0.0
 
     @property
-    def machine(self) -> str:
-        """The leaf model or basis that it has; "" where it has neither."""
-        return str(self.settings.get("machine") or self.settings.get("basis") or "")
+    def baseline(self) -> LeafModelType | None:
+        """The leaf model of another system, of the size and tolerance of the point."""
+        kind = leaf_model_types().get(self.system)
+        return kind.of_size(self.size, self.tolerance) if kind else None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether an estimator of ours fits it, with scaling and γ of its own."""
+        return self.system == OURS
+
+    def most_trained_on(self, n_rows: int) -> int:
+        """How many of the rows of a leaf it is fitted to."""
+        kind = self.baseline
+        most = LOCAL if kind is None else kind.most_rows
+        return min(n_rows, int(self.settings["local_rows"]), most) if most else n_rows
 
 
 def every_system() -> tuple[str, ...]:
-    return (OURS, *BASES, *MACHINES, "dc_svm", *BASELINES)
+    return (OURS, *leaf_model_types(), EXACT, DC_SVM, *BASELINES)
 
 
 def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
@@ -96,7 +84,7 @@ def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
         if not _learns(name, task):
             raise SettingsError(
                 f"Cannot compare system {name} with task {task}: it learns"
-                f" {' and '.join(known(name).tasks)}. Omit it."
+                f" {' and '.join(leaf_model_types()[name].tasks)}. Omit it."
             )
     if not chosen:
         raise SettingsError("Cannot compare: no system is named. Name some, or omit --systems.")
@@ -104,7 +92,8 @@ def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
 
 
 def _learns(name: str, task: str) -> bool:
-    return task in (known(name).tasks if name in BASES | MACHINES else BOTH)
+    kind = leaf_model_types().get(name)
+    return task in (kind.tasks if kind else BOTH)
 
 
 def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None = None) -> list[Point]:
@@ -117,28 +106,28 @@ def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None
         return [
             Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), rival=system, size=n) for n in sizes
         ]
-    if system == "dc_svm":
-        own = {"machine": EXACT, "local_rows": LOCAL_ROWS}
+    own = {"machine": EXACT, "local_rows": LOCAL_ROWS}
+    if system == EXACT:
+        return [Point(system, f"{system}-0", "", own)]
+    if system == DC_SVM:
         return [Point(system, f"{system}-{n}", f"{n} leaves", own | {"n_leaves": n}) for n in LEAVES]
-    return _of_machine(system)
+    return _of_baseline(leaf_model_types()[system])
 
 
-def _of_machine(system: str) -> list[Point]:
-    """One leaf of all rows, for each size and tolerance."""
-    one = known(system)
-    own: dict[str, Any] = {"basis" if system in BASES else "machine": system, "local_rows": LOCAL_ROWS}
-    if "rbf" not in one.kernels:
-        own |= {"kernel": one.kernels[0], "gamma": "scale"}
+def _of_baseline(kind: LeafModelType) -> list[Point]:
+    """One leaf of all rows, of each size and tolerance."""
+    own: dict[str, Any] = {"local_rows": LOCAL_ROWS}
+    if kind.kernel != "rbf":
+        own |= {"kernel": kind.kernel, "gamma": "scale"}
     points = []
-    for size, tolerance in product(SIZES.get(system, (0,)), TOLERANCES.get(system, (0.0,))):
-        name, words = f"{system}-{size}", [f"{size} {one.counted}"] if size else []
-        settings = own | ({"size": size} if size else {})
+    for size, tolerance in product(kind.sizes, kind.tolerances):
+        name, words = f"{kind.name}-{size}", [f"{size} {kind.counted}"] if size else []
         if tolerance:
-            name, settings = f"{name}-{tolerance:g}", settings | {"tolerance": tolerance}
-            words.append(f"{one.tolerated} {tolerance:g}")
-        points.append(Point(system, name, ", ".join(words), settings))
-    if system == "adapt_svm":
-        wide = [point for point in points if point.settings["tolerance"] == max(TOLERANCES[system])]
+            name = f"{name}-{tolerance:g}"
+            words.append(f"{kind.tolerated} {tolerance:g}")
+        points.append(Point(kind.name, name, ", ".join(words), own, size=size, tolerance=tolerance))
+    if kind.wide:
+        wide = [point for point in points if point.tolerance == max(kind.tolerances)]
         points += [
             replace(p, name=f"{p.name}-wide", what=f"{p.what}, γ = 1/features", settings=p.settings | WIDE)
             for p in wide[:3:2]

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dcpred_tasks.model.machine import MACHINES
+from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def description(report: "CompareReport") -> str:
 
 def _second_hand(report: "CompareReport") -> list[str]:
     """A sentence on systems that were not written from their papers."""
-    known = {name for name, one in MACHINES.items() if one.second_hand}
+    known = {name for name, one in leaf_model_types().items() if one.second_hand}
     names = sorted(known.intersection(one.system for one in report.results))
     if not names:
         return []

@@ -31,9 +31,8 @@ from dcpred.comparison.shared import choose_shared, fitted_with
 from dcpred.comparison.systems import Point
 from dcpred.cost.measured import measure_call
 from dcpred_tasks.engine import machine_code
-from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.model.compact_model import Model, class_numbers
-from dcpred_tasks.model.machine import known, training_of
+from dcpred_tasks.model.leaf_model import is_exact
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
@@ -129,14 +128,16 @@ def quality(predicted: NDArray[Any], rows: Rows) -> float:
 def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
     if point.rival:
         return baseline(point.rival, point.size, rows, shared)
-    if not point.machine:
+    if point.is_ours:
         return _ours(point, rows)
-    training_of(point.machine)
+    kind = point.baseline
+    if kind is not None:
+        import_module(kind.module)
 
     def fit() -> tuple[Predict, dict[str, Any]]:
         values = shared["settings"] | shared["of"].get(point.system, {}) | point.settings
         scaling = Scaling.of(shared["scalings"][values.pop("scaling")])
-        model = fitted_with(rows, scaling, values)
+        model = fitted_with(rows, scaling, values, kind)
         return _predictor(model), _figures(model) | {"why": note_of(point, rows, model)}
 
     return fit
@@ -170,11 +171,12 @@ def _figures(model: Model) -> dict[str, Any]:
 def note_of(point: Point, rows: Rows, model: Model) -> str:
     """A remark of a point besides its size: that it was trained on fewer rows, or differs from its name."""
     largest = int(model.leaf_rows.max())
-    most = known(point.machine).most_trained_on(largest, int(point.settings.get("local_rows", largest)))
+    most = point.most_trained_on(largest)
     of_rows = f"{most:,} of {largest:,} rows" if model.n_leaves == 1 else f"{most:,} rows of a leaf at most"
     notes = [f"trained on {of_rows}"] if most < largest else []
-    if point.machine in ("ball_tree", "support_tree") and isinstance(model.machine(0), Exact):
-        notes.append("bounds do not help: the exact SVM")
+    kind = point.baseline
+    if kind is not None and kind.fallback and is_exact(model.leaf_model(0)):
+        notes.append(kind.fallback)
     return "; ".join(notes)
 
 
@@ -192,11 +194,9 @@ def _multiplications(model: Model) -> float | None:
     """Multiplications per row, averaged over training rows, in those of a linear prediction of one output.
     The walk down the tree is not counted. None for compact models, whose engine is timed.
     """
-    if model.machines is None:
+    if model.leaf_models is None:
         return None
-    each = [
-        0.0 if (one := model.machine(leaf)) is None else one.multiplications for leaf in range(model.n_leaves)
-    ]
+    each = [0.0 if (one := model.leaf_model(leaf)) is None else one.cost for leaf in range(model.n_leaves)]
     return float(np.average(each, weights=model.leaf_rows)) / model.n_features
 
 

@@ -41,19 +41,9 @@ class Settings:
     calibrate : bool or None, default None
         Measure on rows that are held out of a second fit of some leaves how sure predictions are:
         probabilities, intervals and novelty need it. None: True.
-    machine : str or None, default None
-        What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other
-        systems. None: compact.
-    basis : str or None, default None
-        What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks. Others
-        are listed under Other systems. None: landmarks.
-    size : int (from 0 to 1,000,000) or None, default None
-        How large another basis or machine is: what it counts is listed under Other systems. None: what suits
-        it.
-    tolerance : float (0 or more) or None, default None
-        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
-        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
-        values. None: what suits it.
+    machine : {"compact", "exact"} or None, default None
+        The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge
+        regression itself, which predicts more slowly; in several leaves this is DC-SVM. None: compact.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -104,9 +94,6 @@ class Settings:
     keep_support_vectors: bool | None = None
     calibrate: bool | None = None
     machine: str | None = None
-    basis: str | None = None
-    size: int | None = None
-    tolerance: float | None = None
     overlap: int | None = None
     landmark_floor: float | None = None
     products: int | None = None

@@ -193,7 +193,7 @@ def _described(path: str | Path, model_hash: str, x: str, model: Model, found: E
         "n_bad": found.n_rows - found.n_unlabelled - found.compact.n,
         "n_unlabelled": found.n_unlabelled,
         "trained_share": None,
-        "predicted_cost_ratio": None if model.machines is not None else predict_cost(model).cost_ratio,
+        "predicted_cost_ratio": None if model.leaf_models is not None else predict_cost(model).cost_ratio,
         **found.compact.as_dict(),
     }
     if found.local is not None:

@@ -37,7 +37,7 @@ from dcpred_tasks.artifacts.model_layout import (
     BACKGROUND,
     BINS,
     COMPACT,
-    MACHINES,
+    LEAF_MODELS,
     OF_ROWS,
     PRESENT,
     REFERENCE,
@@ -54,7 +54,7 @@ from dcpred_tasks.artifacts.model_schema import parts_of_table, read_model_schem
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.bins import Bins
-from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
+from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.parts import Parts
@@ -124,7 +124,7 @@ class Artifact:
     def model(self, *, support: bool = False) -> Model:
         """The model; its support vectors only on request. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
-        machine = self.body.get("machine")
+        name = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | BINS | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
@@ -133,7 +133,7 @@ class Artifact:
             for name, array in BACKGROUND.items()
             if BACKGROUND.keys() <= self.body["arrays"].keys()
         }
-        wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
+        wanted |= (LEAF_MODELS if name else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         if "weights" in a:
             with checked(self.path):
@@ -154,7 +154,7 @@ class Artifact:
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
             reference=_reference(a),
-            machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
+            leaf_models=LeafModels(name, a["machine_at"], a["machine_packed"]) if name else None,
             sureness=sureness_of(a),
             background=background_of(a),
             parts=self._parts(scaling.n_features),
@@ -236,7 +236,7 @@ def write_model(
         # Without calibration a model equals that of earlier versions, with the same hash.
         "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},
         "arrays": _declared(arrays),
-        **({} if model.machines is None else {"machine": model.machines.name}),
+        **({} if model.leaf_models is None else {"machine": model.leaf_models.name}),
         **({"target": model.target.document()} if model.target else {}),
         **encoding,
     }

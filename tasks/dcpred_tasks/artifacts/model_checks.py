@@ -16,7 +16,7 @@ from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import DEFAULTS, KERNELS, STORED
-from dcpred_tasks.model.machine import known
+from dcpred_tasks.model.leaf_model import check_leaf_model
 from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Scale
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.process import memory_bytes
@@ -50,7 +50,7 @@ def check_body(body: Mapping[str, Any]) -> None:
     if not isinstance(body.get("settings"), dict):
         raise ValueError("its settings are not an object")
     if "machine" in body:
-        known(str(body["machine"]))
+        check_leaf_model(str(body["machine"]))
     if "target" in body:
         if body["task"] != "regression":
             raise ValueError("it has classes and a target transform")
@@ -106,10 +106,10 @@ def check_model(model: Model) -> None:
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
-    if model.machines is not None:
-        _check_offsets("machine_at", model.machines.at, n_leaves)
+    if model.leaf_models is not None:
+        _check_offsets("machine_at", model.leaf_models.at, n_leaves)
         for leaf in range(n_leaves):
-            model.machine(leaf)
+            model.leaf_model(leaf)
     if model.background is not None:
         _check_offsets("background_at", model.background.at, n_leaves)
         _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
-from dcpred_tasks.model.compact_model import Machines, Model, Support
+from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.leaf_arrays import EDGE, ModelArray, model_arrays
 from dcpred_tasks.model.parts import Background
 from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Scale, Sureness
@@ -32,8 +32,8 @@ PRESENT = {
     "weights": ModelArray(MODEL_DTYPE, ("weight",), since=7),
 }
 SUPPORT = model_arrays(Support, "support_")
-# Leaf models of a baseline; only in models that have them.
-MACHINES = model_arrays(Machines, "machine_")
+# Leaf models in place of compact ones; version 0.1.0 named them so.
+LEAF_MODELS = model_arrays(LeafModels, "machine_")
 # Optional arrays: earlier readers ignore them, and adding one needs no new version.
 REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
@@ -101,7 +101,7 @@ QUANTILES = {
 SCALE = model_arrays(Scale, "scale_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
-ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
@@ -156,8 +156,8 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
-    if model.machines is not None:
-        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
+    if model.leaf_models is not None:
+        arrays |= {"machine_at": model.leaf_models.at, "machine_packed": model.leaf_models.packed}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
         arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}

@@ -82,7 +82,7 @@ def nearness_model(model: Model) -> Model:
         classes=(0, 1),
         kernel=NEARNESS,
         support=None,
-        machines=None,
+        leaf_models=None,
         sureness=None,
         target=NO_TRANSFORM,
     )
@@ -108,7 +108,7 @@ def scale_model(model: Model) -> Model | None:
         intercept=found.intercept,
         bounds=found.bounds,
         support=None,
-        machines=None,
+        leaf_models=None,
         sureness=None,
         target=NO_TRANSFORM,
     )

@@ -37,7 +37,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
-from dcpred_tasks.model.machine import Machine, machine_of, needs_double
+from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
 from dcpred_tasks.model.parts import Background, Parts
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Sureness
@@ -65,23 +65,23 @@ class Support:
 
 
 @dataclass(frozen=True, eq=False)
-class Machines:
-    """Baselines in the leaves of a model: their name, and the packed arrays of each; a leaf without is
-    constant. Tests and definition: dcpred_tasks.model.machine.
+class LeafModels:
+    """Leaf models in place of compact ones: their name, and the packed arrays of each leaf; a leaf without
+    them is constant. dcpred_tasks.model.leaf_model defines them.
     """
 
     name: str
     at: IntArray
-    packed: Annotated[NDArray[np.uint8], Line(np.uint8, ("byte",), offsets="at", in_leaf="machine", since=4)]
-    _made: dict[int, Machine] = field(default_factory=dict, repr=False)
+    packed: Annotated[NDArray[np.uint8], Line(np.uint8, ("byte",), offsets="at", in_leaf="packed", since=4)]
+    _made: dict[int, LeafModel] = field(default_factory=dict, repr=False)
 
-    def of(self, leaf: int, shape: tuple[int, int]) -> Machine | None:
+    def of(self, leaf: int, shape: tuple[int, int]) -> LeafModel | None:
         """The leaf model of a leaf, of (n_features, n_outputs), built once; None for a constant leaf."""
         own = _span(self.at, leaf)
         if leaf not in self._made and own.start < own.stop:
             with _one_thread:  # else each of several threads builds one, of a large size
                 if leaf not in self._made:
-                    self._made[leaf] = machine_of(self.name, self.packed[own], shape)
+                    self._made[leaf] = read_leaf_model(self.name, self.packed[own], shape)
         return self._made.get(leaf)
 
     def dtype(self, leaf: int) -> type[np.floating]:
@@ -131,7 +131,7 @@ class Model(LeafArrays):
     local_kernel: Kernel
     support: Support | None = None
     reference: Reference | None = None
-    machines: Machines | None = None
+    leaf_models: LeafModels | None = None
     sureness: Sureness | None = None
     background: Background | None = None
     parts: Parts | None = None
@@ -156,11 +156,11 @@ class Model(LeafArrays):
     def n_outputs(self) -> int:
         return int(self.intercept.shape[1])
 
-    def machine(self, leaf: int) -> Machine | None:
-        """The baseline in a leaf, if any."""
-        if self.machines is None:
+    def leaf_model(self, leaf: int) -> LeafModel | None:
+        """The model of a leaf where that is not a compact one."""
+        if self.leaf_models is None:
             return None
-        return self.machines.of(leaf, (self.n_columns, self.n_outputs))
+        return self.leaf_models.of(leaf, (self.n_columns, self.n_outputs))
 
     def basis(self, leaf: int) -> LeafBasis:
         own = _span(self.landmark_at, leaf)
@@ -189,7 +189,7 @@ class Model(LeafArrays):
         """Bytes of the compact model, without support vectors."""
         values = [getattr(part, f.name) for part in (self, self.tree) for f in fields(part)]
         values += self.scaling.arrays().values()
-        values += [] if self.machines is None else [self.machines.packed]
+        values += [] if self.leaf_models is None else [self.leaf_models.packed]
         return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
@@ -288,11 +288,11 @@ def by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slic
 
 def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     """Decision values of scaled rows of a leaf, float64 (n, n_outputs)."""
-    own, machine = _span(model.beta_at, leaf), model.machine(leaf)
-    if own.start == own.stop and machine is None:
+    own, other = _span(model.beta_at, leaf), model.leaf_model(leaf)
+    if own.start == own.stop and other is None:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
-    if machine is not None:
-        value = machine.decision(rows)
+    if other is not None:
+        value = other.predict(rows)
     else:
         value = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
@@ -310,9 +310,9 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
         order, spans = by_leaf(model.tree.descend(rows))
         for leaf, span in spans:
             mine, own = order[span], _span(model.beta_at, leaf)
-            machine = model.machine(leaf)
-            if machine is not None:
-                terms[mine] = machine.sizes(rows[mine])
+            other = model.leaf_model(leaf)
+            if other is not None:
+                terms[mine] = other.sizes(rows[mine])
             elif own.start < own.stop:
                 sizes = model.basis(leaf).summed_sizes(rows[mine])
                 terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)

@@ -65,10 +65,10 @@ def is_exact(model: Model) -> bool:
 
 def check_contributions(model: Model) -> None:
     """Raise DataError for a model whose leaves are not sums of kernel values."""
-    if model.machines is not None:
+    if model.leaf_models is not None:
         raise DataError(
-            f"Cannot compute contributions: the leaves of the model hold {model.machines.name} models, and"
-            " only sums of kernel values are divided by feature. Train with basis=compact."
+            f"Cannot compute contributions: the leaves of the model hold {model.leaf_models.name} models, and"
+            " only sums of kernel values are divided by feature. Train with machine=compact."
         )
 
 

@@ -1,8 +1,8 @@
 """The table of the arrays of a leaf: their form in one leaf, in a model with many, and on disk.
 
-A field of LeafArrays is a line of that table. LeafModel (one leaf) and Model (all leaves) inherit it; joining
-leaves, writing, reading and outlining models follow from it. A new array is one line here, and the code that
-computes and uses it.
+A field of LeafArrays is a line of that table. FittedLeaf (one leaf) and Model (all leaves) inherit it;
+joining leaves, writing, reading and outlining models follow from it. A new array is one line here, and the
+code that computes and uses it.
 
     one leaf   the shape of `dimensions`, without a first dimension "leaf"
     a model    the arrays of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` is one leaf,

@@ -68,18 +68,18 @@ def uses_tiles() -> bool:
 
 
 def _why_not_compiled(model: Model) -> str | None:
-    if model.machines is not None:
-        return "its leaves hold baselines"
+    if model.leaf_models is not None:
+        return "its leaves hold other models"
     return None if has_compiler() else why_without(COMPILED[0])
 
 
-def _holds_baselines(model: Model) -> bool:
-    return model.machines is not None
+def _holds_leaf_models(model: Model) -> bool:
+    return model.leaf_models is not None
 
 
 def _asks_for_tiles(model: Model) -> bool:
     tiles = "dcpred_tasks.engine.tiles"
-    return not _holds_baselines(model) and has_compiler() and bool(import_module(tiles).is_asked_for())
+    return not _holds_leaf_models(model) and has_compiler() and bool(import_module(tiles).is_asked_for())
 
 
 def _why_no_tiles(_: Model) -> str | None:
@@ -91,8 +91,8 @@ def _compiled(model: Model) -> Any:
     return with_compiler(*COMPILED, lambda engine: engine.Engine(model))
 
 
-def _baselines(model: Model) -> Any:
-    return import_module("dcpred_tasks.scoring.machine_scorer").MachineScorer(model)
+def _leaf_models(model: Model) -> Any:
+    return import_module("dcpred_tasks.scoring.leaf_model_scorer").LeafModelScorer(model)
 
 
 def _definition(_: Model) -> None:
@@ -102,6 +102,6 @@ def _definition(_: Model) -> None:
 ENGINES = (
     Engine("compiled with tiles", _asks_for_tiles, _why_no_tiles, _compiled),
     Engine("compiled", lambda _: True, _why_not_compiled, _compiled),
-    Engine("baselines", _holds_baselines, lambda _: None, _baselines),
+    Engine("leaf models", _holds_leaf_models, lambda _: None, _leaf_models),
     Engine("numpy", lambda _: True, lambda _: None, _definition),
 )

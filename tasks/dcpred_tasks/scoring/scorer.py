@@ -39,7 +39,7 @@ def score_rows(
 
     The engine agrees with the definition within rounding of single precision, and with itself to the bit,
     whatever the batch, its memory order and the position of the row. Early prediction always uses the
-    definition. MachineScorer scores models with baselines: the same rows in the same order give the same
+    definition. LeafModelScorer scores models with baselines: the same rows in the same order give the same
     bits, other batches agree within rounding.
     """
     engine = None if early else _engine(model)
@@ -58,7 +58,7 @@ def arithmetic(*models: Model) -> str | None:
     of a plan: None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for
     products of tiles, "numpy" for the definition. Baselines need no engine: None.
     """
-    if models and all(model.machines is not None for model in models):
+    if models and all(model.leaf_models is not None for model in models):
         return None
     if not has_compiler():
         return "numpy"
@@ -105,7 +105,7 @@ def warm_up(model: Model) -> None:
 
 
 def _engine(model: Model) -> Any:
-    """The Engine of a model, or its MachineScorer, made once; None without a compiler."""
+    """The Engine of a model, or its LeafModelScorer, made once; None without a compiler."""
     found = _engines.get(model)
     if found is None:
         with _one_thread:  # else each of several threads makes one, of a large model

@@ -37,7 +37,7 @@ from dcpred_tasks.storage.atomic_files import MemoryPath, is_whole, read_arrays,
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut
-from dcpred_tasks.training.leaf import Kernels, LeafModel
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.prior import Prior
 from dcpred_tasks.training.refinement import arithmetic
@@ -178,9 +178,8 @@ WRITING: tuple[str, ...] = (
     "training/*",
     "scratch/*.py",
     "task_bodies/t*.py",
-    "machine_training/*.py",
 )
-WRITING += ("machines/*.py", "storage/zarr_arrays.py")
+WRITING += ("storage/zarr_arrays.py",)
 
 
 @cache
@@ -370,9 +369,9 @@ def read_split(job: TrainJob, generation: int) -> Split:
     return Split(**read_arrays(job.split_file(generation)))
 
 
-def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, HeldOut, int]:
+def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[FittedLeaf, HeldOut, int]:
     """A fitted leaf, its held-out rows, and fold_rows of its rows."""
     arrays = read_arrays(job.leaf_file(leaf))
     rows = int(arrays.pop("rows"))
     held = {name: arrays.pop(f"{HELD}{name}") for name in HeldOut.__dataclass_fields__}
-    return LeafModel(**arrays), HeldOut(**held), rows
+    return FittedLeaf(**arrays), HeldOut(**held), rows

@@ -36,7 +36,7 @@ from dcpred_tasks.scratch.training_job import (
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
-from dcpred_tasks.training.leaf import LeafModel
+from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.refinement import check_arithmetic
@@ -194,7 +194,7 @@ def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict
     return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
 
 
-def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tuple[LeafModel, HeldOut]:
+def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tuple[FittedLeaf, HeldOut]:
     division, settings = read_division(job), job.settings
     rows = own
     if halo is not None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model, leaf_values
 from dcpred_tasks.model.leaf_arrays import join_leaves
+from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.model.parts import KEPT_ROWS
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import (
@@ -40,7 +41,7 @@ from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.labelled_rows import RARE_SHARE, rare_classes
-from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
 from dcpred_tasks.training.nearness import own_place
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
@@ -151,7 +152,7 @@ def fit_and_judge(
     folds: int,
     prior: Prior | None = None,
     count: int = FOLDS,
-) -> tuple[LeafModel, HeldOut]:
+) -> tuple[FittedLeaf, HeldOut]:
     """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
     held out of further fits, in so many folds of `count`.
     """
@@ -192,7 +193,7 @@ def _fit(
     settings: Settings,
     leaf: int,
     prior: Prior | None,
-) -> LeafModel:
+) -> FittedLeaf:
     if prior is not None:
         number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)
         rows = replace(rows.take(number), target=target, weight=weight)
@@ -220,7 +221,7 @@ def _judged(
 
 
 def judge_leaf(
-    leaf: LeafModel, n_rows: int, out: LeafRowsToFit, kernels: Kernels, settings: Settings
+    leaf: FittedLeaf, n_rows: int, out: LeafRowsToFit, kernels: Kernels, settings: Settings
 ) -> HeldOut:
     """Rows that came to a leaf which other rows trained, so many, and that `fit_and_judge` gave."""
     scale = LeafScale(leaf.scale_beta, leaf.scale_intercept, leaf.scale_bounds)
@@ -243,7 +244,7 @@ def _seen(
     )
 
 
-def _alone(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Settings) -> Model:
+def _alone(leaf: FittedLeaf, X: SingleArray, kernels: Kernels, settings: Settings) -> Model:
     """A leaf as a model of its own, of scaled rows."""
     d = X.shape[1]
     alone = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, d), np.float32))
@@ -254,7 +255,7 @@ def _alone(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Settings
 def _values(model: Model, X: SingleArray) -> FloatArray:
     """Decision values (n, n_outputs) of scaled rows in one leaf."""
     # In single precision a baseline omits rows that rounding would decide.
-    rows = X if model.machines is None else X.astype(ACC_DTYPE)
+    rows = X if model.leaf_models is None else X.astype(ACC_DTYPE)
     return np.array(leaf_values(model, 0, rows), ACC_DTYPE)
 
 
@@ -284,14 +285,14 @@ def joined(parts: Sequence[HeldOut]) -> HeldOut:
 
 
 def measured(
-    leaves: Sequence[LeafModel],
+    leaves: Sequence[FittedLeaf],
     leaf_rows: IntArray,
     held: HeldOut,
     n_classes: int,
     settings: Settings,
     totals: FloatArray,
     factors: FloatArray,
-) -> tuple[Sequence[LeafModel], Sureness | None]:
+) -> tuple[Sequence[FittedLeaf], Sureness | None]:
     """Leaves, and the uncertainty of a model, from them and their held-out rows; None where settings request
     none. Intercepts are moved: the label is then the likeliest class.
 
@@ -313,7 +314,7 @@ def measured(
             own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
         return leaves, Sureness(novelty, intervals=intervals, scale=scale)
-    of_intercepts = not settings.other_machine  # Baselines have no intercepts.
+    of_intercepts = settings.machine == COMPACT  # Other leaf models have intercepts of their own.
     target, weight = held.target.astype(np.int64), held.weight
     if (factors == factors[:1]).all():
         factors = NO_FACTORS
@@ -332,8 +333,8 @@ def measured(
 
 
 def at_level(
-    leaves: Sequence[LeafModel], held: HeldOut, level: float | None
-) -> tuple[Sequence[LeafModel], HeldOut]:
+    leaves: Sequence[FittedLeaf], held: HeldOut, level: float | None
+) -> tuple[Sequence[FittedLeaf], HeldOut]:
     """Leaves, and values of rows that were held out, moved away from the median until this fraction of these
     rows lies below (Romano, Patterson and Candès, Conformalized Quantile Regression, 2019), by the same
     multiple of the size of residuals in each leaf. Of 4,000 made-up rows in 4 leaves, of new rows lay below
@@ -370,7 +371,7 @@ def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatA
     return np.asarray(weight * ratio[target])
 
 
-def _moved(leaf: LeafModel, offset: FloatArray) -> LeafModel:
+def _moved(leaf: FittedLeaf, offset: FloatArray) -> FittedLeaf:
     """A leaf with decision values that are less by an offset; a class that it has no row of stays absent."""
     moved = np.where(leaf.intercept > PRESENT, leaf.intercept - offset, leaf.intercept)
     return replace(leaf, intercept=moved.astype(leaf.intercept.dtype))

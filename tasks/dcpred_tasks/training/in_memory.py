@@ -32,7 +32,7 @@ from dcpred_tasks.training.held_out import (
     measured,
     measured_transform,
 )
-from dcpred_tasks.training.leaf import LeafModel
+from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.prior import fit_prior
@@ -126,7 +126,7 @@ class _Trained:
     division: Division
     scaling: Scaling
     tree: Tree
-    leaves: list[LeafModel]
+    leaves: list[FittedLeaf]
     counts: IntArray
     held: HeldOut
 
@@ -227,7 +227,7 @@ def _trained(
         if not folds.by_units:
             times = folds_of_leaves(counts, outputs, settings, survey.class_weights, folds.count)
 
-        def fit(number: int) -> tuple[LeafModel, HeldOut]:
+        def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
             recoded = None if fitted is None else _recoded(fitted, division.scaling, stored[both], both)
@@ -238,7 +238,7 @@ def _trained(
                 return fit_and_judge(of_leaf, *of_division, folds.count)
 
         # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
-        leaves: list[LeafModel] = []
+        leaves: list[FittedLeaf] = []
         held: list[HeldOut] = []
         with watch("fitting leaves", len(X), "rows") as advance:
             for leaf, out in _in_threads(fit, tree.n_leaves, thread_count(n_jobs)):

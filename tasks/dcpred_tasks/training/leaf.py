@@ -13,15 +13,15 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
-from dcpred_tasks.model.machine import Machine, stored, training_of
+from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
 from dcpred_tasks.training.compact_leaf import Pick, fit_compact, pick_landmarks
-from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
+from dcpred_tasks.training.local_machine import LeafRows, constant_decision, fit_exact, local_machine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution
 
 
 @dataclass(frozen=True, eq=False)
-class LeafModel(LeafArrays):
+class FittedLeaf(LeafArrays):
     """A compact leaf, whose arrays are the fields of LeafArrays, and on request its local SVM, which Support
     joins. k outputs: 1 for two classes or regression.
 
@@ -29,7 +29,7 @@ class LeafModel(LeafArrays):
     dual             float32 (s, k), their weights
     early_intercept  float64 (k,), of the local SVM
     early_gamma      float64 (1,), γ of the local SVM
-    machine          uint8 (b,), the packed leaf model of a baseline, which Machines joins; (0,) for none
+    packed           uint8 (b,), another leaf model, packed, which LeafModels joins; (0,) for none
     own_point        float32 (n_features,), with own_factor and own_edge joined by Novelty; (0,) for none
     own_rows         float32 (r, n_features), some rows of the leaf, drawn at random, which Background joins
     own_residual     float64 (1,), of a regression the size of a residual of the leaf; (0,) for none
@@ -40,7 +40,7 @@ class LeafModel(LeafArrays):
     dual: SingleArray
     early_intercept: FloatArray
     early_gamma: FloatArray
-    machine: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    packed: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     own_point: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
     own_edge: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
@@ -68,7 +68,7 @@ def fit_leaf(
     settings: Settings,
     seed: int,
     halo: NDArray[np.bool_] | None = None,
-) -> LeafModel:
+) -> FittedLeaf:
     """Fit one leaf.
 
     X       float32 (n, n_features), scaled, not written
@@ -80,22 +80,23 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
-    if settings.other_machine:
-        return _machine_leaf(X, target, weight, halo, n_outputs, kernels, settings, seed)
+    if settings.machine != COMPACT:
+        rows = leaf_rows(X, target, weight, halo, n_outputs, settings)
+        return with_leaf_model(
+            rows, fit_exact(rows, leaf_kernels(rows, kernels, settings).local, settings), settings
+        )
     # A feature that is 0 in every row changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = LeafRows(
-        own, target, weight, np.zeros(len(X), bool) if halo is None else halo, n_outputs, settings.task
-    )
+    rows = leaf_rows(own, target, weight, halo, n_outputs, settings)
     kernels = leaf_kernels(rows, kernels, settings)
     local = local_machine(rows, kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
     landmarks = np.zeros((len(basis.landmarks), X.shape[1]), MODEL_DTYPE)
     landmarks[:, used] = basis.landmarks
     kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
-    return LeafModel(
+    return FittedLeaf(
         landmarks=landmarks,
         gamma=basis.gamma,
         pairs=basis.pairs,
@@ -111,23 +112,23 @@ def fit_leaf(
     )
 
 
-def _machine_leaf(
+def leaf_rows(
     X: SingleArray,
     target: NDArray[np.generic],
     weight: FloatArray,
     halo: NDArray[np.bool_] | None,
     n_outputs: int,
-    kernels: Kernels,
     settings: Settings,
-    seed: int,
-) -> LeafModel:
-    """A leaf with a baseline, without landmarks."""
+) -> LeafRows:
+    """The rows of a leaf as `fit_leaf` takes them."""
     halo = np.zeros(len(X), bool) if halo is None else halo
-    rows = LeafRows(X, target, weight, halo, n_outputs, settings.task)
-    kernel = leaf_kernels(rows, kernels, settings).local
-    machine: Machine = training_of(settings.other_machine).fit(rows, kernel, settings, seed)
-    constant = _constant_leaf(X, np.zeros(n_outputs), _bounds(target, settings.task), settings)
-    return replace(constant, machine=stored(machine, X))
+    return LeafRows(X, target, weight, halo, n_outputs, settings.task)
+
+
+def with_leaf_model(rows: LeafRows, fitted: LeafModel, settings: Settings) -> FittedLeaf:
+    """A leaf with a fitted model in place of landmarks."""
+    constant = _constant_leaf(rows.X, np.zeros(rows.n_outputs), _bounds(rows.target, settings.task), settings)
+    return replace(constant, packed=stored(fitted, rows.X))
 
 
 def compact_model(
@@ -175,10 +176,12 @@ def _leaf_factor(basis: LeafBasis, used: NDArray[np.bool_], settings: Settings) 
     return factor
 
 
-def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray, settings: Settings) -> LeafModel:
+def _constant_leaf(
+    X: SingleArray, decision: FloatArray, bounds: FloatArray, settings: Settings
+) -> FittedLeaf:
     sizes = {"feature": X.shape[1], "output": len(decision)}
     no_rows: dict[str, Any] = rowless_leaf(LeafArrays, sizes) | rowless_leaf(Support, sizes)
-    return LeafModel(
+    return FittedLeaf(
         **no_rows,
         intercept=decision,
         bounds=bounds,

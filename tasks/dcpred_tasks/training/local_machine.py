@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.losses import loss_from_settings
 from dcpred_tasks.training.settings import Settings
@@ -78,6 +79,13 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
     dual = np.zeros((len(rows.X), found.dual.shape[1]))
     dual[seen] = found.dual
     return DualSolution(dual, found.intercept)
+
+
+def fit_exact(rows: LeafRows, kernel: Kernel, settings: Settings) -> Exact:
+    """The local kernel model as a leaf model."""
+    local = local_machine(rows, kernel, settings)
+    used = np.flatnonzero(local.dual.any(axis=1))
+    return Exact(kernel, rows.X[used], local.dual[used].astype(MODEL_DTYPE), local.intercept)
 
 
 def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:

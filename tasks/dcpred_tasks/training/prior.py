@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
+from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.training.division import Division, first_leaves, n_outputs
 from dcpred_tasks.training.labelled_rows import rare_classes
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
@@ -134,7 +135,7 @@ def fit_prior(
     if len(totals) > MOST_CLASSES or (len(totals) > 2 and not settings.calibrate):
         return None
     several = first_leaves(survey.n_used, settings) > 1 or survey.n_used > settings.own_leaf_rows
-    if not len(rare) or not several or settings.other_machine:
+    if not len(rare) or not several or settings.machine != COMPACT:
         return None
     of_rare = np.isin(target, rare)
     others = np.flatnonzero(~of_rare)

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, fields
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
+from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
+from dcpred_tasks.training.compact_settings import check_compact
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_words
-from dcpred_tasks.training.machine_settings import check_compact, check_machine
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.setting_fields import setting
 from dcpred_tasks.training.task_settings import of_other_task
@@ -29,7 +29,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Omitted from a model's settings at their defaults: models of earlier versions keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("machine", "basis", "size", "tolerance", "calibrate", "threshold", "quantile", "target_transform"),
+    *("machine", "calibrate", "threshold", "quantile", "target_transform"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -149,33 +149,11 @@ class Settings:
         "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
         " probabilities, intervals and novelty need it.",
     )
-    # other systems
     machine: str = setting(
         COMPACT,
-        "What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other"
-        " systems.",
-        choices=(COMPACT, *MACHINES),
-    )
-    basis: str = setting(
-        LANDMARKS,
-        "What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks."
-        " Others are listed under Other systems.",
-        choices=(LANDMARKS, *BASES),
-    )
-    size: int = setting(
-        0,
-        "How large another basis or machine is: what it counts is listed under Other systems.",
-        low=0,
-        high=10**6,
-        zero="what suits it",
-    )
-    tolerance: float = setting(
-        0.0,
-        "How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,"
-        " beyond which it is computed exactly. support_tree: the error, in standard deviations of decision"
-        " values.",
-        low=0,
-        zero="what suits it",
+        "The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge"
+        " regression itself, which predicts more slowly; in several leaves this is DC-SVM.",
+        choices=(COMPACT, EXACT),
     )
     # overlap
     overlap: int = setting(
@@ -302,15 +280,14 @@ class Settings:
                 f" out quantile, or set loss to {Quantile.name}."
             )
         check_threshold(self.threshold)
-        if self.threshold != HALF and (not self.calibrate or self.other_machine):
+        if self.threshold != HALF and (not self.calibrate or self.machine != COMPACT):
             what = (
-                "calibrate is false" if not self.calibrate else f"{self.other_machine} has no probabilities"
+                "calibrate is false" if not self.calibrate else f"machine is {self.machine}, which has none"
             )
             raise SettingsError(
                 f"Cannot use threshold={self.threshold!r}: {what}, and a threshold needs calibrated"
                 " probabilities. Leave out one of them."
             )
-        check_machine(self, DEFAULTS)
         for name in of_other_task(self.task, self.loss):
             if getattr(self, name) != DEFAULTS[name]:
                 other = TASKS[1 - TASKS.index(self.task)]
@@ -318,27 +295,12 @@ class Settings:
                     f"Cannot use {name}={getattr(self, name)!r}: the task is {self.task}, and only {other}"
                     f" uses it. Leave out {name}, or set task to {other}."
                 )
-        check_compact(self)
+        check_compact(self, DEFAULTS)
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"Cannot use min_leaf_rows={self.min_leaf_rows}: max_leaf_rows is {self.max_leaf_rows}. Set"
                 " min_leaf_rows to at most max_leaf_rows."
             )
-
-    @property
-    def other_machine(self) -> str:
-        """The baseline or basis in place of the compact model; empty for the compact model of the paper."""
-        return next((name for name in (self.machine, self.basis) if name not in (COMPACT, LANDMARKS)), "")
-
-    @property
-    def machine_size(self) -> int:
-        """The size of another basis or of a baseline."""
-        return self.size or known(self.other_machine).size
-
-    @property
-    def machine_tolerance(self) -> float:
-        """The tolerance of a baseline."""
-        return self.tolerance or known(self.other_machine).tolerance
 
     @property
     def own_leaf_rows(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
+from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.training.losses import loss_tasks
 
 T = TypeVar("T")
@@ -12,7 +13,9 @@ OF_TASK = {
     "regression": ("quantile", "ridge", "target_transform"),
 }
 
-RETIRED = ("symlog", "halo_weight", "head_ridge", "nystrom_rows")  # settings of earlier versions
+RETIRED = (  # settings of earlier versions
+    *("symlog", "halo_weight", "head_ridge", "nystrom_rows", "basis", "size", "tolerance"),
+)
 
 
 def of_other_task(task: str, loss: object) -> tuple[str, ...]:
@@ -22,8 +25,10 @@ def of_other_task(task: str, loss: object) -> tuple[str, ...]:
 
 
 def in_effect(values: Mapping[str, T], task: str) -> dict[str, T]:
-    """Stored values, without those that the task does not use. Earlier versions had other settings, and their
-    searches of regression stored the C of SVMs.
+    """Stored values, without those that the task does not use. Earlier versions had other settings, trained
+    baselines, which were names of `machine`, and their searches of regression stored the C of SVMs.
     """
     unused = {*of_other_task(task, values.get("loss", "hinge")), *RETIRED}
+    if values.get("machine", COMPACT) not in (COMPACT, EXACT):
+        unused.add("machine")
     return {name: value for name, value in values.items() if name not in unused}
