@@ -11,7 +11,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from dcpred.cost import measured
+from dcpred import cost
 from dcpred.execution.workers import Pool, connect
 from support import stores
 from support.data import Classes, make_blobs, make_group
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # asked for again
     # What a row costs is measured on little data: how much it is matters to no test.
-    measured.STREAM_BYTES, measured.BUDGET_SECONDS = 2**20, 0.05
+    cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
 
 
 @pytest.fixture(scope="session")

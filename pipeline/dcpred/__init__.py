@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
     from dcpred.explanation import contributions, explain
     from dcpred.reports.report import report
-    from dcpred.results.open_scores import open_scores
+    from dcpred.results.stored_scores import open_scores
     from dcpred.serving import ServedModel, load_model, storage_options
 
 __all__ = [

@@ -1,16 +1,20 @@
-"""`dcpred demo`: the whole job on real digits, with a linear model and an exact SVM as baselines."""
+"""The demo on real digits, and small tables to try the commands on."""
 
+import csv
+import io
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred.datasets.digits import Digits, enlarged_digits
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation import evaluate
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import connect, started_once
 from dcpred.scoring.score import score
@@ -19,8 +23,120 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import new_directory
+from dcpred_tasks.storage.atomic_files import create_bytes, new_directory, resource_errors
 from dcpred_tasks.training.settings import Settings
+
+SIDE = 8
+HELD_OUT = 450
+MAX_SHIFT = 0.6  # pixels
+MAX_ROTATION = np.deg2rad(12)
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Rows of 64 grey levels 0…16, and labels: deformed ones to train on, held-out originals to test on."""
+
+    X_train: NDArray[np.uint8]
+    y_train: NDArray[np.uint8]
+    X_test: NDArray[np.uint8]
+    y_test: NDArray[np.uint8]
+
+
+def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
+    """About n_rows training rows: every original that is not held out, deformed as often as necessary."""
+    rng = np.random.default_rng(seed)
+    data = load_digits()
+    order = rng.permutation(len(data.target))
+    X, y = data.data[order], data.target[order].astype(np.uint8)
+    kept, y_kept = X[HELD_OUT:], y[HELD_OUT:]
+    copies = max(n_rows // len(kept), 1)
+    deformed = [kept]
+    for _ in range(copies - 1):
+        shift = rng.uniform(-MAX_SHIFT, MAX_SHIFT, 2)
+        deformed.append(kept @ deformation(shift, rng.uniform(-MAX_ROTATION, MAX_ROTATION)).T)
+    rows = np.rint(np.concatenate(deformed)).astype(np.uint8)
+    shuffled = rng.permutation(len(rows))
+    return Digits(
+        rows[shuffled], np.tile(y_kept, copies)[shuffled], X[:HELD_OUT].astype(np.uint8), y[:HELD_OUT]
+    )
+
+
+def deformation(shift: NDArray[np.float64], angle: float) -> NDArray[np.float64]:
+    """The 64 × 64 matrix that rotates an image about its middle and shifts it, by bilinear interpolation.
+
+    shift  (2,), rows and columns in pixels
+    angle  radians
+    """
+    middle = (SIDE - 1) / 2
+    row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
+    y, x = row - middle - shift[0], column - middle - shift[1]
+    from_row = np.cos(angle) * y + np.sin(angle) * x + middle
+    from_column = -np.sin(angle) * y + np.cos(angle) * x + middle
+    matrix = np.zeros((SIDE * SIDE, SIDE * SIDE))
+    for down in (0, 1):
+        for right in (0, 1):
+            r, c = np.floor(from_row).astype(int) + down, np.floor(from_column).astype(int) + right
+            weight = (1 - np.abs(from_row - r)) * (1 - np.abs(from_column - c))
+            inside = (r >= 0) & (r < SIDE) & (c >= 0) & (c < SIDE)
+            matrix[np.flatnonzero(inside), (r * SIDE + c)[inside]] += weight[inside]
+    return matrix
+
+
+KNOWN, NEW = "known.csv", "new.csv"
+NEW_ROWS = 119
+ID, TARGET = "id", "label"
+
+
+@dataclass(frozen=True)
+class Example:
+    """The written files."""
+
+    known: str
+    """A labelled table, with the column `label`."""
+    new: str
+    """A table of other rows, without it."""
+    n_known: int
+    n_new: int
+    n_features: int
+
+
+def write_example(folder: Path) -> Example:
+    """Write known.csv and new.csv into a folder, which is created if necessary. Raises PlanConflictError if
+    one of them exists, ResourceError.
+    """
+    paths = folder / KNOWN, folder / NEW
+    for path in paths:
+        if path.exists():
+            raise _is_there(path)
+    data = load_breast_cancer()
+    names = [str(name).replace(" ", "_") for name in data.feature_names]
+    order = np.random.RandomState(0).permutation(len(data.target))
+    rows = [
+        [str(number), *values, str(data.target_names[target])]
+        for number, values, target in zip(order, data.data[order].tolist(), data.target[order], strict=True)
+    ]
+    known, new = rows[NEW_ROWS:], [row[:-1] for row in rows[:NEW_ROWS]]
+    tables = _written([ID, *names, TARGET], known), _written([ID, *names], new)
+    with resource_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path, table in zip(paths, tables, strict=True):
+        if not create_bytes(path, table):
+            raise _is_there(path)
+    return Example(str(paths[0]), str(paths[1]), len(known), len(new), len(names))
+
+
+def _is_there(path: Path) -> PlanConflictError:
+    return PlanConflictError(
+        f"Cannot write a small table to {path}: it already exists. Remove it, or choose another folder:"
+        " `dcpred example FOLDER`."
+    )
+
+
+def _written(head: list[str], rows: Iterable[list[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue().encode()
+
 
 N_ROWS = 100_000
 BASELINE_ROWS = 20_000  # training an exact SVM on all rows would take most of the demonstration

@@ -18,23 +18,22 @@ from numpy.typing import NDArray
 from dcpred.serving import RowsToExplain, ServedModel, load_model
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.artifacts.model_schema import parts_of_table
+from dcpred_tasks.artifacts.model_layout import parts_of_table
 from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DataError, MissingChunkError
 from dcpred_tasks.input_kinds import check_dense, check_exact_rows, is_sparse
-from dcpred_tasks.model.answers import novelty, probabilities
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, check_features, class_numbers, leaf_values, score_rows
 from dcpred_tasks.model.contributions import LEAF, PRODUCT_KERNELS, check_contributions, is_exact, method
 from dcpred_tasks.model.contributions import contributions as contributions_of
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
-from dcpred_tasks.model.kernel_families import Sum
-from dcpred_tasks.model.parts import Parts
+from dcpred_tasks.model.kernels import Sum
+from dcpred_tasks.model.leaf_arrays import Parts
+from dcpred_tasks.model.predictive_outputs import novelty, probabilities
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.schema.column import NEVER_SEEN
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.decided import Decided, decide
-from dcpred_tasks.scoring.labels import Label
+from dcpred_tasks.scoring.labels import Decided, Label, decide
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost.predicted import predict_cost
+from dcpred.cost import predict_cost
 from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
 from dcpred.training.column_report import describe_map
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
-from dcpred_tasks.artifacts.model_schema import KEY
+from dcpred_tasks.artifacts.model_layout import KEY
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
-from dcpred_tasks.scoring.engines import described
+from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json

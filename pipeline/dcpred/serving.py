@@ -16,11 +16,11 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
-from dcpred_tasks.model.answers import calibration_of, intervals_of, quantile_shares
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule, threshold_of_two
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.model.predictive_outputs import calibration_of, intervals_of, quantile_shares
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.addresses import check_options

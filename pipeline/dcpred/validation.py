@@ -16,10 +16,9 @@ from dcpred.execution.workers import Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.training.train import train
 from dcpred.tuning.metrics import Metric, check_held_classes
-from dcpred.tuning.outcome import standard_error
 from dcpred.tuning.policy import SearchPolicy
 from dcpred.tuning.trials import metric_asked
-from dcpred.tuning.tune import tune
+from dcpred.tuning.tune import standard_error, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError

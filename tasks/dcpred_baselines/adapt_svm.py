@@ -73,8 +73,8 @@ from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 OF_MOMENTS = 5  # multiplications for E and Var of a group beside its distance and its exponential
 UNSURE = 4e-6  # share of what a squared distance is summed of that it may be off, in single precision
@@ -345,7 +345,7 @@ def fit(
     kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int
 ) -> AdaptSVM | Exact:
     """The exact model of the leaf, in kind.size groups for each output."""
-    from dcpred_tasks.training.local_machine import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
 
     whole = fit_exact(rows, kernel, settings)
     groups = grouped(whole, kind.size, np.random.default_rng([settings.seed, seed]))

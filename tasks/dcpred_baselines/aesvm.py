@@ -24,8 +24,8 @@ from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import LeafModelType
-from dcpred_tasks.training.local_machine import LeafRows, fit_exact, local_sample
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import LeafRows, fit_exact, local_sample
 
 SUBSET = 100  # rows, V of the paper
 EPSILON = 0.02  # squared distance from a convex combination, where a row φ(x) has the length 1

@@ -40,8 +40,8 @@ from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_model import LeafModelType
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 THRESHOLDS = (4.0, 1.0, 0.25)  # gaps of all cells together, in units of f(x), where a margin is 1
 ROUNDING = 1e-12  # share of Σ|α|: how far from 0 a bound must be for the class to be sure
@@ -149,7 +149,7 @@ def fit(
     kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int
 ) -> BallTree | Exact:
     """Cells of at most kind.size support vectors; the exact model where they do not save a fifth."""
-    from dcpred_tasks.training.local_machine import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
 
     whole, ends = in_cells(fit_exact(rows, kernel, settings), kind.size)
     if not len(ends):

@@ -37,8 +37,8 @@ from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 OF_TANH = 10  # multiplications
 ROWS_AT_ONCE = 8_192  # in a prediction
@@ -217,12 +217,12 @@ def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settin
     """A tree for each class against the rest, of kind.size leaves, but no more than there are rows, or
     4,096: rounded down to a power of two.
     """
-    from dcpred_tasks.training.local_machine import (  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import (  # noqa: PLC0415 - scikit-learn comes with it
         ABSENT,
         constant_decision,
         labellings,
+        linear_svm,
     )
-    from dcpred_tasks.training.solvers import linear_svm  # noqa: PLC0415
 
     leaves = 1 << (min(kind.size, len(rows.X), MOST_LEAVES).bit_length() - 1)
     width, k = rows.X.shape[1] + 1, rows.n_outputs

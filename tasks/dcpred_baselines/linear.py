@@ -20,8 +20,8 @@ from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken, text_array, text_of
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 # The module of each basis, with the functions that read and fit it. It imports this one.
 BASES = {
@@ -162,8 +162,7 @@ def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.rand
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Linear:
     """A linear model on a basis of kind.size functions."""
-    from dcpred_tasks.training.local_machine import ABSENT, labellings  # noqa: PLC0415 - scikit-learn comes with it
-    from dcpred_tasks.training.solvers import linear_ridge, linear_svm  # noqa: PLC0415
+    from dcpred_tasks.training.solvers import ABSENT, labellings, linear_ridge, linear_svm  # noqa: PLC0415 - scikit-learn comes with it  # noqa: PLC0415
 
     basis = fit_basis(kind.name, rows.X, kernel, kind.size, np.random.default_rng([settings.seed, seed]))
     weight = rows.compact_weight()

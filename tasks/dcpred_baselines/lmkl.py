@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.model.exact import KernelSums
-from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.model.kernels import Kernel, RowArray
+from dcpred_tasks.model.kernels import KERNELS, Kernel, RowArray
 from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import kernel_from_numbers, stored_numbers, taken, text_array, text_of
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 OF_FUNCTION = 10  # multiplications of an exponential
 # those of the fit
@@ -150,7 +149,7 @@ def _merged(support: SingleArray, dual: SingleArray) -> tuple[SingleArray, Float
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Lmkl:
     """Of the three kernels, on local_rows rows, at most 2,000: the Gram matrices of all kernels are held."""
-    from dcpred_tasks.training.local_machine import local_sample  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import local_sample  # noqa: PLC0415 - scikit-learn comes with it
 
     most = kind.most_trained_on(len(rows.X), settings.local_rows)
     seen = local_sample(len(rows.X), replace(settings, local_rows=max(most, 2)))
@@ -169,7 +168,7 @@ def plain_kernels(X: SingleArray) -> tuple[Kernel, Kernel]:
 
 def fitted(rows: "LeafRows", kernels: Sequence[Kernel], C: float, rng: np.random.Generator) -> Lmkl:
     """The model of all these rows, and of any kernels."""
-    from dcpred_tasks.training.local_machine import (  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import (  # noqa: PLC0415 - scikit-learn comes with it
         ABSENT,
         constant_decision,
         labellings,

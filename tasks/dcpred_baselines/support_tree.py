@@ -37,8 +37,8 @@ from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken
 
 if TYPE_CHECKING:
-    from dcpred_tasks.training.local_machine import LeafRows
     from dcpred_tasks.training.settings import Settings
+    from dcpred_tasks.training.solvers import LeafRows
 
 EPSILONS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 3e-3, 1e-3, 1e-4)  # errors of a kernel value
 
@@ -122,7 +122,7 @@ def fit(
     """Cells of at most kind.size support vectors, with the largest ε whose root mean squared error on
     training rows is within the tolerance; the exact model where that does not save a fifth.
     """
-    from dcpred_tasks.training.local_machine import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
 
     whole, ends = in_cells(fit_exact(rows, kernel, settings), kind.size)
     if not len(ends):

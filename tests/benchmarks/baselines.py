@@ -2,7 +2,7 @@
 
 LightGBM and CatBoost are fitted to 85 % of all training rows and stop early by the log loss (classes) or the
 squared error (numbers) of the other 15 %; up to SMALL rows, they are then fitted to all rows, with as many
-rounds. rivals.py uses the same LightGBM. No baseline is told which columns hold categories, nor are we.
+rounds. trial.py uses the same LightGBM. No baseline is told which columns hold categories, nor are we.
 """
 
 import time

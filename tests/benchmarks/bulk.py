@@ -36,12 +36,12 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, commit
 from dcpred_tasks.dtypes import LEAF_DTYPE
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scoring.decided import Decided
+from dcpred_tasks.scoring.labels import Decided
 from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.chunk_files import chunk_files
+from dcpred_tasks.storage.zarr_arrays import chunk_files
 from dcpred_tasks.task_bodies.score_block import (
     _Writer,
     create_scores,

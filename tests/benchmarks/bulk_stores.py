@@ -28,7 +28,7 @@ from common import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
 from dcpred.scoring.score import score, store_threads
-from dcpred.training.publishing import publish
+from dcpred.training.train import publish
 from dcpred_tasks.storage.place import open_place
 from support.pools import inline
 from support.stores import Proxy, azurite, spoiled
@@ -121,12 +121,12 @@ def main() -> None:
 
 def open_fresh() -> None:
     """Stores are kept by address, and another server has the same one here."""
-    from dcpred_tasks.storage import bucket, object_arrays, opened_stores, zarr_arrays  # noqa: PLC0415
+    from dcpred_tasks.storage import bucket, object_arrays, store_requests, zarr_arrays  # noqa: PLC0415
 
     for kept in (
         bucket._opened,
         object_arrays._store,
-        opened_stores.open_store,
+        store_requests.open_store,
         zarr_arrays._opened_once,
     ):
         kept.cache_clear()

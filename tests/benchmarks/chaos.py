@@ -41,22 +41,21 @@ import psutil
 from common import Table, data_folder, letter, write_group
 
 from dcpred import plan
-from dcpred.execution import store_lease
+from dcpred.execution import lease
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.runs.shards import Shard
-from dcpred.scoring.score import score
-from dcpred.scoring.score_shard import score_shard
+from dcpred.scoring.score import score, score_shard
 from dcpred.training.train import train
 from dcpred_tasks.errors import DcpredError, RunHeldError
-from dcpred_tasks.storage import retry, zarr_arrays
+from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Or every driver would load them. By name: Python before 3.12.8 passes over "__main__" without a word.
 CONTEXT.set_forkserver_preload(
-    ["dcpred.training.train", "dcpred.scoring.score_shard", "dcpred_tasks.engine.engine", "psutil"]
+    ["dcpred.training.train", "dcpred.scoring.score", "dcpred_tasks.engine.engine", "psutil"]
 )
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 N_TRAIN, N_ROWS = 15_000, 20_000  # rows that the model is trained on, and rows to score
@@ -120,8 +119,8 @@ def small_plan() -> None:
 
 
 def short_lease(seconds: float = LEASE_SECONDS) -> None:
-    store_lease.EXPIRY_SECONDS, store_lease.SIGN_SECONDS = seconds, seconds / 8
-    store_lease.CLOCK_SLACK_SECONDS = seconds / 4
+    lease.EXPIRY_SECONDS, lease.SIGN_SECONDS = seconds, seconds / 8
+    lease.CLOCK_SLACK_SECONDS = seconds / 4
 
 
 def alone() -> AbstractContextManager[Workers]:
@@ -149,7 +148,7 @@ def _drive(
         if (
             seed % 2
         ):  # Half of the drivers are as of another machine, of which nobody knows whether they live.
-            store_lease._machine = str
+            lease._machine = str
     told, sys.stderr = sys.stderr, open(os.devnull, "w")  # noqa: SIM115
     if fault == "full-disk":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -176,7 +175,7 @@ def _drive(
 
 def _spoil_reads(chance: random.Random) -> None:
     real = zarr_arrays.read_rows
-    retry.FIRST_WAIT_SECONDS = 0.001
+    store_requests.FIRST_WAIT_SECONDS = 0.001
 
     def read(*args: Any) -> Any:
         draw = chance.random()

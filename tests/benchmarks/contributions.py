@@ -25,7 +25,7 @@ from sklearn.inspection import permutation_importance
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.labels import decide
 
 REGRESSION = ("cal_housing", "cpusmall", "house_16H")
 SETS = (*REGRESSION, "magic", "elec2", "satimage")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
-from dcpred.cost.measured import measure_cost
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.cost import measure_cost
+from dcpred.evaluation import evaluate
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
-from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import drift
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, sample_stride
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings
-from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.training_rows import with_bins
+from dcpred_tasks.training.survey import survey_rows, with_bins
 
 SETS = "letter,magic,cal_housing,house_16H"
 MOST_ROWS, BLOCK_ROWS = 12_000, 2**17

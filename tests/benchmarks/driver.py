@@ -18,11 +18,10 @@ from common import Table
 
 from dcpred.execution.workers import connect
 from dcpred.plan import plan_routing
-from dcpred.training.leaf_plan import driver_bytes
+from dcpred.training.steps import driver_bytes
 from dcpred.training.train import train
 from dcpred_tasks.process import peak_memory_bytes
-from dcpred_tasks.scratch.leaf_shards import write_index
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch import TrainJob, write_index
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.settings import make_settings
 

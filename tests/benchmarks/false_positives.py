@@ -27,10 +27,10 @@ from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import memory_training
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.training.division import learn_scaling
+from dcpred_tasks.training.categories import NOT_CODED
 from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.partition import learn_scaling
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.target_means import NOT_CODED
 
 FRESH_ROWS = 20_000
 ACCEPTED = ("replaces", "helps")

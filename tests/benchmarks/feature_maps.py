@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from synthetic import Cloud, Shape, make_model
 
 from dcpred import DCPredClassifier
-from dcpred.cost.predicted import predict_cost
+from dcpred.cost import predict_cost
 from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.model import compact_model
-from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.settings import FEATURE_MAPS, make_settings

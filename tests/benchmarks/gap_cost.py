@@ -22,10 +22,10 @@ from common import Table
 from numpy.typing import NDArray
 from synthetic import Cloud, Shape, make_model
 
-from dcpred.cost.measured import padded_rows
+from dcpred.cost import padded_rows
 from dcpred_tasks.model import compact_model
-from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring import scorer
 

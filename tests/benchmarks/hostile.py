@@ -53,7 +53,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.cli import main as dcpred
 from dcpred.datasets.importing import find_schema, import_data
-from dcpred.execution.secure_connection import secured
+from dcpred.execution.dask_workers import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refresh.refresh import refresh
 from dcpred.scoring.score import score

@@ -15,7 +15,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred import DCPredClassifier
-from dcpred.cost.measured import measure_cost
+from dcpred.cost import measure_cost
 from dcpred.estimators.settings import as_parameters
 
 TREE = {"scaling": "minmax", "n_leaves": 128}

@@ -35,9 +35,8 @@ from rivals import Cache, Job, Rival, boosted, exact, fourier, linear, nystroem
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred.cost.measured import measure_cost
-from dcpred.cost.predicted import predict_cost
-from dcpred.evaluation import evaluate
+from dcpred import evaluation
+from dcpred.cost import measure_cost, predict_cost
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
 from dcpred.tuning import tune
@@ -46,8 +45,7 @@ from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.learned_scaling import KERNEL_REACH, NEIGHBOURS
-from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.task_settings import in_effect
+from dcpred_tasks.training.settings import Settings, in_effect, make_settings
 
 OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
     "ours",
@@ -118,7 +116,7 @@ class Place:
 
     def run(self, settings: Values) -> Result:
         model, seconds, leaves = self.train(settings)
-        found = evaluate.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
+        found = evaluation.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
         quality = 100 * found["accuracy"] if "accuracy" in found else found["rmse"]
         result = Result(
             quality, found["cost_ratio"], predict_cost(read_model(model)).cost_ratio, seconds, leaves
@@ -241,7 +239,7 @@ def measuring_workers(n_workers: int, quick: bool) -> Iterator[Workers]:
     """
     how = BRIEF if quick else LONG
     with (
-        mock.patch.object(evaluate, "measure_cost", partial(measure_cost, **how)),
+        mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)),
         nullcontext(InlineWorkers()) if quick else connect(n_workers) as workers,
     ):
         yield workers

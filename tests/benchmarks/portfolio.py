@@ -28,8 +28,8 @@ from dcpred.tuning.trials import Candidate, Trials
 from dcpred.tuning.tune import memory_training
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.training.categories import NOT_CODED
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.target_means import NOT_CODED
 
 QUICK_ROWS, QUICK_SETS = 200, ("vehicle", "547_no2")
 Losses = dict[str, float]  # by candidate

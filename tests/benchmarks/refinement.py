@@ -12,7 +12,7 @@ import numpy as np
 from common import Table
 from threadpoolctl import threadpool_limits
 
-from dcpred_tasks.engine.arguments import words
+from dcpred_tasks.engine.engine import words
 from dcpred_tasks.engine.machine_code import own_code
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel

@@ -29,9 +29,8 @@ from dcpred.plan import Cut
 from dcpred.refresh.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish
-from dcpred.training.train import train
-from dcpred_tasks.storage import input_chunks
+from dcpred.training.train import publish, train
+from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
@@ -122,7 +121,7 @@ def nights(work: Path, of: Path, n_rows: int, n_new: int, proxy: Proxy | None = 
         event()
         if proxy is not None:
             upload(disk, x, sent)
-        time.sleep(input_chunks.SETTLED_SECONDS)
+        time.sleep(stored_chunks.SETTLED_SECONDS)
         before = {} if proxy else held(Path(root))
         asked = sum(proxy.counts().values()) if proxy else 0
         report, seconds = timed(lambda: refresh(model, x, root, inline))
@@ -150,7 +149,7 @@ def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> T
     x, root = tiny(work / "tiny.zarr", n_blocks - 1), work / "tiny-root"
     refresh(model, x, root, inline)
     zarr.open_array(x, mode="r+").append(rows(TINY_ROWS, TINY_FEATURES, 3))
-    time.sleep(input_chunks.SETTLED_SECONDS)
+    time.sleep(stored_chunks.SETTLED_SECONDS)
     report, more = timed(lambda: refresh(model, x, root, inline))
     assert (report.taken_blocks, report.scored_blocks) == (n_blocks - 1, 1)
     _, seconds = timed(lambda: refresh(model, x, root, inline))
@@ -177,7 +176,7 @@ def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> T
 def tiny(path: Path, n_blocks: int) -> str:
     """An array of so many chunks, settled."""
     make_group(path, rows(n_blocks * TINY_ROWS, TINY_FEATURES, 1), chunk_rows=TINY_ROWS)
-    time.sleep(input_chunks.SETTLED_SECONDS)
+    time.sleep(stored_chunks.SETTLED_SECONDS)
     return f"{path}/X"
 
 
@@ -208,7 +207,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         vars(args).update(QUICK)
-        input_chunks.SETTLED_SECONDS = 0.1
+        stored_chunks.SETTLED_SECONDS = 0.1
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     work = args.work.absolute()

@@ -35,11 +35,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
 from dcpred.comparison.compare import Asked, CompareReport, Result, compare
-from dcpred.comparison.page import PLOT, score_paint
+from dcpred.comparison.page import PLOT, frontier, score_paint, unbeaten
 from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, points_of
-from dcpred.comparison.tables import frontier, unbeaten
 from dcpred.execution.progress import SILENT
-from dcpred.pages.svg import PAPER, drawing
+from dcpred.pages import PAPER, drawing
 from dcpred_tasks.process import cpu_name
 from dcpred_tasks.storage.atomic_files import replace_bytes
 from support.pools import inline
@@ -85,7 +84,7 @@ def may_be_cheap(point: Point, n_features: int) -> bool:
 
 
 def tried_in_forks(folder: str, module: str, points: Sequence[str], limit: float, stop: str) -> list[str]:
-    """As dcpred_tasks.task_bodies.try_system, without errors of kernel functions."""
+    """As dcpred_tasks.task_bodies.trials, without errors of kernel functions."""
     spent = 0.0
     for point in points:
         file = Path(folder) / trial.POINTS / f"{point}.json"

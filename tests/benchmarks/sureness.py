@@ -26,20 +26,18 @@ from more_sets import EVERY
 from numpy.typing import NDArray
 from sets import DataSet, Split
 
-from dcpred.cost.measured import measure_call
+from dcpred.cost import measure_call
 from dcpred_tasks.dtypes import SingleArray, Status
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.sureness import Calibration
-from dcpred_tasks.scoring.decided import decide
-from dcpred_tasks.scoring.output_column import needed
-from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs, possible_outputs
+from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs, needed, possible_outputs
 from dcpred_tasks.task_bodies.predict_block import novelty_block
 from dcpred_tasks.training import held_out
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import in_effect, make_settings
 from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.task_settings import in_effect
 
 CLASSES = ("letter", "letter26", "magic", "satimage", "a9a", "connect_4", "elec2", "covtype", "covtype7")
 NUMBERS = ("cal_housing", "house_16H", "cpusmall", "protein")

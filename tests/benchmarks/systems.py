@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred_baselines.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import LeafModel
-from dcpred_tasks.training.local_machine import LeafRows
+from dcpred_tasks.training.solvers import LeafRows
 from support.leaf_models import fit_model
 
 Rows = NDArray[np.float32]

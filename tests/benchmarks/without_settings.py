@@ -27,7 +27,7 @@ from more_sets import EVERY
 from rivals import Cache, Job, boosted, exact
 from sets import DataSet, Split
 
-from dcpred.cost.predicted import predict_cost
+from dcpred.cost import predict_cost
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
 from dcpred.tuning import tune
@@ -35,9 +35,8 @@ from dcpred.tuning.policy import STANDARD
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
-from dcpred_tasks.training.compact_settings import OF_DISTANCE
 from dcpred_tasks.training.losses import DISTANCE
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import OF_DISTANCE, make_settings
 
 QUICK_ROWS, QUICK_SETS = 400, "magic"
 Found = dict[str, Any]

@@ -14,7 +14,7 @@ import pytest
 from dcpred.comparison.compare import CompareReport, Result
 from dcpred.comparison.page import comparison_page
 from dcpred.comparison.systems import every_system
-from dcpred.pages.page import Page, Report, render
+from dcpred.pages import Page, Report, render
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
@@ -22,7 +22,7 @@ from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Reference, class_numbers
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.labels import decide
 from support.browser import Browser, browser, chromium
 from support.data import make_group
 from support.models import random_model, random_rows

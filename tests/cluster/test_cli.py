@@ -22,8 +22,7 @@ from distributed import LocalCluster
 
 from dcpred.cli import main
 from dcpred.execution.workers import Workers, connect
-from dcpred_tasks.engine.machine_code import MachineCode, own_code
-from dcpred_tasks.engine.processors import host
+from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.settings import Settings

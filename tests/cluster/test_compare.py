@@ -21,15 +21,14 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.rivals import baseline
 from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
-from dcpred.comparison.shared import scaling_of
 from dcpred.comparison.systems import BASELINES, every_system, points_of
+from dcpred.comparison.trial import baseline, scaling_of
 from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.task_bodies.try_system import try_system
+from dcpred_tasks.task_bodies.trials import try_system
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
@@ -46,8 +45,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         if kind.counted:
             monkeypatch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
     for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
-        monkeypatch.setattr(f"dcpred.comparison.shared.{grid}", (1.0,))
-    monkeypatch.setattr("dcpred.comparison.kernel_errors.MOST_ROWS", 60)
+        monkeypatch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
+    monkeypatch.setattr("dcpred.comparison.trial.MOST_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
     monkeypatch.setattr("dcpred.cli.compare_command.connect", lambda *_, **__: inline())
     monkeypatch.setattr(comparing, "try_system", try_here)
@@ -306,9 +305,7 @@ def test_a_folder_with_other_files_is_left_alone(data: Path, tmp_path: Path) -> 
 
 
 def test_pages_want_packages(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dcpred.pages.page.find_spec", lambda name: None if name == "matplotlib" else object()
-    )
+    monkeypatch.setattr("dcpred.pages.find_spec", lambda name: None if name == "matplotlib" else object())
     assert 'Install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
     assert not (tmp_path / "out").exists()
 
@@ -427,8 +424,8 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
 def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_FACTOR", 0.1)
-    monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_SECONDS", 0.5)
+    monkeypatch.setattr("dcpred_tasks.task_bodies.trials.CLOCK_FACTOR", 0.1)
+    monkeypatch.setattr("dcpred_tasks.task_bodies.trials.CLOCK_SECONDS", 0.5)
     try_system(str(program), "a_program", ["asleep"], 5.0)
     assert _result_of(program, "asleep") == {
         "status": "time limit",

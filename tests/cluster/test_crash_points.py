@@ -33,11 +33,10 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, score
-from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred.scoring.score import ScoreReport, ShardReport, score, score_shard
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task

@@ -18,7 +18,7 @@ from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, score
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.dtypes import Status
 from support.pools import inline
 

@@ -44,8 +44,8 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.guard import Failure
-from dcpred_tasks.storage import retry, zarr_arrays
-from dcpred_tasks.storage.probe import can_write
+from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.store_requests import can_write
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes
@@ -220,7 +220,7 @@ def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path,
 def test_reads_that_fail_for_a_while_are_tried_again(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
     real, calls = zarr_arrays.read_rows, []
 
     def flaky(array: Any, start: int, stop: int, room: Any = None) -> Any:
@@ -247,7 +247,7 @@ def test_what_lasts_is_not_tried_again() -> None:
 
     for error in (FileNotFoundError(2, "gone"), OSError(28, "No space left on device"), ValueError("a bug")):
         with pytest.raises(type(error)):
-            retry.Retrying()(partial(fail, error))
+            store_requests.Retrying()(partial(fail, error))
     assert len(calls) == 3
 
 
@@ -265,7 +265,7 @@ def test_a_full_disk_stops_at_once_and_all_can_be_resumed(
 def test_too_little_space_is_refused_before_anything_is_written(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.scoring.preflight.RECORD_BYTES", 2**60)
+    monkeypatch.setattr("dcpred.scoring.score.RECORD_BYTES", 2**60)
     with pytest.raises(ResourceError, match=r"MiB free\. Free some space"):
         run(model, data, tmp_path / "out", pool=None)
     assert not (tmp_path / "out").exists()
@@ -800,8 +800,8 @@ def test_a_server_that_is_no_scheduler_is_told(
 ) -> None:
     """Dask waited for the silent one without end, and ended in tracebacks at the others."""
     monkeypatch.setattr("dcpred.execution.dask_workers.CONNECT_SECONDS", 1)
-    monkeypatch.setattr("dcpred.execution.secure_connection.SILENT_SECONDS", 0.1)
-    monkeypatch.setattr("dcpred.execution.secure_connection.REPLY_SECONDS", 0.1)
+    monkeypatch.setattr("dcpred.execution.dask_workers.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("dcpred.execution.dask_workers.REPLY_SECONDS", 0.1)
     with other_server(says) as port, ExitStack() as stack, pytest.raises(SchedulerError, match=so):
         stack.enter_context(connect(scheduler=f"tcp://127.0.0.1:{port}"))
     assert capfd.readouterr().err == ""

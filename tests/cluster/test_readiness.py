@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred.evaluation import evaluate as evaluation
-from dcpred.evaluation.evaluate import evaluate
+from dcpred import evaluation as evaluation
+from dcpred.evaluation import evaluate
 from dcpred.execution import task_window
 from dcpred.execution.progress import COMPILING
 from dcpred.execution.workers import InlineWorkers, connect

@@ -17,13 +17,12 @@ import zarr
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.execution.held_places import acquire_lock
+from dcpred.execution.lease import acquire_lock
 from dcpred.inspection import inspect_path
 from dcpred.plan import Cut
 from dcpred.refresh.limits import Limits
-from dcpred.refresh.overview import root_status
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
-from dcpred.refresh.root import open_root
+from dcpred.refresh.root import open_root, root_status
 from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
 from dcpred.runs.latest import SETTINGS
@@ -31,9 +30,9 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish as publish_model
+from dcpred.training.train import publish as publish_model
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.errors import (
     DataError,
@@ -63,7 +62,7 @@ def blobs(n: int, seed: int) -> Any:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MIN_BLOCK_ROWS": 1, "MAX_CHUNK_ROWS": CHUNK_ROWS, "BLOCKS": 5}.items():
         monkeypatch.setattr(f"dcpred.plan.{name}", value)
-    monkeypatch.setattr("dcpred_tasks.storage.input_chunks.SETTLED_SECONDS", 0.02)
+    monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -315,13 +314,13 @@ def test_a_chunk_that_is_too_young_is_scored_again(
 ) -> None:
     """A second write within a tick of the clock could not be told from the first."""
     slept: list[float] = []
-    monkeypatch.setattr("dcpred_tasks.storage.input_chunks.SETTLED_SECONDS", 60.0)
-    monkeypatch.setattr("dcpred.refresh.renewal.time.sleep", slept.append)
+    monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 60.0)
+    monkeypatch.setattr("dcpred.refresh.incremental_run.time.sleep", slept.append)
     with pytest.raises(IncompleteError, match="it changed 3 times during scoring"):
         call()
     assert [round(seconds) for seconds in slept] == [60] * 3
     assert not open_root(open_place(root)).finished()[1:]
-    monkeypatch.setattr("dcpred_tasks.storage.input_chunks.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)
     for path in data.rglob("*"):
         os.utime(path, (9e9, 9e9))  # by a machine whose clock is ahead
     assert call().state == "published"

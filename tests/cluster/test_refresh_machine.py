@@ -36,7 +36,7 @@ from dcpred.runs.latest import latest_run
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
@@ -92,7 +92,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(os, "sync", lambda: None)
         patch.setattr(asyncio, "to_thread", at_once)
-        patch.setattr("dcpred_tasks.storage.input_chunks.SETTLED_SECONDS", 0.0)
+        patch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         models = []

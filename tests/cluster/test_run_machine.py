@@ -35,7 +35,7 @@ from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays

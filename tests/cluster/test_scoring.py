@@ -36,7 +36,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.model.compact_model import score_rows
-from dcpred_tasks.storage import input_chunks, zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.place import Place, read_own_document
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
@@ -502,7 +502,7 @@ def test_a_large_input_that_was_only_touched_is_accepted_by_repair(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its values are not compared as a whole, but a sample of rows is scored again."""
-    monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+    monkeypatch.setattr(stored_chunks, "CONTENT_BYTES", 0)
     run(model, data, tmp_path / "out")
     touched(data)
     with pytest.raises(PlanConflictError, match=r"differs in the times .*add --repair"):
@@ -583,7 +583,7 @@ def test_model_and_input_are_opened_once(
         monkeypatch.setattr(f"{module}.{name}", noted)
 
     noting("dcpred_tasks.artifacts.model_artifact", "read_document", lambda _place, name: name)
-    noting("dcpred_tasks.artifacts.array_reading", "_read_array", lambda _path, _group, name, *_: name)
+    noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
     noting("dcpred_tasks.storage.zarr_arrays", "open_array", str)
     plan_run(model, f"{data}/X", tmp_path / "out")
     assert read.count("model.json") == read.count(f"{data}/X") == 1

@@ -15,17 +15,16 @@ from click.testing import CliRunner
 
 from dcpred.cli import main
 from dcpred.execution import interrupts
-from dcpred.execution.held_places import acquire_lock
+from dcpred.execution.lease import acquire_lock
 from dcpred.runs import shards
 from dcpred.runs.ledger import MANIFEST, PLAN, WITHDRAWN, Ledger, open_ledger
 from dcpred.runs.shards import Shard, hold_shard
 from dcpred.runs.status import run_status
-from dcpred.scoring import score_shard as module
+from dcpred.scoring import score as module
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, plan_run, score
-from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred.scoring.score import ScoreReport, ShardReport, plan_run, score, score_shard
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.errors import (
     DataError,
     IncompleteError,

@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.training.publishing import publish
-from dcpred.training.train import train
-from dcpred_tasks.storage import opened_stores
+from dcpred.training.train import publish, train
+from dcpred_tasks.storage import store_requests
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
@@ -138,7 +137,7 @@ def root(folder: Path, s3: StoreServer) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch, s3_proxy: Proxy) -> Iterator[None]:
-    monkeypatch.setattr(opened_stores, "RETRIES", 0)
+    monkeypatch.setattr(store_requests, "RETRIES", 0)
     monkeypatch.setattr("dcpred_tasks.storage.bucket.WAIT_SECONDS", 0.0)
     s3_proxy.set_faults()
     yield

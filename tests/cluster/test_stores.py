@@ -22,16 +22,15 @@ from click.testing import CliRunner, Result
 
 import dcpred
 from dcpred.cli import main
-from dcpred.execution import store_lease
+from dcpred.execution import lease as store_lease
 from dcpred.execution.workers import Pool, Workers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish, trained_beside
-from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.training.train import publish, train, trained_beside
+from dcpred.verification import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import (
     DataError,
@@ -41,12 +40,11 @@ from dcpred_tasks.errors import (
     RunHeldError,
     SchedulerError,
 )
-from dcpred_tasks.storage import opened_stores, retry, zarr_arrays
+from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.addresses import as_arguments, parse
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.storage.probe import PROBE
-from dcpred_tasks.storage.store_requests import StoreError
+from dcpred_tasks.storage.store_requests import PROBE, StoreError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
@@ -189,8 +187,8 @@ def done(output: Place, finished_bytes: dict[str, bytes]) -> Place:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Requests and operations that fail are not waited for."""
-    monkeypatch.setattr(opened_stores, "RETRIES", 0)
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(store_requests, "RETRIES", 0)
+    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
     forget_stores()
     yield
     forget_stores()
@@ -832,7 +830,7 @@ def test_no_secret_is_told(known: Known, finished: Place, proxy: Proxy, impatien
     for data in stored(finished).values():
         check(data)
     run, _, _ = plan_run(known.model, known.x, finished.address)
-    opened = opened_stores.open_store(KIND, BUCKET, ())
+    opened = store_requests.open_store(KIND, BUCKET, ())
     for value in (run, open_ledger(finished.address), finished.address, opened):
         check(pickle.dumps(value))
     # obstore cannot show a store of Azure whose account is named by the environment.

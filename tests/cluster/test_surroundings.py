@@ -19,7 +19,7 @@ from dcpred.cli import main
 from dcpred.cli.options import failure, library_warnings, reports_errors
 from dcpred.cli.refresh_command import _notify
 from dcpred.execution import dask_workers, workers
-from dcpred.execution.verbosity import Verbosity, at_verbosity
+from dcpred.execution.events import Verbosity, at_verbosity
 from dcpred.execution.workers import check_process_limits, connect
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from support import processes
@@ -144,7 +144,7 @@ def test_settings_are_utf8_in_any_locale(tmp_path: Path) -> None:
 
     (tmp_path / "job.toml").write_text('categorical = ["größe"]\n', encoding="utf-8")
     script = (
-        "from pathlib import Path\nfrom dcpred.cli.settings_options import read_values\n"
+        "from pathlib import Path\nfrom dcpred.cli.options import read_values\n"
         "print(ascii(read_values(Path('job.toml'), ())))\n"
     )
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

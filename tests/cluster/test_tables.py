@@ -16,13 +16,13 @@ from dcpred import import_data, load_model
 from dcpred.cli import main
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation import evaluate
 from dcpred.refresh.refresh import refresh
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError
-from dcpred_tasks.model.coding import Coding
+from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import make_settings
 from support.pools import inline

@@ -17,18 +17,17 @@ import zarr
 from sklearn.base import clone
 
 from dcpred import load_model
-from dcpred.cli import tuned_rendering
-from dcpred.cost.predicted import predict_cost
+from dcpred.cli import rendering
+from dcpred.cost import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
 from dcpred.training.train import train, training_hashes
 from dcpred.tuning import tune as tuning
-from dcpred.tuning.budget import Budget
-from dcpred.tuning.outcome import decision_in_words
+from dcpred.tuning.policy import Budget
 from dcpred.tuning.portfolio import CLASSES, DEFAULT
-from dcpred.tuning.tune import TuneReport, choose_settings, parse_budget, tune
+from dcpred.tuning.tune import TuneReport, choose_settings, decision_in_words, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
     DataError,
@@ -40,9 +39,9 @@ from dcpred_tasks.errors import (
 )
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
-from dcpred_tasks.task_bodies.try_settings import try_settings
+from dcpred_tasks.task_bodies.trials import try_settings
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
@@ -323,7 +322,7 @@ def test_references_are_always_there(tuned: Tuned) -> None:
     assert names[-2:] == ["HistGradientBoosting", "SVM pipeline"]
     assert (names[0] == "default settings") == (report.trace[0]["verdict"] == "replaces")
     shown = check_page(report_of(tuned.folder / "m.tuned.json").html)
-    words = tuned_rendering.tuned(asdict(report)).replace("\n", " ")
+    words = rendering.tuned(asdict(report)).replace("\n", " ")
     for one in report.references:
         assert one["n_judged"] > 0
         assert one["better"] == (one["gain"] > one["gain_error"])
@@ -350,7 +349,7 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert f"accuracy {100 * best['accuracy']:.2f} %" in report.words
     assert "dcpred tune" in report.words
     assert said.told.count(report.words) == 1
-    last = [line for line in tuned_rendering.tuned(asdict(report)).splitlines() if line.strip()]
+    last = [line for line in rendering.tuned(asdict(report)).splitlines() if line.strip()]
     assert report.words in " ".join(last)
     assert " ".join(last).endswith(report.words)
     text = " ".join(
@@ -624,7 +623,7 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
     report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL, say=said)
     assert report.chosen["n_judged"] == 0
     assert sum("nothing was evaluated" in line for line in said.told) == 1
-    shown = tuned_rendering.tuned(asdict(report))
+    shown = rendering.tuned(asdict(report))
     assert "nothing was evaluated" in shown
     made = report.made
     assert made["cost_ratio"] == predict_cost(read_model(tmp_path / "m")).cost_ratio

@@ -23,7 +23,7 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
-from dcpred.verification.verify import choose_rows, verify
+from dcpred.verification import choose_rows, verify
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows

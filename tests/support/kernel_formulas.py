@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from dcpred_tasks.model.kernel_families import BY_NAME, Sum
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import BY_NAME, Kernel, Sum
 
 
 def squares(x: Sequence[float], u: Sequence[float]) -> float:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from dcpred_baselines import LEAF_MODELS
 from dcpred_baselines.linear import basis_from_arrays, fit_basis
 from dcpred_tasks.model.compact_model import LeafModels, Model
-from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, Kernel
 from dcpred_tasks.model.leaf_model import EXACT, LeafModel, read_leaf_model, stored
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.local_machine import LeafRows, fit_exact
 from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.solvers import LeafRows, fit_exact
 from support.hostile import spoil_array
 
 EVERY = (*LEAF_MODELS, EXACT)

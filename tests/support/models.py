@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
-from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap, Symlog
+from dcpred_tasks.model.kernels import BY_NAME, KERNELS, Kernel, Sum
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, outlined
+from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.model.tree import Tree
 
 Any2D = NDArray[Any]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.machine_code import Bitcode
-from dcpred_tasks.model.kernel_families import KERNELS, KernelNumbers
+from dcpred_tasks.model.kernels import KERNELS, KernelNumbers
 from dcpred_tasks.native.building import FOLDER, build
 
 COMPILE = (

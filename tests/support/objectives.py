@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.expansion import Expansion
+from dcpred_tasks.training.kernel_expansion import Expansion
 from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
 from dcpred_tasks.training.refinement import Goal, Objective
 

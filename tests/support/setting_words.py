@@ -18,8 +18,7 @@ from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.estimators.settings import as_parameters
 from dcpred_baselines import LEAF_MODELS
 from dcpred_tasks.model.leaf_model import CLASSES
-from dcpred_tasks.training.setting_descriptions import describe_settings
-from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings
+from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings, describe_settings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"

@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 import trustme
 
-from dcpred_tasks.storage import bucket, object_arrays, opened_stores
+from dcpred_tasks.storage import bucket, object_arrays, store_requests
 from dcpred_tasks.storage.addresses import check_options, storage_options
 
 TESTS = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ class StoreServer:
 
 def forget_stores() -> None:
     """Close the stores of this process, which were opened with the environment of then."""
-    for function in (opened_stores.open_store, bucket._opened, object_arrays._store):
+    for function in (store_requests.open_store, bucket._opened, object_arrays._store):
         function.cache_clear()
 
 

@@ -6,10 +6,9 @@ import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.sureness import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Sureness
+from dcpred_tasks.model.uncertainty import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Sureness
 from dcpred_tasks.training.calibration import NO_FACTORS
-from dcpred_tasks.training.held_out import ALPHAS
-from dcpred_tasks.training.nearness import nearness_of
+from dcpred_tasks.training.held_out import ALPHAS, nearness_of
 from support.models import random_rows
 
 

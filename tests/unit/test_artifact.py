@@ -31,8 +31,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
-from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.training_rows import with_bins
+from dcpred_tasks.training.survey import survey_rows, with_bins
 from support.data import make_blobs
 from support.models import random_model
 

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.training.leaf_balance import (
+from dcpred_tasks.training.tree_fitting import (
     MAX_ARITY,
     Balanced,
+    Node,
     Split,
     balance,
+    fit_tree,
+    flatten,
     split_arity,
     split_centres,
     split_rows,
 )
-from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten
 
 
 class Holder:

@@ -13,8 +13,7 @@ from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import leaf_model_types, read_leaf_model
 from dcpred_tasks.model.packed_arrays import HEADER_BYTES, packed, unpacked
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
-from dcpred_tasks.training.task_settings import in_effect
+from dcpred_tasks.training.settings import Settings, in_effect, make_settings, settings_dict
 from support.leaf_models import (
     BASES,
     EVERY,
@@ -77,8 +76,8 @@ def test_a_leaf_model_that_no_package_registers_is_refused() -> None:
 def test_the_core_imports_no_baseline() -> None:
     """Neither to train nor to score compact and exact models."""
     code = (
-        "import sys, numpy as np; from dcpred import DCPredClassifier; X = np.eye(40, 3);"
-        " DCPredClassifier(n_leaves=1, machine='exact').fit(X, np.arange(40) % 2).predict(X);"
+        "import sys, numpy as np; from dcpred import DCPredClassifier, Settings; X = np.eye(40, 3);"
+        " DCPredClassifier(n_leaves=1, settings=Settings(machine='exact')).fit(X, np.arange(40) % 2).predict(X);"
         " DCPredClassifier(n_leaves=1).fit(X, np.arange(40) % 2).predict(X);"
         " sys.exit(any('dcpred_baselines' in name for name in sys.modules))"
     )
@@ -91,8 +90,8 @@ def test_the_core_imports_no_baseline() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"machine": "exact", "landmarks": 3}, "only compact models with landmarks use it"),
-        ({"machine": "nothing"}, "machine was set to 'nothing', but it is one of"),
+        ({"machine": "exact", "landmarks": 3}, "only compact models with landmarks use landmarks"),
+        ({"machine": "nothing"}, "machine='nothing': it is unknown"),
     ],
 )
 def test_settings_that_do_not_go_together(values: dict[str, object], sentence: str) -> None:

@@ -13,8 +13,7 @@ from dcpred_tasks.model.basis import (
     sample_pairs,
     triangle_distances,
 )
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 from support.bases import check_basis, check_weighted
 
 RNG = np.random.default_rng(0)

@@ -10,9 +10,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dcpred.cli.rendering import imported
-from dcpred.datasets import repeats
-from dcpred.datasets.importing import import_data
-from dcpred.datasets.repeats import Repeats, hashes_of_values
+from dcpred.datasets import importing
+from dcpred.datasets.importing import Repeats, hashes_of_values, import_data
 from dcpred.datasets.splitting import split_data
 from dcpred.refresh.limits import Limits
 from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
@@ -21,11 +20,10 @@ from dcpred_tasks.model.bins import Bins, fit_bins
 from dcpred_tasks.model.compact_model import Reference, score_rows
 from dcpred_tasks.schema.column import Boolean, Codes, Date, Number
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import binned, drift
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
-from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.training_rows import remarks
+from dcpred_tasks.training.survey import remarks, survey_rows
 from support.models import random_model
 
 NO_SCORES = np.zeros((0, 1))
@@ -234,8 +232,8 @@ def test_repeats_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
     other = Repeats()
     other.add(hashes_of_values(np.arange(19_990, 30_000)))
     assert counted().rows_also_in(other) == 10
-    monkeypatch.setattr(repeats, "KEPT", 2_000)
-    monkeypatch.setattr(repeats, "WAITING", 1_000)
+    monkeypatch.setattr(importing, "KEPT", 2_000)
+    monkeypatch.setattr(importing, "WAITING", 1_000)
     found = counted()
     assert found.repeated() == pytest.approx(4_000, rel=0.15)
     assert len(found.hashes) == 2_000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 
 from dcpred import DCPredClassifier
-from dcpred_tasks.model import sureness
+from dcpred_tasks.model import uncertainty
 from dcpred_tasks.model.compact_model import class_numbers
-from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.training import calibration as module
 from dcpred_tasks.training.calibration import class_shares, fit_calibration, plain_calibration
 from support.setting_words import classifier_with
@@ -47,7 +47,7 @@ def plain(calibration: Calibration, decision: np.ndarray, label: int) -> list[fl
         (1 - share) * math.exp(s) / total + share * pi
         for s, pi in zip(scores, calibration.prior, strict=True)
     ]
-    p = [x if k == label else min(x, p[label] * (1 - sureness.TIE)) for k, x in enumerate(p)]
+    p = [x if k == label else min(x, p[label] * (1 - uncertainty.TIE)) for k, x in enumerate(p)]
     return [x / math.fsum(p) for x in p]
 
 
@@ -81,7 +81,7 @@ def test_rows_are_cut_into_strips_that_do_not_matter(
     whole = calibration.probabilities(decision, label)
     assert calibration.probabilities(decision[:0], label[:0]).shape == (0, 3)
     for numbers in (1, 12, 30):
-        monkeypatch.setattr(sureness, "STRIP_NUMBERS", numbers)
+        monkeypatch.setattr(uncertainty, "STRIP_NUMBERS", numbers)
         np.testing.assert_array_equal(calibration.probabilities(decision, label), whole)
 
 

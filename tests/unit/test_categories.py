@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.coding import Coding, coded_columns
+from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.training.categories import (
     MOST_COLUMNS,
     choose_codes,
@@ -16,8 +16,7 @@ from dcpred_tasks.training.categories import (
     numbered,
     with_codes,
 )
-from dcpred_tasks.training.feature_list import as_text
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import Settings, as_text, make_settings, settings_dict
 
 N, MANY = 1_200, 4_000  # rows; many where codes are many
 

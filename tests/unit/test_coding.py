@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_columns
 from dcpred_tasks.model.moments import feature_reference
+from dcpred_tasks.model.one_hot import LARGEST_CODE, WIDEST_RANGE, Coding, coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 from dcpred_tasks.scoring.statistics import bad_features
 from support.models import random_codes, random_coding

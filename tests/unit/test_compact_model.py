@@ -15,8 +15,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Support, check_rows, score_rows, tile_rows
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.in_memory import train_rows

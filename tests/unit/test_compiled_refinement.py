@@ -18,8 +18,8 @@ from dcpred.training.train import training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
 from dcpred_tasks.errors import RefusedError, ResourceError
-from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.model.kernels import BY_NAME, KERNELS, Sum
+from dcpred_tasks.scratch import TrainJob
 from dcpred_tasks.training import compiled_refinement, lbfgs, refinement
 from dcpred_tasks.training.compiled_refinement import (
     FOLDER,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred.results.conditions import OPERATORS, parse_condition
+from dcpred.results.export import OPERATORS, parse_condition
 from dcpred_tasks.errors import SettingsError
 
 TYPES = {

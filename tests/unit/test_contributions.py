@@ -18,15 +18,15 @@ import pandas as pd
 import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, contributions, explain, load_model
-from dcpred.cli.explain_rendering import WIDTH, explained
+from dcpred.cli.explain_command import WIDTH, explained
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, class_numbers, leaf_values
 from dcpred_tasks.model.contributions import average, is_exact, mean_contributions, part_names, parts_of
 from dcpred_tasks.model.contributions import contributions as contributions_of
-from dcpred_tasks.model.parts import Background, Parts
+from dcpred_tasks.model.leaf_arrays import Background, Parts
 from dcpred_tasks.model.target_encoding import TargetEncoding
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.labels import decide
 from support.models import random_model, random_rows
 
 N_ROWS, N_BACKGROUND = 6, 3

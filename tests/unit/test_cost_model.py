@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dcpred.cost.predicted import linear_ns, predict_cost
+from dcpred.cost import linear_ns, predict_cost
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.model.scaling import Scaling
 from support.models import random_model
 

@@ -22,9 +22,8 @@ from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
-from dcpred.datasets import arrow_files, csv_reader, not_finite, numpy_files, store_files, table
-from dcpred.datasets.importing import Imported, import_data
-from dcpred.datasets.writing import default_chunk_rows
+from dcpred.datasets import array_sources, arrow_files, containers, csv_reader, importing, table
+from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks
@@ -99,7 +98,7 @@ def test_every_format_in_several_chunks(
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
     monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
     monkeypatch.setattr(arrow_files, "BATCH_VALUES", 60)
-    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 11)
+    monkeypatch.setattr(array_sources, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
     path = tmp_path / f"a.{ending}"
     options: dict[str, Any] = {}
@@ -146,7 +145,7 @@ def test_memory_does_not_grow_with_the_rows(
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
     monkeypatch.setattr(arrow_files, "BATCH_VALUES", 2**12)
-    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 500)
+    monkeypatch.setattr(array_sources, "SURVEY_ROWS", 500)
     peaks = []
     few = 2_500 if ending == "svm" else 5_000  # rows of svmlight take their time
     for n_rows in (few, few, 8 * few):  # the first fills caches
@@ -515,7 +514,7 @@ def test_npz_names_default_to_those_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 2)
+    monkeypatch.setattr(array_sources, "SURVEY_ROWS", 2)
     _, _, y = bring(npz(tmp_path, X=SMALL, y=np.array(["b", "a", "c", "b", "aa", "b"], kind)), chunk_rows=4)
     assert y.attrs["labels"] == ["a", "aa", "b", "c"]
     assert (y[:].tolist(), y.dtype) == ([2, 0, 3, 2, 1, 2], np.uint8)
@@ -624,13 +623,13 @@ def test_a_file_that_changes_between_the_passes(
     tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = text(tmp_path, "a\n1\n2\n")
-    create = store_files.create_group
+    create = containers.create_group
 
     def change(*args: Any) -> Any:
         path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
         return create(*args)
 
-    monkeypatch.setattr(store_files, "create_group", change)
+    monkeypatch.setattr(containers, "create_group", change)
     refused(path, "it changed after the first pass, which found 2 rows")
 
 
@@ -641,7 +640,7 @@ def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatc
     def full(*_args: Any) -> None:
         raise OSError(number, "no room")
 
-    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (store_files, "create_group")]
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (containers, "create_group")]
     for place, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
@@ -737,7 +736,7 @@ def test_integers_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise AssertionError("integers are finite")
 
-    monkeypatch.setattr(not_finite.np, "isfinite", refuse)
+    monkeypatch.setattr(importing.np, "isfinite", refuse)
     assert bring(npz(tmp_path, X=SMALL, y=SMALL[:, 0]))[0].not_finite.n_rows == 0
     with pytest.raises(AssertionError, match="integers are finite"):
         import_data(str(npz(tmp_path, X=SMALL / 2)), str(tmp_path / "floats.zarr"))

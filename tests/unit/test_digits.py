@@ -10,18 +10,17 @@ import pytest
 from llvmlite import binding
 from numpy.typing import NDArray
 
-from dcpred_tasks.engine import digits, instructions, packing, tiles
+from dcpred_tasks.engine import machine_code, packing, tiles
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import PARTS, STEP
-from dcpred_tasks.engine.machine_code import MachineCode, own_code
-from dcpred_tasks.engine.processors import Target, host
+from dcpred_tasks.engine.machine_code import MachineCode, Target, host, own_code
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from support import processes
 from support.caches import with_cache
 from support.models import differences, random_model, random_rows
 
-WITHOUT_TILES = {("avx512f",): instructions.OWN["avx512f",]}
+WITHOUT_TILES = {("avx512f",): machine_code.OWN["avx512f",]}
 needs_tiles = pytest.mark.skipif(not tiles.allowed(), reason="the processor has no tiles, or lends none")
 
 
@@ -34,7 +33,7 @@ def packed_for_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """Sums of digits by plain operations, for processors without tiles too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(instructions, "OWN", WITHOUT_TILES)
+        patch.setattr(machine_code, "OWN", WITHOUT_TILES)
         code = MachineCode(own_code().bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()
@@ -63,14 +62,14 @@ def by_digits(engine: Engine) -> int:
 # -- numbers -------------------------------------------------------------------------------------------------
 
 
-def landmarks_of(packed: digits.Digits, d: int) -> NDArray[np.float64]:
+def landmarks_of(packed: packing.Digits, d: int) -> NDArray[np.float64]:
     """What digits say, (n_landmarks, d)."""
     W = cut(packed)[..., :d]
     whole = 2.0**16 * W[0] + 2.0**8 * W[1] + W[2]
     return whole * (packed.unit.astype(float) / 2**16)[:, None]
 
 
-def cut(packed: digits.Digits) -> NDArray[np.float64]:
+def cut(packed: packing.Digits) -> NDArray[np.float64]:
     """The digits of landmarks, (PARTS, n_landmarks, features)."""
     tiled = packed.numbers.reshape(-1, packed.steps, PARTS, 16, 16, 4).astype(float)
     return tiled.transpose(2, 0, 4, 1, 5, 3).reshape(PARTS, -1, packed.steps * STEP)
@@ -83,7 +82,7 @@ def test_what_is_lost_is_what_is_said(d: int, size: float) -> None:
     rng = np.random.default_rng(d)
     w = (size * rng.uniform(-1, 1, (48, d)) * rng.choice([1.0, 1.0, 1e-3], (48, d))).astype(np.float32)
     groups = w.reshape(3, 16, d).transpose(0, 2, 1).copy()
-    packed = digits.digits_of(groups, np.array([0, 3]), np.array([48]), np.array([True]))
+    packed = packing.digits_of(groups, np.array([0, 3]), np.array([48]), np.array([True]))
     assert len(packed.unit) == 48
     parts = cut(packed)[..., :d]
     assert np.abs(landmarks_of(packed, d) - w).max() <= 0.51 * packed.unit.max() / 2**16
@@ -107,7 +106,7 @@ def test_what_is_lost_is_what_is_said(d: int, size: float) -> None:
 
 
 def test_sums_stay_in_32_bits() -> None:
-    assert 3 * 2**14 * digits.MOST_FEATURES <= 2**31
+    assert 3 * 2**14 * packing.MOST_FEATURES <= 2**31
 
 
 # -- the definition ------------------------------------------------------------------------------------------
@@ -208,7 +207,9 @@ def test_a_process_that_gets_no_tiles_does_without(monkeypatch: pytest.MonkeyPat
 GUARDED = """
 import ctypes, mmap
 import numpy as np
-from dcpred_tasks.engine import digits, engine, packing, row_layout, tiles
+from dcpred_tasks.engine import engine, packing, tiles
+from dcpred_tasks.engine import packing
+from dcpred_tasks.engine import layout
 from dcpred_tasks.model import compact_model
 from support.models import differences, random_model, random_rows
 
@@ -248,8 +249,8 @@ def test_nothing_is_read_outside_of_arrays(tmp_path: Any) -> None:
 @pytest.mark.parametrize(("target", "there"), [(Target("x86-64-v3"), True), (Target("generic"), False)])
 def test_every_x86_processor_has_the_function(target: Target, there: bool) -> None:
     module = binding.parse_bitcode(own_code().bitcode)
-    instructions.link_native(module, target.has)
+    machine_code.link_native(module, target.has)
     module.verify()
-    text = {name: str(module.get_function(name)) for name in instructions.NAMES}
-    assert ("tdpbssd" in text[instructions.DIGIT_SUMS]) == there
-    assert ("ret i1 true" in text[instructions.HAS_DIGIT_SUMS]) == there
+    text = {name: str(module.get_function(name)) for name in machine_code.NAMES}
+    assert ("tdpbssd" in text[machine_code.DIGIT_SUMS]) == there
+    assert ("ret i1 true" in text[machine_code.HAS_DIGIT_SUMS]) == there

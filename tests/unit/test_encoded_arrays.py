@@ -16,13 +16,13 @@ from scipy.io import netcdf_file
 
 from dcpred import DCPredClassifier, explain, import_data, load_model
 from dcpred.datasets.splitting import split_data
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.score import plan_run
 from dcpred.training.train import check_training_data
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_labels
-from dcpred_tasks.storage.array_attributes import encoding_of
+from dcpred_tasks.storage.object_arrays import encoding_of
 from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.training.settings import Settings
 

@@ -19,8 +19,7 @@ from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring import scorer
 from support.models import (

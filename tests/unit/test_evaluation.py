@@ -17,8 +17,8 @@ from sklearn import metrics
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
-from dcpred.cli.evaluation_rendering import evaluated
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.cli.evaluate_command import evaluated
+from dcpred.evaluation import evaluate
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import report
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model

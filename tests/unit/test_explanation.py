@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain, load_model
 from dcpred.cli import main
-from dcpred.cli.explain_rendering import WIDTH, explained
+from dcpred.cli.explain_command import WIDTH, explained
 from dcpred.explanation import FEATURES, LANDMARKS, MOST_ROWS, Explanation, explain_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS
 from support.data import make_blobs, make_group
 from support.models import SCALINGS, random_model, random_rows
 from support.setting_words import classifier_with

@@ -20,16 +20,17 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.datasets.importing import import_data
-from dcpred.results import open_scores as opening
-from dcpred.results import stored_scores, table_files
+from dcpred.results import export as table_files
+from dcpred.results import stored_scores
+from dcpred.results import stored_scores as opening
 from dcpred.results.export import Exported, export
-from dcpred.results.open_scores import NamedLabels
+from dcpred.results.stored_scores import NamedLabels
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.schema.column import Codes, Date, Number, TargetCodes
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.storage import input_chunks
+from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
@@ -345,7 +346,7 @@ def test_columns_of_other_rows_do_not_stand_beside_scores(
 ) -> None:
     """Whether the rows were replaced or their ids; and of large arrays, whose values are not compared."""
     if large:
-        monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+        monkeypatch.setattr(stored_chunks, "CONTENT_BYTES", 0)
         shutil.rmtree(scored / "out")
         score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
     assert done(scored, tmp_path / "before.csv").columns[0] == "id"
@@ -368,7 +369,7 @@ def test_rows_before_those_that_came_later_are_the_same(
 ) -> None:
     """Chunks that hold only rows that were scored are compared, and the values of the rows behind them."""
     if large:
-        monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+        monkeypatch.setattr(stored_chunks, "CONTENT_BYTES", 0)
         shutil.rmtree(scored / "out")
         score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
     group = zarr.open_group(scored / "new.zarr", mode="r+")

@@ -15,23 +15,22 @@ from numpy.typing import NDArray
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
-from dcpred.cost.predicted import predict_cost
+from dcpred.cost import predict_cost
 from dcpred.reports.model_page import model_page
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import ModelFormatError, SettingsError
-from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.compact_model import Model, score_rows
-from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
-from dcpred_tasks.model.importances import importances
+from dcpred_tasks.model.contributions import importances
+from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap, Symlog
 from dcpred_tasks.model.moments import feature_reference
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling
-from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
-from dcpred_tasks.training.division import learn_scaling
-from dcpred_tasks.training.feature_maps import fit_map
+from dcpred_tasks.training.features import fit_map
 from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.partition import learn_scaling
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model, random_rows

@@ -9,11 +9,18 @@ import pytest
 from llvmlite import binding
 
 from dcpred_tasks.dtypes import ACC_DTYPE
-from dcpred_tasks.engine import fixed_point, instructions, layout
+from dcpred_tasks.engine import layout, machine_code, packing
 from dcpred_tasks.engine.engine import Engine
-from dcpred_tasks.engine.instructions import HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, PAIR_PRODUCTS
-from dcpred_tasks.engine.machine_code import MachineCode, own_code
-from dcpred_tasks.engine.processors import LEVELS, Target, host
+from dcpred_tasks.engine.machine_code import (
+    HAS_PAIR_PRODUCTS,
+    HAS_WIDE_VECTORS,
+    LEVELS,
+    PAIR_PRODUCTS,
+    MachineCode,
+    Target,
+    host,
+    own_code,
+)
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
@@ -34,7 +41,7 @@ EVERYWHERE = {("avx2",): f"define i1 @{HAS_PAIR_PRODUCTS}() {{ ret i1 true }}"}
 def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """The walk by whole numbers, by plain operations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(instructions, "OWN", EVERYWHERE)
+        patch.setattr(machine_code, "OWN", EVERYWHERE)
         code = MachineCode(own_code().bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()
@@ -57,9 +64,9 @@ def test_the_bound_holds(d: int, skewed: bool, monkeypatch: pytest.MonkeyPatch) 
     if skewed:  # One feature holds nearly all of a norm.
         tree = replace(model.tree, centres=model.tree.centres * (1 + 1e3 * (np.arange(d) == 1)).astype("f4"))
         model = replace(model, tree=tree)
-    monkeypatch.setattr(fixed_point, "UNDECIDED_ROWS", 2.0)
+    monkeypatch.setattr(packing, "UNDECIDED_ROWS", 2.0)
     middle = layout.origin(model)
-    fixed = fixed_point.fixed_nodes(model, np.arange(d), middle)
+    fixed = packing.fixed_nodes(model, np.arange(d), middle)
     assert len(fixed.unit) == model.tree.n_nodes
     numbers = fixed.numbers.reshape(len(fixed.unit), -1, 16, 2).transpose(0, 2, 1, 3).astype(float)
     numbers = numbers.reshape(len(fixed.unit), 16, -1)[:, :, :d]
@@ -240,9 +247,9 @@ def test_wide_cases_are_the_definition() -> None:
 )
 def test_processors_get_their_own(target: Target, pairs: bool, wide: bool) -> None:
     module = binding.parse_bitcode(own_code().bitcode)
-    instructions.link_native(module, target.has)
+    machine_code.link_native(module, target.has)
     module.verify()
-    text = {name: str(module.get_function(name)) for name in instructions.NAMES}
+    text = {name: str(module.get_function(name)) for name in machine_code.NAMES}
     assert ("ret i1 true" in text[HAS_PAIR_PRODUCTS], "vpdpwssd" in text[PAIR_PRODUCTS]) == (pairs, pairs)
     assert ("ret i1 true" in text[HAS_WIDE_VECTORS]) == wide
 

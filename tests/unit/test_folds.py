@@ -29,24 +29,22 @@ from zarr.dtype import VariableLengthUTF8
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
 from dcpred.comparison.rows import draw_rows, read_rows, write_rows
-from dcpred.datasets.row_folds import by_groups, by_spans, folds_of_data, folds_of_estimator
-from dcpred.datasets.split_rules import group_keys
+from dcpred.datasets.split_rules import by_groups, by_spans, folds_of_data, folds_of_estimator, group_keys
 from dcpred.execution.progress import SILENT
 from dcpred.training.train import train
-from dcpred.tuning.outcome import described
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Trials
-from dcpred.tuning.tune import choose_settings, memory_training
+from dcpred.tuning.tune import choose_settings, described, memory_training
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.column import Boolean, Codes, Number, TargetCodes
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema
-from dcpred_tasks.scratch.trial_files import read_trial
+from dcpred_tasks.scratch import read_trial
+from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures
 from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.in_memory import LabelledSample, held_by_models, train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
 from support.pools import inline
 from support.searches import SMALL, few_candidates
 

@@ -19,13 +19,13 @@ from dcpred.cli.main import main
 from dcpred.training.column_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
-from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference
+from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.drift import drift, gap_shifts
 from dcpred_tasks.training.categories import numbered, with_codes
-from dcpred_tasks.training.gaps import choose_columns, middle_values
+from dcpred_tasks.training.features import choose_columns, middle_values
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows

@@ -16,7 +16,7 @@ from dcpred_tasks.model.exact import OF_KERNEL, Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.local_machine import ABSENT, LeafRows
+from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, fit_model, rows_of
 
 NAMES = ("adapt_svm", "group_svm")

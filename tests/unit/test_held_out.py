@@ -7,16 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred_tasks.model import answers
+from dcpred_tasks.model import predictive_outputs
 from dcpred_tasks.model.compact_model import Model, score_rows
-from dcpred_tasks.model.importances import importances, known_importances
+from dcpred_tasks.model.contributions import importances, known_importances
 from dcpred_tasks.model.leaf_arrays import model_arrays
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA, FEWEST_ROWS, LEVELS
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, FEWEST_ROWS, LEVELS
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.training import held_out
-from dcpred_tasks.training.held_out import FOLDS, at_rates, folds_of_leaves
+from dcpred_tasks.training.held_out import (
+    FOLDS,
+    PRIOR_NEIGHBOURS,
+    at_rates,
+    folds_of_leaves,
+    nearness_of,
+    own_place,
+)
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.nearness import PRIOR_ROWS, nearness_of, own_place
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_blobs
@@ -142,7 +148,7 @@ def test_probabilities_of_test_rows_are_near_what_is_so() -> None:
     y = np.where(rng.random(4_000) < 0.2, 1 - data.y, data.y)
     model = trained(data.X[:2_000], y[:2_000], SETTINGS)
     decision, _ = score_rows(model, data.X[2_000:])
-    p = answers.probabilities(model, decision)[:, 1]
+    p = predictive_outputs.probabilities(model, decision)[:, 1]
     for low, high in ((0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1)):
         inside = (p >= low) & (p < high)
         if inside.sum() > 100:
@@ -156,7 +162,7 @@ def test_intervals_of_test_rows_hold_what_they_say_and_are_wide_where_noise_is()
     model = trained(X[:2_500], y[:2_500], NUMBERS)
     rows = decide(model, X[2_500:], scale=True)
     for alpha, off in ((DEFAULT_ALPHA, 0.03), (0.5, 0.05)):
-        bounds = answers.intervals(model, rows.decision[:, 0], rows.leaf, rows.log_scale, alpha)
+        bounds = predictive_outputs.intervals(model, rows.decision[:, 0], rows.leaf, rows.log_scale, alpha)
         inside = (bounds[:, 0] <= y[2_500:]) & (y[2_500:] <= bounds[:, 1])
         assert inside.mean() == pytest.approx(1 - alpha, abs=off)
     width, loud = bounds[:, 1] - bounds[:, 0], X[2_500:, 1] > 0
@@ -169,8 +175,8 @@ def test_novelty_of_test_rows_is_even_and_of_others_near_one() -> None:
 
     def novelty(X: np.ndarray) -> np.ndarray:
         leaves = np.empty(len(X), np.int32)
-        near, _ = score_rows(answers.nearness_model(model), X, leaves=leaves)
-        return answers.novelty(model, near[:, 0], leaves)
+        near, _ = score_rows(predictive_outputs.nearness_model(model), X, leaves=leaves)
+        return predictive_outputs.novelty(model, near[:, 0], leaves)
 
     known = novelty(data.X[2_000:])
     for share in (0.1, 0.5, 0.9, 0.95):
@@ -186,7 +192,7 @@ def test_a_row_counts_as_its_weight_says() -> None:
     y = np.where(np.arange(1_000) % 2, data.y, 1 - data.y)
     model = trained(data.X, y, SETTINGS, np.where(np.arange(1_000) % 2, 1.0, 0.01))
     decision, _ = score_rows(model, data.X)
-    p = answers.probabilities(model, decision)
+    p = predictive_outputs.probabilities(model, decision)
     assert p[np.arange(1_000), data.y].mean() > 0.8
 
 
@@ -205,7 +211,11 @@ def test_the_place_of_a_leaf_is_that_of_its_rows_each_seen_from_the_others(seed:
         least = 1e-3 * ((X - X.mean(axis=0, dtype=float)) ** 2).sum(axis=0).mean() / n
         prior = max(squares.mean() / (n - 1), least)
         r.append(
-            np.sqrt((((X[i] - mean) ** 2) / ((squares + PRIOR_ROWS * prior) / (n - 1 + PRIOR_ROWS))).sum())
+            np.sqrt(
+                (
+                    ((X[i] - mean) ** 2) / ((squares + PRIOR_NEIGHBOURS * prior) / (n - 1 + PRIOR_NEIGHBOURS))
+                ).sum()
+            )
         )
     scale = np.median(place.factor[0] * np.sqrt(_variance(X)[0]))
     near = np.sort(nearness_of(scale * np.array(r)))[::-1]
@@ -217,7 +227,7 @@ def test_the_place_of_a_leaf_is_that_of_its_rows_each_seen_from_the_others(seed:
 
 def _variance(X: np.ndarray) -> np.ndarray:
     squares = ((X - X.mean(axis=0, dtype=float)) ** 2).sum(axis=0)
-    found = (squares + PRIOR_ROWS * squares.mean() / len(X)) / (len(X) + PRIOR_ROWS)
+    found = (squares + PRIOR_NEIGHBOURS * squares.mean() / len(X)) / (len(X) + PRIOR_NEIGHBOURS)
     return np.where(found > 0, found, 1.0)
 
 

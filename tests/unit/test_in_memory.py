@@ -13,9 +13,10 @@ from sklearn.svm import SVC
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.training.division import (
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.partition import (
     MAX_AUTO_LEAVES,
     ROWS_PER_LEAF,
     balanced_factors,
@@ -23,7 +24,6 @@ from dcpred_tasks.training.division import (
     n_outputs,
     row_weights,
 )
-from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import Survey, survey_rows
 from dcpred_tasks.training.tree_fitting import flatten

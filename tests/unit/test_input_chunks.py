@@ -15,8 +15,8 @@ import zarr
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.input_chunks import MISSING, SETTLED_SECONDS, InputState, open_input
 from dcpred_tasks.storage.place import Folder
+from dcpred_tasks.storage.stored_chunks import MISSING, SETTLED_SECONDS, InputState, open_input
 
 NOW = 2e9  # in seconds since 1970, long after files of these tests were written
 
@@ -146,7 +146,7 @@ def test_an_array_of_format_2_is_the_same_in_every_process(codecs: dict[str, Any
     json.dumps(array.metadata.to_dict())  # which is all that JSON can say
     told = (
         "import sys; from dcpred_tasks.storage import stored_chunks, zarr_arrays;"
-        "from dcpred_tasks.storage.input_chunks import open_input; path = sys.argv[1];"
+        "from dcpred_tasks.storage.stored_chunks import open_input; path = sys.argv[1];"
         "print(stored_chunks.fingerprint(zarr_arrays.open_array(path)), open_input(path, 2e9).form)"
     )
     found = subprocess.run([sys.executable, "-c", told, path], capture_output=True, text=True, check=True)

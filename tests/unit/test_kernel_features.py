@@ -21,7 +21,7 @@ from dcpred_baselines.maclaurin import coefficients
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.local_machine import ABSENT, LeafRows
+from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import (
     BASES,
     check_drawn_basis,

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 
-from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, STATIONARY, LeafPoints, Sum
-from dcpred_tasks.model.kernels import Kernel, city_block_distances, squared_distances
+from dcpred_tasks.model.kernels import (
+    BY_NAME,
+    KERNELS,
+    STATIONARY,
+    Kernel,
+    LeafPoints,
+    Sum,
+    city_block_distances,
+    squared_distances,
+)
 from support.kernel_formulas import FORMULAS, kernel_value
 from support.native import Kernels, compile_kernels
 from support.once import made_once

@@ -9,12 +9,11 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from dcpred_tasks.model.basis import LeafBasis
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training import local_machine
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.training import solvers
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
-from dcpred_tasks.training.local_machine import local_sample
 from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.solvers import local_sample
 
 RBF = Kernel("rbf", 0.5)
 SAME = Kernels(RBF, RBF)
@@ -378,7 +377,7 @@ def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[Fitte
     told = np.where(halo & flip, 1 - target, target)
     settings = replace(settings, landmark_floor=1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_machine, "HALO_WEIGHT", halo_weight)
+        patch.setattr(solvers, "HALO_WEIGHT", halo_weight)
         return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
 
 
@@ -415,7 +414,7 @@ def test_a_leaf_that_only_its_halo_makes_varied(
     X, target = data(2, n=120)
     values = target if task == "classification" else target.astype(float)
     settings = replace(settings, task=task, landmark_floor=0.0)
-    monkeypatch.setattr(local_machine, "HALO_WEIGHT", halo_weight)
+    monkeypatch.setattr(solvers, "HALO_WEIGHT", halo_weight)
     leaf = fit_leaf(X, values, np.ones(120), 1, SAME, settings, 0, target == 1)
     check_shapes(leaf, 3, 1)
     decision = compact(leaf, X[target == 0])[:, 0]
@@ -433,7 +432,7 @@ def test_own_rows_that_are_no_support_vectors_still_find_landmarks(
     X = np.concatenate([left, right, edge]).astype(np.float32)
     target = np.r_[np.zeros(40), np.ones(40), X[80:, 0] > 0].astype(int)
     settings = replace(settings, landmark_floor=0.0, C=100.0)
-    monkeypatch.setattr(local_machine, "HALO_WEIGHT", 0.0)
+    monkeypatch.setattr(solvers, "HALO_WEIGHT", 0.0)
     kernel = Kernel("polynomial", 1.0, 1, 0.0)
     leaf = fit_leaf(
         X,

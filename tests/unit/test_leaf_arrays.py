@@ -20,14 +20,22 @@ from dcpred_tasks.dtypes import INDEX_DTYPE
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import LEAF, SIZES, Line, join_leaves, model_arrays, outlined, table
-from dcpred_tasks.model.parts import Background
-from dcpred_tasks.model.sureness import Novelty, Scale
+from dcpred_tasks.model.leaf_arrays import (
+    LEAF,
+    SIZES,
+    Background,
+    Line,
+    join_leaves,
+    model_arrays,
+    outlined,
+    table,
+)
+from dcpred_tasks.model.uncertainty import Novelty, Scale
 from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
+from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.settings import make_settings
 from support.models import random_model
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 from support.kernel_formulas import distance, of_distance
 
 NO_PAIRS = np.empty((0, 2), np.int32)

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dcpred_tasks.scratch import leaf_shards
-from dcpred_tasks.scratch.leaf_shards import Rows, read_leaves, write_index, write_piece
-from dcpred_tasks.scratch.training_job import Source, TrainJob
+from dcpred_tasks import scratch as leaf_shards
+from dcpred_tasks.scratch import Rows, Source, TrainJob, read_leaves, write_index, write_piece
 from dcpred_tasks.training.settings import Settings
 
 

@@ -12,10 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import make_gaussian_quantiles
 
-from dcpred_tasks.model.coding import coded_columns
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training import learned_scaling
-from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 from dcpred_tasks.training.learned_scaling import (
     FARTHEST_CODES,
     Metric,
@@ -24,9 +23,10 @@ from dcpred_tasks.training.learned_scaling import (
     learn_metric,
     loss_and_gradient,
     mean_metric,
+    neighbours,
     without_tails,
 )
-from dcpred_tasks.training.nearest_rows import neighbours
+from dcpred_tasks.training.survey import LabelledRows, distinct_rows
 
 DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLASSES, VALUES = "classification", "regression"

@@ -11,7 +11,7 @@ from dcpred_baselines import LEAF_MODELS, ldkl, lmkl
 from dcpred_baselines.ldkl import Ldkl, indicators, slope, with_constant
 from dcpred_baselines.lmkl import Lmkl, Problem, fitted, gated, plain_kernels
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.local_machine import ABSENT, LeafRows
+from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 
 OURS = ("ldkl", "lmkl")

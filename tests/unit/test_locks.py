@@ -17,14 +17,14 @@ from dcpred.execution import interrupts, lease
 from dcpred.execution.events import json_lines
 from dcpred.execution.lease import check_free, held_by, hold
 from dcpred_tasks.errors import ResourceError, RunHeldError
-from dcpred_tasks.storage import atomic_files, retry
+from dcpred_tasks.storage import atomic_files, store_requests
 from dcpred_tasks.storage.place import open_place
 from support.processes import wait_until
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture

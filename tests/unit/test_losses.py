@@ -9,7 +9,6 @@ from dcpred import DCPredRegressor
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.held_out import HeldOut, at_level
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
-from dcpred_tasks.training.local_machine import LeafRows, local_machine
 from dcpred_tasks.training.losses import (
     CHOICES,
     LOSSES,
@@ -22,6 +21,7 @@ from dcpred_tasks.training.losses import (
     weighted_quantile,
 )
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import LeafRows, local_machine
 from support.objectives import Doubles
 from support.setting_words import regressor_with
 

@@ -27,13 +27,12 @@ import pytest
 from llvmlite import binding
 
 from dcpred import DCPredRegressor, load_model
-from dcpred_tasks.engine import arguments, compiler, layout, machine_code, processors, tiles
+from dcpred_tasks.engine import compiler, engine, layout, machine_code, tiles
 from dcpred_tasks.engine.compiler import CompilerError
-from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
-from dcpred_tasks.engine.processors import Target, host
+from dcpred_tasks.engine.machine_code import Bitcode, MachineCode, Target, host
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
-from dcpred_tasks.scoring import engines, scorer
+from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training import compiled_refinement, refinement
 from support import processes
 from support.caches import with_cache
@@ -60,7 +59,7 @@ CALL = """
 import sys
 from pathlib import Path
 from dcpred_tasks.engine.machine_code import MachineCode
-from dcpred_tasks.engine.processors import host
+from dcpred_tasks.engine.machine_code import host
 kept = MachineCode(Path(sys.argv[1]).read_bytes(), host())
 print("ready", flush=True)
 sys.stdin.readline()
@@ -240,11 +239,11 @@ def test_code_of_the_highest_level_that_the_processor_has_serves(twice: bytes) -
     [("avx512f", None), ("avx2", "x86-64-v3"), ("avx512bw avx512cd avx512dq avx512f avx512vl", "x86-64-v4")],
 )
 def test_levels(has: str, level: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = set() if level is None else processors.LEVELS["x86-64-v3"]
+    below = set() if level is None else machine_code.LEVELS["x86-64-v3"]
     features = dict.fromkeys({*has.split(), *below}, True) | {"avx512er": False}
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
-    assert processors.host_level() == (None if level is None else Target(level))
+    assert machine_code.host_level() == (None if level is None else Target(level))
 
 
 def test_code_is_compiled_ahead_of_time(packed: Bitcode, tmp_path: Path) -> None:
@@ -266,7 +265,7 @@ def fresh(twice: bytes) -> Iterator[None]:
 @pytest.fixture
 def other_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of another kind, which has all that a level names and more."""
-    features = dict.fromkeys(set().union(*processors.LEVELS.values()) | {"avx512vp2intersect"}, True)
+    features = dict.fromkeys(set().union(*machine_code.LEVELS.values()) | {"avx512vp2intersect"}, True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "tigerlake")
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: binding.FeatureMap(features))
 
@@ -292,15 +291,15 @@ def test_code_for_a_level_that_is_named_is_found_on_other_processors(
 def test_features_that_are_named_have_machine_code_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
     monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f")
-    assert processors.pinned() == Target("x86-64-v3", "+avx512f")
+    assert machine_code.pinned() == Target("x86-64-v3", "+avx512f")
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")  # for code that numba compiles, and not for ours
-    assert processors.pinned() is None
+    assert machine_code.pinned() is None
 
 
 def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine code would end the process."""
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v4")
-    features = dict.fromkeys(processors.LEVELS["x86-64-v3"], True)
+    features = dict.fromkeys(machine_code.LEVELS["x86-64-v3"], True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     with pytest.raises(SettingsError, match=r"x86-64-v4, which NUMBA_CPU_NAME requests: .* lacks avx512bw"):
         machine_code.own_code()
@@ -435,13 +434,13 @@ def test_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_are_what_lies_in_memory() -> None:
     rows = np.arange(6.0).reshape(2, 3)
-    found = list(arguments.words((True, -1, 1.0, np.float32(1.0), rows)))
+    found = list(engine.words((True, -1, 1.0, np.float32(1.0), rows)))
     assert found == [1, -1, 0x3FF0000000000000, 0x3FF0000000000000, rows.ctypes.data, 6]
 
 
 def test_other_types_have_another_description() -> None:
     values = [1, 1.0, True, np.float32(1), np.zeros(1), np.zeros(1, np.float32)]
-    assert len({arguments.described(value) for value in values}) == len(values)
+    assert len({engine.described(value) for value in values}) == len(values)
 
 
 # -- in processes of their own -------------------------------------------------------------------------------
@@ -868,15 +867,15 @@ def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
     X = np.random.default_rng(0).normal(size=(60, 2))
     fitted = DCPredRegressor(n_leaves=1, landmarks=2).fit(X, X[:, 0])
     fitted.save(tmp_path / "m")
-    assert engines.chosen(fitted.model_).engine.name.startswith("compiled")
+    assert scorer.chosen(fitted.model_).engine.name.startswith("compiled")
     monkeypatch.setattr(
         compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
     )
-    assert engines.chosen(load_model(tmp_path / "m").model).engine.name.startswith("compiled")
+    assert scorer.chosen(load_model(tmp_path / "m").model).engine.name.startswith("compiled")
 
 
 def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    features = dict.fromkeys(processors.LEVELS["x86-64-v3"] - {"fma"}, True)
+    features = dict.fromkeys(machine_code.LEVELS["x86-64-v3"] - {"fma"}, True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
     with pytest.raises(CompilerError, match="lacks fma"):
@@ -915,12 +914,12 @@ def test_the_best_engine_scores_and_better_ones_say_why_not(
 ) -> None:
     monkeypatch.setenv("DCPRED_TILES", "0")
     model = random_model(0)
-    assert str(engines.chosen(model)) == "compiled"
+    assert str(scorer.chosen(model)) == "compiled"
     monkeypatch.setattr(machine_code, "compile_bitcode", fails)
     monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
     machine_code._own_code.cache_clear()
     with pytest.warns(RuntimeWarning, match="NumPy"):
-        choice = engines.chosen(model)
+        choice = scorer.chosen(model)
     assert str(choice) == "numpy (not compiled: LLVM fails (RuntimeError: LLVM knows no such thing))"
     assert choice.engine.make(model) is None
 
@@ -929,10 +928,10 @@ def test_tiles_that_are_asked_for_say_why_not(small_engines: None, monkeypatch: 
     monkeypatch.setenv("DCPRED_TILES", "1")
     monkeypatch.setattr(tiles, "why_not", lambda: "this processor lacks amx-tile")
     model = random_model(0)
-    assert str(engines.chosen(model)) == ("compiled (not compiled with tiles: this processor lacks amx-tile)")
+    assert str(scorer.chosen(model)) == ("compiled (not compiled with tiles: this processor lacks amx-tile)")
     assert scorer.arithmetic(model) is None
     monkeypatch.setattr(tiles, "why_not", lambda: None)
-    assert str(engines.chosen(model)) == "compiled with tiles"
+    assert str(scorer.chosen(model)) == "compiled with tiles"
     assert scorer.arithmetic(model) == "tiles"
 
 
@@ -944,7 +943,7 @@ def test_other_leaf_models_are_scored_without_a_compiler_as_with_one(
     others = SimpleNamespace(leaf_models=object())
     monkeypatch.setattr(machine_code, "compile_bitcode", fails)
     scorer.check_arithmetic(None, others)  # type: ignore[arg-type]
-    assert engines.chosen(others).engine.name == "leaf models"  # type: ignore[arg-type]
+    assert scorer.chosen(others).engine.name == "leaf models"  # type: ignore[arg-type]
     with pytest.warns(RuntimeWarning, match="NumPy"), pytest.raises(ResourceError, match="by NumPy"):
         scorer.check_arithmetic(None, others, model)  # type: ignore[arg-type]
 
@@ -958,10 +957,10 @@ def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
     file.unlink() if left is None else file.write_text(left)
     with pytest.raises(RefusedError, match=r"twice\.json: it is missing or damaged\. .*install dcpred again"):
         scorer.arithmetic()
-    assert engines.described(random_model(0)).startswith("none: ")
+    assert scorer.described(random_model(0)).startswith("none: ")
 
 
 def test_a_model_is_inspected_where_sources_are_newer(small_engines: None, packed: Bitcode) -> None:
     machine_code._made_of.cache_clear()
     (packed.folder / "twice.json").write_text('{"sources": "of others", "arguments": ""}')
-    assert "was built from other sources" in engines.described(random_model(0))
+    assert "was built from other sources" in scorer.described(random_model(0))

@@ -17,8 +17,8 @@ from dcpred.tuning.metrics import (
     label_score,
     metric_of,
 )
-from dcpred.tuning.outcome import standard_error
 from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.tune import standard_error
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.named_scores import SCORERS
 

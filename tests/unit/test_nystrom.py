@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import LeafBasis, sample_pairs
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
-from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.nystrom import nystrom_root
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.training.leaf import nystrom_root
 
 
 def kernel(name: str) -> Kernel:

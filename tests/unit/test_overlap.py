@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.training import overlap
-from dcpred_tasks.training.overlap import EXTRA_WAYS, near_leaves
+from dcpred_tasks.training import partition
+from dcpred_tasks.training.partition import EXTRA_WAYS, near_leaves
 from support.models import random_tree
 
 
@@ -146,7 +146,7 @@ def test_tiles_of_any_size_and_any_batch_give_the_same(
         tree = Tree(np.array([0, 16]), ~np.arange(16, dtype=np.int32), centres)
         X = np.repeat(rng.normal(0, 300, (300, 1)), 19, axis=1).astype(np.float32)
     whole = near_leaves(tree, X, 4)
-    monkeypatch.setattr(overlap, "TILE_ROWS", tile_rows)
+    monkeypatch.setattr(partition, "TILE_ROWS", tile_rows)
     np.testing.assert_array_equal(near_leaves(tree, X, 4), whole)
     order = np.random.default_rng(2).permutation(300)
     np.testing.assert_array_equal(near_leaves(tree, X[order], 4), whole[order])

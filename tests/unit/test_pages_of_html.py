@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred.pages import charts
-from dcpred.pages import page as pages
-from dcpred.pages.page import Cell, Page, Picture, Section, Table, check_packages, render
-from dcpred.pages.svg import COLOURS, drawing, png_of, svg_of
-from dcpred.pages.text import number, percent, plain, size
+from dcpred import pages
+from dcpred.pages import (
+    COLOURS,
+    Cell,
+    Page,
+    Picture,
+    Section,
+    Table,
+    check_packages,
+    drawing,
+    number,
+    percent,
+    plain,
+    png_of,
+    render,
+    size,
+    svg_of,
+)
 from dcpred_tasks.errors import DataError, SettingsError
 from support.html_pages import check_page, seen, shown
 
@@ -60,15 +73,15 @@ def test_hostile_names_are_but_names(name: str) -> None:
 
 def test_hostile_names_in_pictures() -> None:
     def paint(axes: Any) -> None:
-        charts.lines(axes, [charts.Line(name, [0, 1], [i, i + 1]) for i, name in enumerate(HOSTILE)])
+        pages.lines(axes, [pages.Line(name, [0, 1], [i, i + 1]) for i, name in enumerate(HOSTILE)])
         axes.set_xlabel(plain(HOSTILE[0]))
-        charts.bars(axes, HOSTILE, [1.0] * len(HOSTILE), [plain(name) for name in HOSTILE])
+        pages.bars(axes, HOSTILE, [1.0] * len(HOSTILE), [plain(name) for name in HOSTILE])
 
-    parts = [charts.picture(plain(name, 20), f"{name} is told in words, too", paint) for name in HOSTILE[:1]]
-    parts.append(charts.picture("Wide", "told in so many words", paint, wide=True))
+    parts = [pages.picture(plain(name, 20), f"{name} is told in words, too", paint) for name in HOSTILE[:1]]
+    parts.append(pages.picture("Wide", "told in so many words", paint, wide=True))
     found = check_page(render(Page("A", sections=[Section("B", parts=parts)])).html)
     for name in HOSTILE:
-        assert not name or charts.short(name).strip() in found.texts["text"]
+        assert not name or pages.short(name).strip() in found.texts["text"]
 
 
 @given(st.text(max_size=30))
@@ -119,14 +132,14 @@ def test_pictures_take_colours_and_font_from_the_page() -> None:
 
 def test_the_same_picture_has_the_same_bytes() -> None:
     one, other = (
-        charts.picture("A", "told in so many words", lambda axes: axes.plot([1, 2])) for _ in range(2)
+        pages.picture("A", "told in so many words", lambda axes: axes.plot([1, 2])) for _ in range(2)
     )
     assert one == other
 
 
 def test_old_shorthand_of_fonts() -> None:
     """matplotlib 3.9 writes them in one."""
-    from dcpred.pages.svg import _attribute  # noqa: PLC0415
+    from dcpred.pages import _attribute  # noqa: PLC0415
 
     style = "font: 700 10px 'DejaVu Sans', 'Arial', sans-serif; text-anchor: middle"
     assert _attribute("style", style, {}) == "font-weight: 700; font-size: 10px; text-anchor: middle"
@@ -139,7 +152,7 @@ def test_old_shorthand_of_fonts() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))
 def test_names_at_the_right_do_not_overlap(places: list[float], least: float) -> None:
-    found = charts.spread(sorted(places), least)
+    found = pages.spread(sorted(places), least)
     assert all(b - a >= least - 1e-9 for a, b in pairwise(found))
     if len(places) == 1:
         assert found == places
@@ -152,7 +165,7 @@ def test_names_beside_points_do_not_overlap(seed: int, n: int) -> None:
     taken: list[tuple[float, float, float, float]] = []
     for i in range(n):
         at = rng.uniform((0, 0), room)
-        found = charts._free_place("x" * int(rng.integers(1, 20)), at, room, taken)
+        found = pages._free_place("x" * int(rng.integers(1, 20)), at, room, taken)
         if found is None:
             assert i > 0 or min(at[0], room[0] - at[0]) < 150
             continue
@@ -169,7 +182,7 @@ def test_names_beside_points_do_not_overlap(seed: int, n: int) -> None:
 
 
 def test_lines_differ_without_colour() -> None:
-    looks = [(str(dashes), marker) for _, dashes, marker in charts.LOOKS]
+    looks = [(str(dashes), marker) for _, dashes, marker in pages.LOOKS]
     assert len(set(looks)) == len(looks)
     assert len({marker for _, marker in looks}) == len(looks)
 

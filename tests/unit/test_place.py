@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.runs.records import CachedRecords, read_records
+from dcpred.runs.ledger import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module

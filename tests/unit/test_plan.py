@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred.cli import evaluation_rendering
-from dcpred.cost import measured
+from dcpred import cost
+from dcpred.cli import evaluate_command
 from dcpred.execution import workers
-from dcpred.execution.verbosity import Verbosity
+from dcpred.execution.events import Verbosity
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
-from dcpred.training.leaf_plan import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
+from dcpred.training.steps import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scratch.training_job import LeafWork, Source
+from dcpred_tasks.scratch import LeafWork, Source
 from dcpred_tasks.training.settings import make_settings
 from support.models import random_model
 
@@ -76,14 +76,14 @@ def test_cost_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def predict(model: Model, X: np.ndarray) -> None:
         clock.now += 1e-9 * len(model.landmarks) * len(X)
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=lambda: clock.now))
-    monkeypatch.setattr(measured, "score_rows", predict)
-    monkeypatch.setattr(measured, "padded_rows", lambda X: X.view(Linear))
+    monkeypatch.setattr(cost, "time", SimpleNamespace(thread_time=lambda: clock.now))
+    monkeypatch.setattr(cost, "score_rows", predict)
+    monkeypatch.setattr(cost, "padded_rows", lambda X: X.view(Linear))
     X = np.ones((1_000, 20), np.float32)
     for landmarks in (40, 200):
         model = random_model(0, d=20, depth=0, sizes=(landmarks,))
         assert len(model.landmarks) == landmarks
-        found = measured.measure_cost(model, X, stream_bytes=2**20)
+        found = cost.measure_cost(model, X, stream_bytes=2**20)
         for us_per_row in (found.us_per_row, found.cached_us_per_row):
             assert us_per_row == pytest.approx(landmarks / 1_000)
         for linear_us_per_row in (found.linear_us_per_row, found.cached_linear_us_per_row):
@@ -101,14 +101,14 @@ def test_the_unit_of_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPat
         clock.now += 1e-3 * (3 if clock.looks % 5 == 0 else 1)
         return clock.now
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
-    measured.measured_linear_ns.cache_clear()
+    monkeypatch.setattr(cost, "time", SimpleNamespace(thread_time=thread_time))
+    cost.measured_linear_ns.cache_clear()
     loops = 20  # what LOOP_SECONDS have room for
-    assert measured.measured_linear_ns(7, stream_bytes=32 * 1_000) == pytest.approx(1e6 / loops / 1_000)
+    assert cost.measured_linear_ns(7, stream_bytes=32 * 1_000) == pytest.approx(1e6 / loops / 1_000)
     looks = clock.looks
-    measured.measured_linear_ns(7, stream_bytes=32 * 1_000)
+    cost.measured_linear_ns(7, stream_bytes=32 * 1_000)
     assert clock.looks == looks
-    measured.measured_linear_ns.cache_clear()
+    cost.measured_linear_ns.cache_clear()
 
 
 def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,16 +116,16 @@ def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pyte
     prediction.
     """
     rows = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
-    padded = measured.padded_rows(rows)
+    padded = cost.padded_rows(rows)
     assert (padded.shape, padded.strides) == ((50, 8), (32, 4))
     np.testing.assert_array_equal(padded, np.pad(rows, ((0, 0), (0, 1))))
     whole = np.ones((50, 8), np.float32)
-    assert measured.padded_rows(whole) is whole
+    assert cost.padded_rows(whole) is whole
 
     model, read = random_model(0, d=7, depth=0, sizes=(4,)), []
-    monkeypatch.setattr(measured, "score_rows", lambda _, X: read.append(X.shape[1]))
-    monkeypatch.setattr(measured, "padded_rows", lambda X: read.append(-1) or padded)
-    measured.measure_cost(model, rows, stream_bytes=2**12)
+    monkeypatch.setattr(cost, "score_rows", lambda _, X: read.append(X.shape[1]))
+    monkeypatch.setattr(cost, "padded_rows", lambda X: read.append(-1) or padded)
+    cost.measure_cost(model, rows, stream_bytes=2**12)
     assert set(read) == {7, -1}
 
 
@@ -134,12 +134,12 @@ def test_rows_of_one_feature_take_no_more_memory(monkeypatch: pytest.MonkeyPatch
     seen: list[int] = []
 
     def padded_rows(X: np.ndarray) -> np.ndarray:
-        seen.append(4 * measured.padded_features(X.shape[1]) * len(X))
+        seen.append(4 * cost.padded_features(X.shape[1]) * len(X))
         return np.zeros((len(X), 4), np.float32)
 
-    monkeypatch.setattr(measured, "score_rows", lambda *_: None)
-    monkeypatch.setattr(measured, "padded_rows", padded_rows)
-    measured.measure_cost(random_model(0, d=1), np.ones((100, 1), np.float32), stream_bytes=2**20)
+    monkeypatch.setattr(cost, "score_rows", lambda *_: None)
+    monkeypatch.setattr(cost, "padded_rows", padded_rows)
+    cost.measure_cost(random_model(0, d=1), np.ones((100, 1), np.float32), stream_bytes=2**20)
     assert seen[0] == pytest.approx(2**20, rel=0.01)
 
 
@@ -158,14 +158,14 @@ def test_a_measurement_beside_other_work_says_between_what(
         clock.calls += 1
         clock.now += 1e-5 * len(X) * (other if clock.calls % 2 else 1.0)
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
-    monkeypatch.setattr(measured, "score_rows", score_rows)
-    found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20)  # type: ignore[arg-type]
+    monkeypatch.setattr(cost, "time", SimpleNamespace(thread_time=thread_time))
+    monkeypatch.setattr(cost, "score_rows", score_rows)
+    found = cost.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20)  # type: ignore[arg-type]
     assert found.beside_other_work == told
     assert found.most_cost_ratio == pytest.approx(other * found.least_cost_ratio, rel=0.05)
     quality = {"n_samples": 10, "n_bad": 0, "accuracy": 1.0}
-    monkeypatch.setattr(evaluation_rendering, "verbosity", lambda: Verbosity.MORE)
-    said = evaluation_rendering.evaluated(quality | asdict(found))
+    monkeypatch.setattr(evaluate_command, "verbosity", lambda: Verbosity.MORE)
+    said = evaluate_command.evaluated(quality | asdict(found))
     between = f"{found.least_cost_ratio:.1f} to {found.most_cost_ratio:.1f}, beside other work"
     assert (between in said) == told
 
@@ -189,10 +189,10 @@ def test_measuring_the_cost_keeps_to_its_budget(
         clock.now += 1e-4 * len(X)
         clock.scoring += 1e-4 * len(X)
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
-    monkeypatch.setattr(measured, "score_rows", score_rows)
-    monkeypatch.setattr(measured, "BUDGET_SECONDS", 1.5)
-    found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
+    monkeypatch.setattr(cost, "time", SimpleNamespace(thread_time=thread_time))
+    monkeypatch.setattr(cost, "score_rows", score_rows)
+    monkeypatch.setattr(cost, "BUDGET_SECONDS", 1.5)
+    found = cost.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)
     assert found.us_per_row == pytest.approx(100, rel=0.02)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from dcpred.scoring.preflight import check_apart, check_conditions
+from dcpred.scoring.score import check_apart, check_conditions
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage import bucket, retry
+from dcpred_tasks.storage import bucket, store_requests
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import StoreError
@@ -18,7 +18,7 @@ from dcpred_tasks.storage.store_requests import StoreError
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
     with monkeypatch.context() as patch:
         patch.setitem(bucket.IN_MEMORY, "preflight", MemoryStore())
         yield open_place("memory://preflight/out")

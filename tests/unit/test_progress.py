@@ -15,13 +15,26 @@ from rich.console import Console
 
 from dcpred import DCPredRegressor
 from dcpred.execution import progress
-from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, ProgressEstimate, Shares
-from dcpred.execution.progress import SILENT, Bars, EventReporter, Line, Lines, Reporter, reporter, roughly
-from dcpred.execution.terminal import MOST_COLUMNS, cut
-from dcpred.execution.verbosity import Verbosity, at_verbosity
+from dcpred.execution.events import Verbosity, at_verbosity
+from dcpred.execution.progress import (
+    FIRST_GUESS_SECONDS,
+    FIRST_GUESS_SHARE,
+    MOST_COLUMNS,
+    SILENT,
+    Bars,
+    EventReporter,
+    Line,
+    Lines,
+    ProgressEstimate,
+    Reporter,
+    Shares,
+    cut,
+    reporter,
+    roughly,
+)
 from dcpred.training.forecast import forecast_training
-from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.policy import STANDARD, THOROUGH
+from dcpred.tuning.tune import forecast_tuning
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 from support.setting_words import classifier_with

@@ -19,7 +19,7 @@ from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.expansion import (
+from dcpred_tasks.training.kernel_expansion import (
     Expansion,
     best_weights,
     error_and_slopes,
@@ -27,7 +27,7 @@ from dcpred_tasks.training.expansion import (
     nearest,
     squared_error,
 )
-from dcpred_tasks.training.local_machine import ABSENT, LeafRows
+from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")

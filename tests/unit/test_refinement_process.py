@@ -16,7 +16,7 @@ REFINED = (
     HERE
     + """
 import numpy as np
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.training import compiled_refinement as ours
 from support.objectives import LOSSES, near, problem
 

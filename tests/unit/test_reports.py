@@ -21,17 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dcpred
-from dcpred import DCPredClassifier
+from dcpred import DCPredClassifier, pages
+from dcpred import evaluation as evaluating
 from dcpred.cli import main
-from dcpred.cost.measured import Cost
-from dcpred.cost.predicted import predict_cost
-from dcpred.evaluation import evaluate as evaluating
-from dcpred.evaluation.evaluate import evaluate
-from dcpred.pages import charts
-from dcpred.pages.page import render
+from dcpred.cost import Cost, predict_cost
+from dcpred.evaluation import evaluate
+from dcpred.pages import render
 from dcpred.reports import run_parts
-from dcpred.reports.evaluation_page import evaluation_page
-from dcpred.reports.names import last_name, without_places
+from dcpred.reports.evaluation_page import evaluation_page, last_name, without_places
 from dcpred.reports.report import report
 from dcpred.reports.run_parts import bin_quantiles
 from dcpred.runs.ledger import open_ledger
@@ -42,7 +39,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.evaluation import measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Reference, class_numbers
-from dcpred_tasks.model.importances import known_importances
+from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.storage.zarr_arrays import open_array
 from support.data import make_group
 from support.html_pages import Seen, check_page, seen, shown
@@ -293,7 +290,7 @@ def evaluated(made: Callable[[str], Path]) -> None:
 def test_a_damaged_evaluation_is_a_page_or_a_sentence(kind: str, path: list[int], value: Any) -> None:
     """Never an error that nobody explains. All is drawn, and not laid out, which takes most of the time."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "svg_of", lambda *_: "")
+        patch.setattr(pages, "svg_of", lambda *_: "")
         file = Path(folder) / "a.json"
         file.write_text(json.dumps(spoiled(EVALUATED[kind], path, value)))
         with suppress(DataError):

@@ -14,17 +14,16 @@ from click.testing import CliRunner
 import dcpred
 from dcpred import DCPredRegressor
 from dcpred.cli import main
-from dcpred.reports.evaluation_form import is_evaluation
+from dcpred.reports.report import is_evaluation
 from dcpred.training.train import train
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.measures import IntervalMeasures
-from dcpred_tasks.model import answers
-from dcpred_tasks.model.sureness import Intervals
-from dcpred_tasks.scoring.decided import decide
-from dcpred_tasks.training.held_out import HeldOut, fit_intervals
-from dcpred_tasks.training.residual_scale import constant_scale, fit_scale
+from dcpred_tasks.model import predictive_outputs
+from dcpred_tasks.model.uncertainty import Intervals
+from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.training.held_out import HeldOut, constant_scale, fit_intervals, fit_scale
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_group
 from support.models import random_model
@@ -174,9 +173,9 @@ def test_a_model_of_an_earlier_version_has_intervals_and_no_quantiles() -> None:
     assert model.sureness.intervals is not None
     earlier = replace(model.sureness.intervals, share=np.empty(0), signed=np.empty(0))
     old = replace(model, sureness=replace(model.sureness, intervals=earlier))
-    assert answers.intervals_of(old).at(0.1) > 0
+    assert predictive_outputs.intervals_of(old).at(0.1) > 0
     with pytest.raises(DataError, match=r"q05: .* version of dcpred without quantiles\. Train"):
-        answers.quantile_shares(old, 0.05)
+        predictive_outputs.quantile_shares(old, 0.05)
 
 
 # -- stored and scored ---------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def test_evaluate_states_coverage_by_quarter(folder: Path, tmp_path: Path) -> No
     model = open_artifact(folder / "model").model()
     rows = decide(model, X, scale=True)
     value = rows.decision[:, 0]
-    low, high = answers.intervals(model, value, rows.leaf, rows.log_scale, 0.1).T
+    low, high = predictive_outputs.intervals(model, value, rows.leaf, rows.log_scale, 0.1).T
     inside = (low <= y) & (y <= high)
     assert [one["coverage"] for one in found["interval_quarters"]] == pytest.approx(quarters(inside, value))
     score = high - low + 20 * np.maximum(np.maximum(low - y, y - high), 0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred_tasks.training.sampling import drawn, row_hash, sampled_rows, thinned
+from dcpred_tasks.training.survey import drawn, row_hash, sampled_rows, thinned
 
 seeds = st.integers(0, 2**31 - 1)
 

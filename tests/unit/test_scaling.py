@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.model import scaling as scaling_module
-from dcpred_tasks.model.coding import coded_columns
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 
 

@@ -14,8 +14,19 @@ from hypothesis import strategies as st
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema import schema as schema_module
-from dcpred_tasks.schema.cells import (
+from dcpred_tasks.schema.column import (
+    DATE_PARTS,
+    Boolean,
     Cells,
+    Codes,
+    Column,
+    Date,
+    Dropped,
+    Id,
+    Means,
+    Number,
+    Target,
+    TargetCodes,
     as_boolean,
     as_date,
     booleans,
@@ -26,20 +37,7 @@ from dcpred_tasks.schema.cells import (
     texts,
     without,
 )
-from dcpred_tasks.schema.column import (
-    DATE_PARTS,
-    Boolean,
-    Codes,
-    Column,
-    Date,
-    Dropped,
-    Id,
-    Means,
-    Number,
-    Target,
-    TargetCodes,
-)
-from dcpred_tasks.schema.inference import MOST_CODES, Wishes, as_option, find_column, wishes
+from dcpred_tasks.schema.inference import MOST_CODES, ColumnSurvey, Wishes, as_option, find_column, wishes
 from dcpred_tasks.schema.schema import (
     MOST_CATEGORIES,
     TARGET,
@@ -51,7 +49,6 @@ from dcpred_tasks.schema.schema import (
     read_columns,
     read_schema,
 )
-from dcpred_tasks.schema.survey import ColumnSurvey
 
 NAN = math.nan
 COLOURS = Codes("colour", ("blue", "red"))
@@ -495,7 +492,7 @@ def test_surveys_of_parts_join_to_that_of_the_whole(parts: list[Cells]) -> None:
 
 
 def test_a_survey_counts_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred_tasks.schema.survey.MOST_LEVELS", 3)
+    monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LEVELS", 3)
     survey = surveyed(texts(["a", "b"]), texts(["b", "c"]))
     assert survey.counts == {"a": 1, "b": 2, "c": 1}
     survey.add(texts(["d"]))
@@ -506,7 +503,7 @@ def test_a_survey_counts_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) ->
     joined.join(surveyed(texts(["c", "d"])))
     assert joined.too_many
     assert not joined.counts
-    monkeypatch.setattr("dcpred_tasks.schema.survey.MOST_LETTERS", 2)
+    monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LETTERS", 2)
     assert surveyed(texts(["abc"])).too_long
 
 
@@ -616,13 +613,13 @@ def test_several_kinds_in_one_column() -> None:
 
 
 def test_what_has_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred_tasks.schema.survey.MOST_LEVELS", 3)
+    monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LEVELS", 3)
     for wish in (None, Asked("a", "category", "codes")):
         with pytest.raises(
             DataError, match=r"as categories: it holds more than 65,536 different values\. Keep"
         ):
             found(texts(list("abcd")), wish)
-    monkeypatch.setattr("dcpred_tasks.schema.survey.MOST_LETTERS", 2)
+    monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LETTERS", 2)
     with pytest.raises(DataError, match=r"as categories: it holds texts of more than 4,096 characters"):
         found(texts(["abc"]))
 

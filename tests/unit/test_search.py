@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred.cost.predicted import PredictedCost
+from dcpred.cost import PredictedCost
 from dcpred.tuning import search as searching
 from dcpred.tuning.frontier_plot import interval_words
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, Metric, compare
-from dcpred.tuning.outcome import decision_in_words
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.portfolio import CLASSES, COMMON, DEFAULT, MUTATIONS, NUMBERS, PORTFOLIO, Mutation
 from dcpred.tuning.search import Found, Search
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
+from dcpred.tuning.tune import decision_in_words
 from dcpred_tasks.task_bodies.train_model import receipt
-from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.task_settings import in_effect
+from dcpred_tasks.training.settings import Settings, in_effect, make_settings
 
 Values = Mapping[str, Any]
 N_ROWS, FOLDS = 400, 4

@@ -10,7 +10,7 @@ import pytest
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import Model, score_rows
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import ROWS, check_self_test, make_self_test
 from dcpred_tasks.task_bodies.score_block import open_model

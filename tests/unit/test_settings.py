@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.kernel_families import STATIONARY
+from dcpred_tasks.model.kernels import STATIONARY
 from dcpred_tasks.training.settings import (
     LATER,
+    OF_TASK,
+    RETIRED,
     SETTING_NAMES,
     TASKS,
     Settings,
+    in_effect,
     make_settings,
     settings_dict,
 )
-from dcpred_tasks.training.task_settings import OF_TASK, RETIRED, in_effect
 
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
 
@@ -314,7 +316,7 @@ def test_there_are_no_products_near_the_local_machine() -> None:
     assert make_settings(NEAR).products == 0
     assert make_settings({"loss": "hinge"}).products == 64
     for products in (64, "64", 63):  # the default is as wrong as any other number, where it is named
-        with pytest.raises(SettingsError, match="needs products 0; set products to that"):
+        with pytest.raises(SettingsError, match=r"needs products 0\. Set products to that"):
             make_settings(NEAR | {"products": products})
 
 

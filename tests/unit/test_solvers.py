@@ -10,8 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, Kernel
 from dcpred_tasks.training import solvers
 from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms, linear_ridge, linear_svm
 

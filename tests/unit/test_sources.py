@@ -22,9 +22,9 @@ import zarr
 from scipy.io import netcdf_file
 
 from dcpred import import_data
-from dcpred.datasets import containers, held_chunks, named_arrays, sparse
+from dcpred.datasets import array_sources, containers, sparse
+from dcpred.datasets.array_sources import read_columns
 from dcpred.datasets.containers import ZarrGroup
-from dcpred.datasets.named_arrays import read_columns
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import zarr_arrays
 
@@ -328,9 +328,9 @@ def test_each_chunk_is_decoded_once_in_a_pass(
     array_kind = containers._ZarrArray if kind == "zarr" else containers._Hdf5Array
     real = array_kind.__getitem__
     monkeypatch.setattr(array_kind, "__getitem__", lambda array, rows: counted(array, rows, real))
-    monkeypatch.setattr(named_arrays, "batch_rows", lambda _: batch)
+    monkeypatch.setattr(array_sources, "batch_rows", lambda _: batch)
     if not in_memory:
-        monkeypatch.setattr(held_chunks, "HELD_BYTES", 0)
+        monkeypatch.setattr(array_sources, "HELD_BYTES", 0)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     rows = read_columns(
@@ -368,8 +368,8 @@ def test_no_space_for_chunks_that_memory_does_not_hold(
 
     group = zarr.create_group(tmp_path / "in.zarr")
     group.create_array("a", data=np.arange(20), chunks=(7,), config={"write_empty_chunks": True})
-    monkeypatch.setattr(held_chunks, "HELD_BYTES", 0)
-    monkeypatch.setattr(held_chunks.os, "posix_fallocate", full)
+    monkeypatch.setattr(array_sources, "HELD_BYTES", 0)
+    monkeypatch.setattr(array_sources.os, "posix_fallocate", full)
     with pytest.raises(ResourceError):
         import_data(tmp_path / "in.zarr", tmp_path / "out.zarr")
     assert [path.name for path in tmp_path.iterdir()] == ["in.zarr"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred.cli import main
-from dcpred.datasets import split_rules, split_source, splitting
+from dcpred.datasets import split_rules, splitting
 from dcpred.datasets.split_rules import Drawn, latest, whole_groups
 from dcpred.datasets.splitting import Split, split_data
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
@@ -99,7 +99,7 @@ def test_attributes_go_along(data: str) -> None:
 def test_chunks_do_not_matter(tmp_path: Path, how: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"seed": 3} if "by_time" not in how else {}
     one = sides(split_data(data_set(tmp_path / "a.zarr", 40), **how, **asked))
-    monkeypatch.setattr(split_source, "HELD_BYTES", 1)
+    monkeypatch.setattr(split_rules, "HELD_BYTES", 1)
     other = sides(split_data(data_set(tmp_path / "b.zarr", 25), **how, **asked))
     np.testing.assert_array_equal(one, other)
     if asked:

@@ -16,8 +16,8 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
     ScoredRows,

@@ -25,14 +25,20 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.serving import load_model
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, ResourceError
-from dcpred_tasks.storage import bucket, retry, store_requests, zarr_arrays
+from dcpred_tasks.storage import bucket, store_requests, zarr_arrays
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
-from dcpred_tasks.storage.retry import is_transient
-from dcpred_tasks.storage.store_requests import StoreError, at_once, request_threads, translate, waited_for
+from dcpred_tasks.storage.store_requests import (
+    StoreError,
+    at_once,
+    is_transient,
+    request_threads,
+    translate,
+    waited_for,
+)
 from dcpred_tasks.task_bodies import score_block
 from support.models import random_model, random_rows
 from support.pools import inline
@@ -67,7 +73,7 @@ def on_store() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 20), ("BLOCKS", 2)):
             patch.setattr(f"dcpred.plan.{name}", value)
-        patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.0)
+        patch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.0)
         patch.setattr(bucket, "WAIT_SECONDS", 0.0)
         patch.setitem(bucket.IN_MEMORY, "answers", MemoryStore())
         model = random_model(5)

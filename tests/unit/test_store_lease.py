@@ -11,9 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from dcpred.execution import store_lease
-from dcpred.execution.held_places import acquire_lock, check_unlocked, lock_holder
-from dcpred.execution.store_lease import LOCK, StoreLease, hold_on_store
+from dcpred.execution import lease as store_lease
+from dcpred.execution.lease import LOCK, StoreLease, acquire_lock, check_unlocked, hold_on_store, lock_holder
 from dcpred_tasks.errors import ResourceError, RunHeldError
 from dcpred_tasks.storage.place import Place, open_place
 from support.mutations import mutated

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.storage import opened_stores
+from dcpred_tasks.storage import store_requests
 from dcpred_tasks.storage.place import open_place
 from support.data import make_group
 from support.models import random_model, random_rows
@@ -30,7 +30,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.serving import load_model
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.storage import zarr_arrays
 from support.models import random_model, random_rows
@@ -61,7 +61,7 @@ def test_local_runs_do_without(tmp_path: Path) -> None:
 @pytest.fixture
 def without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    opened_stores.open_store.cache_clear()
+    store_requests.open_store.cache_clear()
 
 
 @pytest.mark.usefixtures("without_obstore")

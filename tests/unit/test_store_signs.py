@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from obstore.store import MemoryStore
 
-from dcpred.execution import store_lease
-from dcpred.execution.store_lease import LOCK, StoreLease, hold_on_store
+from dcpred.execution import lease as store_lease
+from dcpred.execution.lease import LOCK, StoreLease, hold_on_store
 from dcpred_tasks.storage import bucket
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place

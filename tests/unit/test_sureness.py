@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.model import answers, sureness
-from dcpred_tasks.model.sureness import LEVELS, Intervals, Novelty, check_alpha
+from dcpred_tasks.model import predictive_outputs, uncertainty
+from dcpred_tasks.model.uncertainty import LEVELS, Intervals, Novelty, check_alpha
 from dcpred_tasks.training.held_out import ALPHAS, PRIOR_ROWS, HeldOut, fit_intervals
 from support.models import random_model
 from support.sureness import sure
@@ -151,17 +151,17 @@ def test_strips_of_novelty_do_not_matter(rng: np.random.Generator, monkeypatch: 
     model = sure(random_model(1))
     s = rng.random(100).astype(np.float32)
     leaf = rng.integers(0, model.n_leaves, 100).astype(np.int32)
-    whole = answers.novelty(model, s, leaf)
-    monkeypatch.setattr(sureness, "STRIP_NUMBERS", 3 * len(LEVELS))
-    np.testing.assert_array_equal(answers.novelty(model, s, leaf), whole)
+    whole = predictive_outputs.novelty(model, s, leaf)
+    monkeypatch.setattr(uncertainty, "STRIP_NUMBERS", 3 * len(LEVELS))
+    np.testing.assert_array_equal(predictive_outputs.novelty(model, s, leaf), whole)
 
 
 def test_what_a_model_does_not_know_is_said_in_a_sentence() -> None:
     classes, numbers = random_model(1), random_model(2, task="regression")
-    for ask in (answers.calibration_of, answers.novelty_of):
+    for ask in (predictive_outputs.calibration_of, predictive_outputs.novelty_of):
         with pytest.raises(DataError, match=r": the model was trained with calibrate=false, or by"):
             ask(classes)
     with pytest.raises(DataError, match=r"Cannot compute probabilities: the task of the model is regression"):
-        answers.calibration_of(sure(numbers))
+        predictive_outputs.calibration_of(sure(numbers))
     with pytest.raises(DataError, match=r"Cannot compute intervals: the task of the model is classification"):
-        answers.intervals_of(sure(classes))
+        predictive_outputs.intervals_of(sure(classes))

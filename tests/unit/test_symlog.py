@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from dcpred import load_model
 from dcpred.cli.main import main
-from dcpred.cost.predicted import predict_cost
+from dcpred.cost import predict_cost
 from dcpred.reports.model_page import model_page
-from dcpred.tuning.kept import found_before
+from dcpred.tuning.trials import found_before
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import ModelFormatError
-from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.model.compact_model import Model, score_rows
-from dcpred_tasks.model.importances import importances, known_importances
+from dcpred_tasks.model.contributions import importances, known_importances
+from dcpred_tasks.model.feature_map import TOO_LARGE, Symlog, inverse_symlog, symlog
 from dcpred_tasks.model.moments import feature_reference
+from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
-from dcpred_tasks.model.symlog import TOO_LARGE, Symlog, inverse_symlog, symlog
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.training.in_memory import train_rows

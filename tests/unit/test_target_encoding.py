@@ -32,27 +32,26 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, wri
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.importances import importances
+from dcpred_tasks.model.contributions import importances
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 from dcpred_tasks.schema.column import Means, Number, TargetCodes
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scoring.statistics import bad_features
-from dcpred_tasks.scratch.training_job import TrainJob
-from dcpred_tasks.scratch.trial_files import read_trial
-from dcpred_tasks.training import target_means
-from dcpred_tasks.training.folds import FOLDS, Folds
-from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.target_means import (
+from dcpred_tasks.scratch import TrainJob, read_trial
+from dcpred_tasks.training import categories
+from dcpred_tasks.training.categories import (
     CodedFeatures,
     CrossFitted,
     fit_target_means,
     fit_to_rows,
     target_sums,
 )
+from dcpred_tasks.training.folds import FOLDS, Folds
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.trial import TrialRows
 from support.pools import inline
 
@@ -178,7 +177,7 @@ def test_what_is_too_much_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyP
     sums = [target_sums(X, y, None, ROWS, CODED, "classification", Folds(0))]
     with pytest.raises(DataError, match=r"categories of column 'shop' .* y has 40 classes, .*--categorical"):
         fit_target_means(sums, CODED, survey, Folds(0), ["a", "shop"])
-    monkeypatch.setattr(target_means, "MOST_NUMBERS", 3)
+    monkeypatch.setattr(categories, "MOST_NUMBERS", 3)
     with pytest.raises(DataError, match=r"the 152 categories of column 1 .* more than the 3 numbers"):
         fitted_to(TARGETS["binary"])
 

@@ -20,7 +20,7 @@ from dcpred.training.train import train
 from dcpred.tuning.portfolio import DEFAULT
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate
-from dcpred.verification.verify import verify
+from dcpred.verification import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
@@ -36,7 +36,7 @@ from dcpred_tasks.model.target_transform import (
     fitted_transform,
     undone,
 )
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_group

@@ -5,19 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcpred.cost.predicted import predict_cost
-from dcpred.tuning.budget import cost_of
+from dcpred.cost import predict_cost
+from dcpred.tuning.policy import cost_of
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.folds import FOLDS, Folds, rare_folds
-from dcpred_tasks.training.reference_models import BOOSTING, KERNEL, REFERENCES, reference_decisions
 from dcpred_tasks.training.settings import TASKS, Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.trial import (
+    BOOSTING,
+    KERNEL,
+    REFERENCES,
     Trial,
     TrialRows,
     fit_trial_scaling,
     leaves_of_share,
+    reference_decisions,
     shape_of,
     tried_decisions,
     tried_model,

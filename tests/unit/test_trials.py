@@ -12,27 +12,24 @@ import pytest
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred.cli import tuned_rendering
-from dcpred.datasets.row_folds import by_groups
+from dcpred.cli import rendering
+from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
-from dcpred.reports.search_page import search_sections
-from dcpred.tuning import outcome
-from dcpred.tuning.budget import Budget
+from dcpred.reports.model_page import search_sections
+from dcpred.tuning import tune
 from dcpred.tuning.frontier_plot import reference_words
-from dcpred.tuning.kept import checked_search
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
-from dcpred.tuning.outcome import described, quality_of
-from dcpred.tuning.policy import STANDARD, THOROUGH
+from dcpred.tuning.policy import STANDARD, THOROUGH, Budget
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
-from dcpred.tuning.tune import parse_budget
+from dcpred.tuning.trials import Candidate, TrialResult, Trials, checked_search
+from dcpred.tuning.tune import described, parse_budget, quality_of
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.scratch.trial_files import read_cells, read_trial
-from dcpred_tasks.task_bodies.try_settings import learn_trial_scaling
+from dcpred_tasks.scratch import read_cells, read_trial
+from dcpred_tasks.task_bodies.trials import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS, Folds
-from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.trial import BOOSTING, KERNEL
 from support.searches import SMALL, WIDE, few_candidates, trials_of
 
 USUAL = Candidate(DEFAULT, {})
@@ -377,8 +374,8 @@ def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -
         found = described(found_by(trials), trials)
     told = found | {"seconds": {}, "made": {"n_leaves": 1, "least_landmarks": 4, "most_landmarks": 4}}
     told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
-    with patch.object(tuned_rendering, "trained", lambda _: ""):
-        lines = tuned_rendering.tuned(told | {"trained": {}}).splitlines()
+    with patch.object(rendering, "trained", lambda _: ""):
+        lines = rendering.tuned(told | {"trained": {}}).splitlines()
     remark = f"The chosen model is evaluated on {found['chosen']['n_judged']:,} rows that no choice used."
     assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
     drawn = search_sections(found | {"seconds": {}})[0].parts[0]
@@ -464,7 +461,7 @@ def test_what_to_try_is_something_that_was_not_tried(
     searched: Any = SimpleNamespace(job=SimpleNamespace(x=x), policy=policy, budget=budget)
     for name, words in ((KERNEL, svm), (BOOSTING, boosting)):
         one = {"name": name, "better": True, "gain": 0.1, "metric": "accuracy", "accuracy": 0.9}
-        told = outcome._in_words([one], searched)
+        told = tune._in_words([one], searched)
         assert re.search(words, told), told
         assert ("longer" in told) == (name == BOOSTING and bool(x) and policy is STANDARD)
 

@@ -19,15 +19,15 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import check_training_data, train
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.storage import bucket
-from dcpred_tasks.storage.input_chunks import open_input
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.stored_chunks import open_input
 from dcpred_tasks.storage.zarr_arrays import (
     address_of,
     create_array,

@@ -18,11 +18,11 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
+from dcpred.comparison.page import cells, frontier, heads
 from dcpred.comparison.systems import every_system
-from dcpred.comparison.tables import cells, frontier, heads
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.pages.page import check_packages
+from dcpred.pages import check_packages
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.storage.zarr_arrays import find_array
 

@@ -1,16 +1,142 @@
-"""dcpred explain"""
+"""dcpred explain: the command, and what it prints."""
 
 import re
-from dataclasses import asdict
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dcpred.cli.explain_rendering import explained
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.explanation import MOST_ROWS, explain_stored
+from dcpred.execution.progress import counted
+from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, explain_stored, shown
 from dcpred_tasks.artifacts.data_schema import find_rows
+
+WIDTH = 80
+LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
+BAR = 20  # letters of the longest bar
+ABSENT = -1e29  # Decision values of classes without rows in a leaf are lower.
+
+
+def explained(found: Sequence[Explanation]) -> str:
+    """One paragraph for each row."""
+    return "\n\n".join("\n".join(_lines(one)) for one in found)
+
+
+def _lines(one: Explanation) -> list[str]:
+    if one.status != "ok":
+        blame = "" if one.bad_feature is None else f": feature {one.bad_feature}"
+        return [f"row {one.row:,} has no score ({one.status.replace('_', ' ')}{blame})"]
+    lines = [_line(f"row {one.row:,}", _predicted(one))]
+    lines += [_line("", _class(part)) for part in one.classes[1:]]
+    rows = counted(one.leaf_rows or 0, "training row", "training rows")
+    lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
+    if one.novelty is not None:
+        lines.append(_line("", f"novelty {one.novelty:.3f}: that fraction of them lies nearer to their mean"))
+    lines += _contributions(one)
+    lines += _sum(one)
+    lines += _distance(one)
+    for remark in one.remarks:
+        lines += textwrap.wrap(remark, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
+    return lines
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<14}  {text}"
+
+
+def _predicted(one: Explanation) -> str:
+    return _class(one.classes[0]) if one.classes else f"{one.predicted:.6g}"
+
+
+def _class(part: ClassPart) -> str:
+    facts = [] if part.probability is None else [f"probability {part.probability:.3f}"]
+    if part.decision is not None:
+        facts.append("not in this leaf" if part.decision < ABSENT else f"decision value {part.decision:.6g}")
+    return _cut(str(part.name)) + (f"  ({', '.join(facts)})" if facts else "")
+
+
+def _contributions(one: Explanation) -> list[str]:
+    """What each column adds, with bars."""
+    if one.average is None or one.leaf_part is None:
+        return []
+    named, others = one.largest()
+    rows = [
+        (_cut(part.name), _cut(part.value if isinstance(part.value, str) else shown(part.value)), part.part)
+        for part in named
+    ]
+    if n := len(one.contributions) - len(named):
+        rows.append((counted(n, "other column", "other columns"), "", others))
+    rows += [("leaf", f"{one.leaf:,}", one.leaf_part)] if one.leaf_part else []
+    most = max([abs(part) for _, _, part in rows], default=0.0) or 1.0
+    lines = [
+        f"  {name:<{LONGEST_NAME}}  {value:>{LONGEST_NAME}}  {part:>+12.6g}  {_bar(part / most)}".rstrip()
+        for name, value, part in rows
+    ]
+    head = f"  {'column':<{LONGEST_NAME}}  {'value':>{LONGEST_NAME}}  {'adds':>12}"
+    cut = one if one.direction is None else replace(one, direction=_cut(str(one.direction)))
+    total = f"decision value{cut.toward}"
+    rest = [("average", one.average), (total, one.decision)]
+    return ["", head, *lines, *(f"  {name:<{2 * LONGEST_NAME + 2}}  {part:>+12.6g}" for name, part in rest)]
+
+
+def _bar(share: float) -> str:
+    return ("+" if share > 0 else "-") * round(abs(share) * BAR)
+
+
+def _sum(one: Explanation) -> list[str]:
+    """The decision value as a sum."""
+    if not one.landmarks:
+        return []
+    others = one.n_landmarks - len(one.landmarks)
+    lines = ["", f"  {'landmark':<32}  {'kernel value':>12}  {'part':>12}"]
+    lines += [
+        f"  {part.landmark:<32}  {part.kernel:>12.6g}  {part.part:>+12.6g}"
+        + ("  nearest" if part.landmark == one.nearest else "")
+        for part in one.landmarks
+    ]
+    rest = [(counted(others, "other", "others"), one.other_landmarks)] if others else []
+    rest += [("pairwise products and triangle points", one.pseudo_landmarks)] if one.pseudo_landmarks else []
+    rest.append(("intercept", one.intercept))
+    rest += [("clipped to bounds of the leaf", one.clipped)] if one.clipped else []
+    lines += [f"  {name:<32}  {'':>12}  {part:>+12.6g}" for name, part in rest]
+    return [*lines, f"  {'sum':<32}  {'':>12}  {one.decision:>+12.6g}"]
+
+
+def _distance(one: Explanation) -> list[str]:
+    """The distance to the nearest landmark, feature by feature."""
+    if not one.features:
+        return []
+    title = f"distance to landmark {one.nearest}"
+    return [
+        "",
+        f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
+        *(
+            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}"
+            f"  {_number(part.value, 'missing', part.said):>12}"
+            f"  {_number(part.of_landmark, 'other', part.said_of_landmark):>12}"
+            for part in one.features
+        ),
+    ]
+
+
+def _number(value: float | None, otherwise: str, text: str | None) -> str:
+    """A value as the table has it, or else the number."""
+    if text is not None:
+        return _cut(text, LONGEST_VALUE)
+    return otherwise if value is None else f"{value:.6g}"
+
+
+def _feature(number: int, name: str | None) -> str:
+    return f"feature {number}" + ("" if name is None else f" {_cut(name)}")
+
+
+def _cut(name: str, longest: int = LONGEST_NAME) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
 
 SPAN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dcpred.cli.evaluation_rendering import short
+from dcpred.cli.evaluate_command import short
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter

@@ -1,14 +1,17 @@
-"""What every command shares: options, results, errors and exit codes."""
+"""Options that commands share, what -v prints first, and how errors end a command."""
 
 import errno
 import json
 import os
 import sys
+import tempfile
+import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +19,122 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from dcpred.cli.surroundings import surroundings
-from dcpred.cli.told_errors import print_error
+from dcpred.execution.events import Verbosity, verbosity
 from dcpred.execution.interrupts import signals_handled
-from dcpred.execution.progress import reporter
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.progress import columns, has_colours, is_terminal, reporter, wrapped
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
-from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred.runs.bad_rows import BadRowLimit
+from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.model.label_rule import given_costs
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
+from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
+from dcpred_tasks.training.settings import Description, describe_settings
+
+GIB = 2**30
+
+
+def surroundings() -> list[str]:
+    """The lines."""
+    found = versions()
+    packages = ", ".join(f"{name} {number}" for name, number in found.items() if name != "dcpred")
+    facts = [
+        f"dcpred {found.get('dcpred', '(not installed)')} with {packages}",
+        f"{process_name()}: {_cores()} of {cpu_name()}, {_memory()}",
+        f"temporary files lie in {tempfile.gettempdir()}",
+    ]
+    with suppress(ImportError, RefusedError):  # Machine code needs LLVM and a complete installation.
+        machine_code = import_module("dcpred_tasks.engine.machine_code")
+        if places := machine_code.own_code(machine_code.ENGINE).places():
+            facts.append(f"machine code of the engine lies in {places[0]}")
+    return facts
+
+
+def _cores() -> str:
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{n} core{'' if n == 1 else 's'}"
+
+
+def _memory() -> str:
+    try:
+        total = memory_bytes()
+    except (ValueError, OSError):
+        return "memory unknown"
+    return f"{total / GIB:.0f} GiB of memory"
+
+
+class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """KEY=VALUE of --set, unchanged: shells complete names, and choices of values."""
+
+    name = "setting"
+
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        """only  the settings that may be named; None: all"""
+        self.only = only
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        name, equals, value = incomplete.partition("=")
+        described = [one for one in describe_settings() if self.only is None or one.name in self.only]
+        if not equals:
+            named = [one for one in described if one.name.startswith(name.replace("-", "_"))]
+            return [CompletionItem(f"{one.name}=", help=one.meaning) for one in named]
+        values = next((one.values for one in described if one.name == name), ())
+        return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
+
+
+def read_values(
+    config: Path | None, assignments: Sequence[str], task: str | None = None
+) -> dict[str, object]:
+    """Settings from a config file, assignments and the task; the later wins. Raises SettingsError."""
+    values: dict[str, object] = {}
+    if config is not None:
+        values |= _read_toml(config)
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator:
+            raise SettingsError(
+                f"Cannot use --set {assignment!r}: it has no '='. Write KEY=VALUE, for example landmarks=24."
+            )
+        values[key.strip().replace("-", "_")] = value.strip()
+    if task is not None:
+        values["task"] = task
+    return values
+
+
+def setting_help(one: Description) -> str:
+    """What `-h` prints of a setting after its name and default."""
+    zero = f" 0: {one.zero}." if one.zero else ""
+    return f"{one.meaning}{zero} [{one.allowed}]"
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"Cannot read settings from {path}: it does not exist. Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(
+            f"Cannot read settings from {path}: it is not valid TOML ({error}). Correct it."
+        ) from None
+
+
+NAME = "dcpred: "
+
+
+def print_error(sentence: str) -> None:
+    """Print a sentence: wrapped on a terminal, elsewhere on one line for search and parsing."""
+    sentence = sentence.encode(errors="backslashreplace").decode()  # a name may be invalid text
+    if not is_terminal(sys.stderr):
+        click.echo(f"{NAME}{sentence}", err=True)
+        return
+    text = wrapped(sentence, columns(sys.stderr), begin=len(NAME), indent=len(NAME))
+    name = click.style(NAME, fg="red", bold=True) if has_colours(sys.stderr) else NAME
+    click.echo(f"{name}{text}", err=True, color=has_colours(sys.stderr))
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 NO_THREAD = "can't start new thread"  # the message of Python's RuntimeError
@@ -208,7 +318,7 @@ def metric_option(command: F) -> F:
 
 
 def held_out_options(command: F) -> F:
-    """Which rows are held out, as `dcpred.datasets.row_folds.folds_of_data` accepts it."""
+    """Which rows are held out, as `dcpred.datasets.split_rules.folds_of_data` accepts it."""
     command = click.option(
         "--by-group",
         metavar="NAME",
@@ -349,3 +459,119 @@ def _fail(sentence: str, code: int, as_json: bool) -> None:
             _print(json.dumps({"error": sentence, "exit_code": code}))
     print_error(sentence)
     sys.exit(code)
+
+
+def outputs_options(command: F) -> F:
+    """What to write for each row. `outputs` reaches the command as a tuple of names, or None."""
+    asked = (column.name for column in OUTPUT_COLUMNS if not column.standard)
+
+    @click.option(
+        "--outputs",
+        metavar="NAMES",
+        help=f"Columns: {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}]; regression also has"
+        f" quantiles, {QUANTILES[0]} to {QUANTILES[-1]}.",
+    )
+    @click.option(
+        "--alpha",
+        metavar="SHARE",
+        type=float,
+        help=f"Fraction of rows outside of intervals [default: {DEFAULT_ALPHA}].",
+    )
+    @wraps(command)
+    def run(*args: Any, outputs: str | None, **kwargs: Any) -> None:
+        names = (
+            None if outputs is None else tuple(name.strip() for name in outputs.split(",") if name.strip())
+        )
+        command(*args, outputs=names, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def costs_options(command: F) -> F:
+    """How to label rows. `costs` reaches the command in the form of dcpred_tasks.model.label_rule."""
+
+    @click.option(
+        "--threshold",
+        metavar="P",
+        help="Minimum probability for the label of the second of two classes; or cost=50: a"
+        " missed row costs 50 times a false alarm [default: that of the model].",
+    )
+    @click.option(
+        "--costs",
+        "file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="CSV of the cost of each mistake, a line for each class and a column for each label, in the"
+        " order of the model's classes: rows get the label with the least expected cost.",
+    )
+    @wraps(command)
+    def run(*args: Any, threshold: str | None, file: Path | None, **kwargs: Any) -> None:
+        try:
+            costs = given_costs(threshold, None if file is None else _lines(file), str(file))
+        except SettingsError as error:
+            raise click.UsageError(str(error)) from None
+        command(*args, costs=costs, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def _lines(file: Path) -> list[list[Any]]:
+    """The numbers of each line; other cells stay text."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [[_number(cell) for cell in line.split(",")] for line in lines if line.strip()]
+
+
+def _number(cell: str) -> Any:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell.strip()
+
+
+class RowCount(click.IntRange):
+    """A number of rows. Another option takes a fraction."""
+
+    name = "rows"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value} is not a number of rows; use an integer of 0 or more, or --max-bad-fraction for a"
+                " fraction of all rows",
+                param,
+                ctx,
+            )
+
+
+def bad_row_options(effect: str) -> Callable[[F], F]:
+    """Limits of rows without a score, which reach the command as `bad_rows`.
+
+    effect  what the command does when a limit is exceeded
+    """
+
+    def options(command: F) -> F:
+        @click.option(
+            "--max-bad-rows",
+            metavar="N",
+            type=RowCount(0),
+            help=f"Maximum number of rows without a score; {effect} [default: no limit].",
+        )
+        @click.option(
+            "--max-bad-fraction",
+            metavar="F",
+            type=click.FloatRange(0, 1),
+            help="Maximum fraction of rows without a score, from 0 to 1 [default: no limit].",
+        )
+        @wraps(command)
+        def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
+            try:
+                limit = BadRowLimit(max_bad_rows, max_bad_fraction)
+            except SettingsError as error:  # NaN is in every range of click
+                raise click.UsageError(str(error)) from None
+            command(*args, bad_rows=limit, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    return options

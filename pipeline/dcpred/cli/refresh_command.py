@@ -1,9 +1,10 @@
-"""dcpred refresh"""
+"""dcpred refresh: the command, and what it prints."""
 
 import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,18 +13,20 @@ from typing import Any
 
 import click
 
-from dcpred.cli import refresh_rendering
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
+    bad_row_options,
     check_cluster_options,
     cluster_options,
+    costs_options,
     emit,
     json_option,
+    outputs_options,
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import bad_row_options, costs_options, outputs_options
+from dcpred.cli.rendering import drift_words, rows, table
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
@@ -35,6 +38,63 @@ from dcpred.scoring.score import store_threads
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.model.label_rule import Costs
+
+
+def refreshed(r: dict[str, Any]) -> str:
+    state = {
+        "published": "it is the latest now",
+        "unchanged": "nothing changed; nothing was written",
+        "kept": f"not published, limits exceeded: {r['why_kept']}",
+        "left": f"left alone: {r['why_kept']}",
+    }[r["state"]]
+    if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
+        state = "made again: it was missing or modified"
+    n_bad = sum(n for code, n in r["status"].items() if code != "1")
+    pairs = [
+        ("root", r["root"]),
+        ("run", f"{r['run']}  ({state})"),
+        ("latest", r["latest"] or "none yet"),
+        ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
+        (
+            "blocks",
+            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
+        ),
+        ("seconds", f"{r['seconds']:.1f}"),
+    ]
+    if r["gone"]:
+        pairs.append(("gone", f"{', '.join(r['gone'])} (their scores stay)"))
+    if r["removed"]:
+        pairs.append(("removed", ", ".join(r["removed"])))
+    for name, drift in (("drift", r["drift"]), ("drift of new", r["new_drift"])):
+        if drift and (moved := drift_words({"drift": drift})):
+            pairs.append((name, moved))
+    return rows(pairs)
+
+
+def published(r: dict[str, Any]) -> str:
+    return rows([("latest", r["latest"]), ("before", r["before"] or "none")])
+
+
+def root_runs(r: dict[str, Any]) -> str:
+    """A short head, then one line per run."""
+    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
+    if r["driver"]:
+        pairs.append(("driver", f"{r['driver']} refreshes it now"))
+    lines = table(
+        [["run", "state", "finished", "rows", "blocks", "taken", "bad", ""], *map(_cells, r["runs"])],
+        left=(0, 1, 2, 7),
+    )
+    more = r["n_runs"] - len(r["runs"])
+    return "\n".join([rows(pairs), "", *lines, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def _cells(one: dict[str, Any]) -> list[str]:
+    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["ended"])) if one["ended"] else ""
+    if one["state"] == "unfinished":
+        ended = f"{one['done_blocks']:,} blocks done"
+    numbers = [f"{one[name]:,}" for name in ("n_rows", "n_blocks", "taken_blocks", "n_bad")]
+    return [one["run"], one["state"], ended, *numbers, "drift" if one["drift_is_large"] else ""]
+
 
 NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
 
@@ -112,7 +172,7 @@ def refresh_command(
         (root,) = _places(places, 1)
         with _notified(notify) as outcome:
             outcome.update(latest=publish_run, before=publish(root, publish_run))
-        emit({name: outcome[name] for name in ("latest", "before")}, as_json, refresh_rendering.published)
+        emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
         return
     model, data, root = _places(places, 3)
     with _notified(notify) as outcome:
@@ -140,7 +200,7 @@ def refresh_command(
             check_published(report)
         except DcpredError as error:
             outcome.update(error=str(error), exit_code=error.exit_code)
-    emit(asdict(report), as_json, refresh_rendering.refreshed, partial(check_published, report))
+    emit(asdict(report), as_json, refreshed, partial(check_published, report))
 
 
 def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:

@@ -1,13 +1,102 @@
-"""Format results as text."""
+"""What commands print for a person: lines and tables."""
 
 import shlex
 import sys
 from typing import Any
 
-from dcpred.cli.schema_rendering import followed_lines, schema_lines
-from dcpred.execution.progress import counted, duration
-from dcpred.execution.terminal import columns, is_terminal, wrapped
+from dcpred.execution.progress import columns, counted, duration, is_terminal, wrapped
 from dcpred.training.column_report import gaps_in_words, map_in_words
+from dcpred.tuning.frontier_plot import (
+    interval_words,
+    is_share,
+    less_is_better,
+    reference_words,
+    shown,
+    unseen_words,
+    with_cost,
+    words_of,
+)
+from dcpred.tuning.trials import quality_name
+
+SHOWN = 30  # columns that are shown one by one
+NAMES = 2  # categories of a column that are shown
+IGNORED_SHOWN = 5
+WIDEST, LONGEST = 24, 8  # letters of the name of a column, and of a category
+
+
+def schema_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """A heading with the kinds, and a line for each of the first SHOWN columns that are not numeric."""
+    columns = document["columns"]
+    kinds: dict[str, int] = {}
+    for column in columns:
+        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
+    report = ", ".join(_many(kind, n) for kind, n in kinds.items())
+    others = [column for column in columns if column["kind"] not in ("number", "target")]
+    lines = [("columns", report)]
+    if not others:
+        return lines
+    width = min(max(len(column["name"]) for column in others[:SHOWN]), WIDEST)
+    lines += [("", f"{_short(column['name']):<{width}}  {_becomes(column)}") for column in others[:SHOWN]]
+    return lines + ([("", f"and {len(others) - SHOWN:,} more")] if len(others) > SHOWN else [])
+
+
+def followed_lines(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the schema that was followed does not know of an imported source."""
+    names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
+    more = len(r["ignored"]) - len(names)
+    report = [("ignored", f"columns not known: {', '.join(names)}" + (f" and {more:,} more" if more else ""))]
+    absent = ", ".join(map(repr, r["absent"][:IGNORED_SHOWN]))
+    report = (report if names else []) + ([("absent", f"values not read: {absent}")] if absent else [])
+    return report + [
+        ("never seen", f"categories of {_short(name)} in {counted(n, 'row', 'rows')}, encoded as others")
+        for name, n in (r["unknown"] or {}).items()
+    ]
+
+
+def _many(kind: str, n: int) -> str:
+    words = {
+        "number": ("number", "numbers"),
+        "boolean": ("boolean", "booleans"),
+        "category": ("category", "categories"),
+        "date": ("date", "dates"),
+        "id": ("id", "ids"),
+        "target": ("target", "targets"),
+        "dropped": ("omitted", "omitted"),
+    }
+    return counted(n, *words[kind])
+
+
+def _short(name: str, most: int = WIDEST) -> str:
+    """A name on a terminal: escape sequences and other unprintable characters are replaced."""
+    shown = "".join(letter if letter.isprintable() else "�" for letter in name)
+    return shown if len(shown) <= most else f"{shown[: most - 2]} …"
+
+
+def _becomes(column: dict[str, Any]) -> str:
+    kind = column["kind"]
+    if kind == "boolean":
+        return "0 and 1, a missing value NaN"
+    if kind == "date":
+        return f"{', '.join(column['parts'])}, a missing value NaN"
+    if kind == "category":
+        return _category(column)
+    return {"id": "stored next to X", "dropped": "omitted"}[str(kind)]
+
+
+def _category(column: dict[str, Any]) -> str:
+    categories = column["categories"]
+    n = counted(len(categories), "category", "categories")
+    n = counted(len(categories), "category", "categories")
+    if column["encoding"] == "means":
+        each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
+        return f"mean targets of {n}{each}"
+    if column["encoding"] == "target":
+        return f"codes of {n}, target-encoded"
+    shown = [f"{_short(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
+    more = ["…"] if len(categories) > NAMES else []
+    last = len(categories)
+    return f"codes {', '.join([*shown, *more, f'others {last}', f'missing {last + 1}'])}"
+
 
 MIB = 2**20
 SHARDS_SHOWN = 8
@@ -432,3 +521,98 @@ def warmed(r: dict[str, Any]) -> str:
     off = "DCPRED_NO_COMPILER is set: commands do not use this code. Unset it before you run them."
     lines = [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
     return rows([*lines, *([("warning", off)] if r["switched_off"] else [])])
+
+
+CHOSEN = "*"  # marks a line of the table
+
+
+def tuned(r: dict[str, Any]) -> str:
+    """The Pareto front as a table and a plot of characters, references, then the report of training."""
+    points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
+    name = quality_name(chosen)
+    every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
+    heads = ["", "cost", words_of(name), "leaves", "landmarks", "products", "overlap", "scaling"]
+    lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
+    took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
+    rows_are = f"on {chosen['n_judged']:,} held-out rows{_which(chosen)}"
+    judged = (
+        f"{rows_are}, the chosen model has {interval_words(chosen)} (two standard errors); at predicted"
+        " costs:"
+        if chosen["n_judged"]
+        else "too few rows to hold any out: nothing was evaluated; at predicted costs:"
+    )
+    return "\n".join(
+        [
+            *sentences([judged]),
+            *lines,
+            f"{CHOSEN} chosen",
+            *sentences([remark] if (remark := unseen_words(chosen)) else []),
+            *sentences(_references(r["references"], chosen)),
+            "",
+            *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
+            rows([("made       ", _made(r["made"])), ("took", took)]),
+            trained(r["trained"]),
+            *sentences([r["words"]] if r["words"] else []),
+        ]
+    )
+
+
+def _which(chosen: dict[str, Any]) -> str:
+    return f" ({chosen['held_out']})" if "held_out" in chosen else ""
+
+
+def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
+    """The scores of other models on the same rows, or on some of them."""
+    if not references:
+        return []
+    others = ", ".join(f"{one['name']} {reference_words(one, chosen)}" for one in references)
+    alone = chosen.get("most_frequent_share")
+    majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
+    return [f"on rows held out{_which(chosen)}: this model {shown(chosen)}; {others}{majority}"]
+
+
+def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
+    value = "-" if p[name] is None else f"{100 * p[name]:.2f} %" if is_share(name) else f"{p[name]:.5g}"
+    return [
+        CHOSEN if is_chosen else "",
+        f"{p['cost_ratio']:.1f}x",
+        value,
+        f"{p['n_leaves']:,}",
+        *(str(p[fact]) for fact in ("landmarks", "products", "overlap", "scaling")),
+    ]
+
+
+def _made(m: dict[str, Any]) -> str:
+    """The model itself, which may have fewer landmarks than chosen."""
+    least, most = m["least_landmarks"], m["most_landmarks"]
+    each = f"{most}" if least == most else f"{least} to {most}"
+    return (
+        f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
+        f" {m['cost_ratio']:.1f}x"
+    )
+
+
+PLOT_COLUMNS, PLOT_ROWS = 60, 12
+
+
+def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
+    """Quality (upwards is better) against cost, in characters; X marks the chosen point."""
+    every = points if chosen in points else [*points, chosen]
+    cost = [p["cost_ratio"] for p in every]
+    sign = -1.0 if less_is_better(name) else 1.0
+    value = [sign * p[name] * (100 if is_share(name) else 1) for p in every]
+    left, bottom = min(cost), min(value)
+    width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
+    canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]
+    for p, c, v in zip(every, cost, value, strict=True):
+        column = round((c - left) / width * (PLOT_COLUMNS - 1))
+        row = PLOT_ROWS - 1 - round((v - bottom) / height * (PLOT_ROWS - 1))
+        canvas[row][column] = "X" if p == chosen else "o"
+    labels = [f"{abs(max(value)):.4g}", *[""] * (PLOT_ROWS - 2), f"{abs(bottom):.4g}"]
+    lines = [f"{label:>8} |{''.join(line).rstrip()}" for label, line in zip(labels, canvas, strict=True)]
+    ends = f"{left:.1f}x", f"{max(cost):.1f}x"
+    return [
+        *lines,
+        f"{'':>8} +{'-' * PLOT_COLUMNS}",
+        f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}",
+    ]

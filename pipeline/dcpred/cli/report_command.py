@@ -8,8 +8,7 @@ import click
 from dcpred.cli.options import ADDRESS, PATH, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter
-from dcpred.pages.page import check_free
-from dcpred.pages.text import size
+from dcpred.pages import check_free, size
 
 
 @click.command("report")

@@ -13,23 +13,24 @@ from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     SCHEDULER_VARIABLE,
+    bad_row_options,
     check_cluster_options,
     cluster_options,
+    costs_options,
     emit,
     files,
     json_option,
+    outputs_options,
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import bad_row_options, costs_options, outputs_options
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import LEVELS, repair
-from dcpred.scoring.score import check_rows_scored, score, store_threads
-from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred.scoring.score import ShardReport, check_rows_scored, score, score_shard, store_threads
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.label_rule import Costs

@@ -1,14 +1,14 @@
-"""dcpred status"""
+"""dcpred status and dcpred errors: what an output holds so far."""
 
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from dcpred.cli import refresh_rendering, rendering
+from dcpred.cli import refresh_command, rendering
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.refresh.overview import root_status
-from dcpred.refresh.root import is_root
+from dcpred.refresh.root import is_root, root_status
+from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred_tasks.storage.place import open_place
 
@@ -25,6 +25,34 @@ def status_command(output: str | Path, as_json: bool) -> None:
     Works during scoring, and needs neither the model nor the data.
     """
     if is_root(open_place(output)):
-        emit(asdict(root_status(output)), as_json, refresh_rendering.root_runs)
+        emit(asdict(root_status(output)), as_json, refresh_command.root_runs)
     else:
         emit(asdict(run_status(output)), as_json, rendering.run_state)
+
+
+@click.command("errors")
+@click.argument("output", type=ADDRESS)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Maximum number of rows to list.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Also search the status array [default: only the first rows that each block records].",
+)
+@json_option
+@reports_errors
+@storage_option
+def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -> None:
+    """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
+    finite.
+
+    Works during scoring, and needs neither the model nor the data.
+    """
+    emit(asdict(list_bad_rows(output, limit, every)), as_json, rendering.bad_rows)

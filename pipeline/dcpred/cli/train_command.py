@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering, tuned_rendering
+from dcpred.cli import rendering
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
+    SettingsType,
     check_cluster_options,
     cluster_options,
     data_options,
@@ -18,19 +19,19 @@ from dcpred.cli.options import (
     folds_options,
     json_option,
     metric_option,
+    read_values,
     reports_errors,
     scratch_option,
+    setting_help,
     storage_option,
 )
-from dcpred.cli.settings_options import SettingsType, read_values, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.publishing import trained_beside
+from dcpred.training.train import trained_beside
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH, describe_settings
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings, make_settings
 
 
 class _TrainCommand(click.Command):
@@ -93,7 +94,7 @@ def train_command(
     --by-time, --by-group and --folds apply to the search, and to the rows that calibrate probabilities,
     thresholds and intervals. A feature that they name stays a feature; a column of --id is not a feature.
     """
-    from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
+    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
     from dcpred.inspection import cost_of  # noqa: PLC0415
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
@@ -125,7 +126,7 @@ def train_command(
             tuned = tune(*given, start=settings, policy=policy, weight=weight, say=say, folds=held_out)
         outcome = asdict(tuned)
         outcome["trained"]["model"] = str(model)
-        emit(outcome, as_json, tuned_rendering.tuned)
+        emit(outcome, as_json, rendering.tuned)
         return
     with trained_beside(model, scratch) as here:
         report = train(*addresses, here, settings, pool, weight=weight, say=say, folds=held_out)

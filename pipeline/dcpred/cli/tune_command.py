@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import tuned_rendering
+from dcpred.cli import rendering
 from dcpred.cli.options import (
     ADDRESS,
+    SettingsType,
     check_cluster_options,
     cluster_options,
     data_options,
@@ -17,18 +18,17 @@ from dcpred.cli.options import (
     folds_options,
     json_option,
     metric_option,
+    read_values,
     reports_errors,
     scratch_option,
     storage_option,
 )
-from dcpred.cli.settings_options import SettingsType, read_values
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.publishing import trained_beside
+from dcpred.training.train import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
 
 
 @click.command("tune")
@@ -92,7 +92,7 @@ def tune_command(
     and writes the model to the new directory MODEL. The same command resumes an interrupted search or
     training.
     """
-    from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
+    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
     from dcpred.tuning.policy import STANDARD, THOROUGH  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
@@ -126,7 +126,7 @@ def tune_command(
         )
     report = asdict(tuned)
     report["trained"]["model"] = str(model)
-    emit(report, as_json, tuned_rendering.tuned)
+    emit(report, as_json, rendering.tuned)
     if plot:
         points, chosen = with_cost(report["frontier"], report["chosen"], report["made"]["cost_ratio"])
         draw_frontier({"frontier": points, "chosen": chosen}, plot)

@@ -9,6 +9,7 @@ import click
 
 from dcpred.cli.options import (
     FolderType,
+    SettingsType,
     check_cluster_options,
     cluster_options,
     data_options,
@@ -17,17 +18,16 @@ from dcpred.cli.options import (
     folds_options,
     json_option,
     metric_option,
+    read_values,
     reports_errors,
     storage_option,
 )
 from dcpred.cli.rendering import table
-from dcpred.cli.settings_options import SettingsType, read_values
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.tuning.frontier_plot import is_share, words_of
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
 
 FOLDS = 5
 
@@ -79,7 +79,7 @@ def validate_command(
     those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits
     anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
     """
-    from dcpred.datasets.row_folds import folds_of_data  # noqa: PLC0415
+    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
     from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
     from dcpred.tuning.policy import STANDARD  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.validation import OUTER_SEED, validate  # noqa: PLC0415

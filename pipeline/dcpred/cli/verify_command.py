@@ -18,7 +18,7 @@ from dcpred.cli.options import (
 )
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.verification.verify import LEVELS, SAMPLE_ROWS, verify
+from dcpred.verification import LEVELS, SAMPLE_ROWS, verify
 from dcpred_tasks.errors import IncompleteError
 
 

@@ -8,8 +8,7 @@ import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
-from dcpred_tasks.engine.machine_code import ENGINE, warm
-from dcpred_tasks.engine.processors import pinned
+from dcpred_tasks.engine.machine_code import ENGINE, pinned, warm
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.comparison.page import comparison_page, write_plots
+from dcpred.comparison.page import comparison_page, write_plots, write_tables
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
 from dcpred.comparison.systems import (
     OURS,
@@ -31,19 +31,18 @@ from dcpred.comparison.systems import (
     every_system,
     points_of,
 )
-from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool
-from dcpred.pages.page import render
+from dcpred.pages import render
 from dcpred.tuning.metrics import check_label_score, label_score
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
-from dcpred_tasks.task_bodies.try_system import try_system
+from dcpred_tasks.task_bodies.trials import try_system
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
 MODULE = "dcpred.comparison.trial"

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.datasets.row_folds import folds_of_data
+from dcpred.datasets.split_rules import folds_of_data
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
-from dcpred_tasks.model.coding import coded_columns
+from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.categories import fit_to_rows, target_coded
 from dcpred_tasks.training.folds import UNITS, Folds, Units
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.target_means import fit_to_rows, target_coded
 
 ROWS = "rows.npz"
 NUMBERS = ("n_classes", "n_unseen", "n_bad", "ordered")

@@ -1,41 +1,252 @@
-"""One point of a comparison, in a process of its own: a time limit can end it, and its imports affect no
-other:
-
-    python -m dcpred.comparison.trial FOLDER NAME SECONDS
-
-writes FOLDER/points/NAME.json, and NAME.npz with its predictions of the test rows. SECONDS is its limit of
-processor time to fit; it ends with SIGXCPU there. It also ends when its standard input does: nothing waits
-for its result then.
-"""
+"""One trial of a comparison: a system, its settings, what it learns and what it costs."""
 
 import json
 import os
+import pickle
 import platform
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.comparison.kernel_errors import kernel_errors
-from dcpred.comparison.rivals import Predict, baseline
 from dcpred.comparison.rows import Rows, read_rows
-from dcpred.comparison.shared import choose_shared, fitted_with
 from dcpred.comparison.systems import Point
-from dcpred.cost.measured import measure_call
+from dcpred.cost import measure_call
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.model.compact_model import Model, class_numbers
-from dcpred_tasks.model.leaf_model import is_exact
+from dcpred_tasks.model.kernels import Kernel, median_gamma
+from dcpred_tasks.model.leaf_model import EXACT, LeafModelType, is_exact, leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.leaf import leaf_rows, with_leaf_model
+from dcpred_tasks.training.partition import assemble, divide, learn_scaling, n_outputs
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
+
+ERROR_ROWS, SEEDS = 500, 3
+LANDMARKS = "landmarks"  # what the size of a basis of rows counts
+
+
+def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
+    """By basis, kernel and size: the number of functions, and the mean error over seeds.
+
+    rbf         rows of standard scaling, γ by the median distance
+    polynomial  (x·u + 1)², rows of standard scaling and length 1
+    """
+    rng = np.random.default_rng(0)
+    X = rows.X[rng.permutation(len(rows.X))[:ERROR_ROWS]].astype(np.float64)
+    spread = X.std(axis=0)
+    X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    of_unit_length = (X / np.where(length > 0, length, 1.0)).astype(np.float32)
+    standard = X.astype(np.float32)
+    found = []
+    for name, one in leaf_model_types().items():
+        if not one.is_basis:
+            continue
+        if one.kernel == "rbf":
+            kernel, own = Kernel("rbf", median_gamma(Kernel("rbf", 1.0), standard)), standard
+        else:
+            kernel, own = Kernel("polynomial", 1.0, 2, 1.0), of_unit_length
+        K = kernel(own, own)
+        # A basis of rows is exact where every row is one.
+        for size in (size for size in one.sizes if len(own) > size or one.counted != LANDMARKS):
+            errors, functions = [], 0
+            for seed in range(SEEDS):
+                basis = one.fit_basis(own, kernel, size, np.random.default_rng(seed))
+                Z = basis(own.astype(np.float64))
+                functions = Z.shape[1]
+                errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))
+            found.append(
+                {
+                    "basis": name,
+                    "kernel": kernel.name,
+                    "functions": functions,
+                    "error": float(np.mean(errors)),
+                }
+            )
+    return found
+
+
+Predict = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def baseline(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
+    """Returns a fit, which returns a function that predicts class numbers or targets, and pickled bytes.
+    Imports the package at once. Raises ImportError.
+    """
+    made = _made(name, size, rows, shared)
+
+    def fit() -> tuple[Predict, dict[str, Any]]:
+        made.fit(rows.X, rows.target)
+        return (lambda X: np.asarray(made.predict(X))), {"bytes": len(pickle.dumps(made))}
+
+    return fit
+
+
+def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
+    # Imported here: each of them takes seconds, and none needs the others.
+    several = bool(rows.n_classes)
+    if name == "lightgbm":
+        import lightgbm  # noqa: PLC0415
+
+        kind = lightgbm.LGBMClassifier if several else lightgbm.LGBMRegressor
+        return kind(n_estimators=size, num_leaves=63, n_jobs=1, random_state=0, verbosity=-1)
+    if name == "xgboost":
+        import xgboost  # noqa: PLC0415
+
+        kind = xgboost.XGBClassifier if several else xgboost.XGBRegressor
+        return kind(n_estimators=size, n_jobs=1, random_state=0, verbosity=0)
+    if name == "sklearnex_svc":
+        return _sklearnex(several, shared["standard"])
+    from sklearn import ensemble  # noqa: PLC0415
+
+    if name == "random_forest":
+        forest = ensemble.RandomForestClassifier if several else ensemble.RandomForestRegressor
+        return forest(n_estimators=size, n_jobs=1, random_state=0)
+    boosted = ensemble.HistGradientBoostingClassifier if several else ensemble.HistGradientBoostingRegressor
+    return boosted(max_iter=size, random_state=0)
+
+
+def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
+    """With the γ and C that suit the exact SVM with standard scaling. Targets of SVR are scaled, because its
+    C and its tube of 0.1 have their unit; its C is 10.
+    """
+    import daal4py  # noqa: PLC0415
+    from sklearn.compose import TransformedTargetRegressor  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+    from sklearnex.svm import SVC, SVR  # noqa: PLC0415
+
+    daal4py.daalinit(1)  # It has its own threads.
+    gamma = settings["gamma"]
+    if several:
+        return make_pipeline(StandardScaler(), SVC(C=settings["C"], gamma=gamma))
+    machine = make_pipeline(StandardScaler(), SVR(C=10.0, gamma=gamma))
+    return TransformedTargetRegressor(machine, transformer=StandardScaler())
+
+
+WIDTH_ROWS, MOST_HELD = 1_500, 2_000
+SCALINGS = ("standard", "minmax")
+WIDTHS = (0.25, 1.0, 4.0, 16.0)  # factors of γ = 1 / (features × variance)
+LEARNED_WIDTHS = (0.5, 1.0, 2.0)  # values of γ with ARD scaling
+PENALTIES = (1.0, 10.0, 100.0)
+OWN_PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
+RIDGES = (1e-3, 1e-2, 1e-1)
+
+
+def choose_shared(rows: Rows) -> dict[str, Any]:
+    """Settings; `standard`, the best with standard scaling; `of`, exceptions of some models; `scalings` of
+    all training rows by name; and all candidates. ARD scaling, which takes longer, is evaluated only with the
+    C or ridge that is best for the others.
+    """
+    held = min(MOST_HELD, len(rows.X) // 3)
+    order = np.random.default_rng(0).permutation(len(rows.X))
+    test, train = order[:held], order[held : held + WIDTH_ROWS]
+    if pairs := rows.held_out():
+        train, test = (order[np.isin(order, side)] for side in pairs[-1])
+        train, test = train[:WIDTH_ROWS], test[:held]
+    some = rows.taken(train)
+    scalings = {name: scaling_of(some, name) for name in (*SCALINGS, "learned")}
+    tried: list[dict[str, Any]] = []
+    name, values = ("C", PENALTIES) if rows.n_classes else ("ridge", RIDGES)
+
+    def error(values: Mapping[str, object], kind: LeafModelType | None = None) -> float:
+        scaling = scalings[str(values["scaling"])]
+        given = {key: value for key, value in values.items() if key != "scaling"}
+        given = given if kind else {"machine": EXACT} | given
+        return _error(fitted_with(some, scaling, given, kind), rows, test)
+
+    def attempt(scaling: str, gamma: float, value: float) -> None:
+        settings = {"scaling": scaling, "gamma": gamma, name: value}
+        tried.append({"settings": settings, "error": error(settings)})
+
+    for scaling in SCALINGS:
+        unit = _unit_gamma(scalings[scaling](some.X))
+        for width, value in product(WIDTHS, values):
+            attempt(scaling, width * unit, value)
+    own_penalties = {}
+    for kind in leaf_model_types().values():
+        if kind.own_penalty and rows.n_classes:
+            sized = kind.of_size(kind.sizes[1])
+            errors = {C: error({"scaling": "standard", "C": C}, sized) for C in OWN_PENALTIES}
+            own_penalties[kind.name] = {"C": min(errors, key=errors.__getitem__)}
+    strength = min(tried, key=lambda one: one["error"])["settings"][name]
+    for width in LEARNED_WIDTHS:
+        attempt("learned", width, strength)
+    best = min(tried, key=lambda one: one["error"])
+    of_standard = [one for one in tried if one["settings"]["scaling"] == "standard"]
+    used = dict.fromkeys((best["settings"]["scaling"], "standard"))
+    return {
+        "settings": best["settings"],
+        "error": best["error"],
+        "standard": min(of_standard, key=lambda one: one["error"])["settings"],
+        "of": own_penalties,
+        "scalings": {scaling: scaling_of(rows, scaling).as_lists() for scaling in used},
+        "tried": tried,
+    }
+
+
+def scaling_of(rows: Rows, name: str) -> Scaling:
+    """The scaling of all these rows."""
+    settings = make_settings({"task": rows.task, "scaling": name, "categorical": "none"})
+    weight = np.ones(len(rows.X))
+    survey = survey_rows(rows.X, rows.target, weight, 0, rows.task)
+    return learn_scaling(rows.X, rows.target, weight, survey, settings)
+
+
+def fitted_with(
+    rows: Rows, scaling: Scaling, values: Mapping[str, object], kind: LeafModelType | None = None
+) -> Model:
+    """A model of these settings with an existing scaling, in one leaf of all rows unless they state
+    otherwise.
+
+    kind  a baseline that is fitted to the leaf; None: what the settings name
+    """
+    one_leaf = {"n_leaves": 1, "max_leaf_rows": 1_000_000}
+    settings = make_settings(
+        {"task": rows.task, "categorical": "none", "calibrate": False, **one_leaf, **values}
+    )
+    weight = np.ones(len(rows.X))
+    survey = survey_rows(rows.X, rows.target, weight, 0, rows.task)
+    classes = tuple(range(rows.n_classes))
+    if kind is None:
+        factors = np.ones(rows.n_classes)
+        return train_rows(rows.X, rows.target, weight, factors, survey, settings, classes, 1, scaling=scaling)
+    kernels = divide(scaling, rows.X, weight, survey, settings).kernels
+    X = scaling(rows.X)
+    of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
+    with one_thread():  # Training has one, too.
+        leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
+    tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, X.shape[1]), np.float32))
+    count = np.array([len(X)])
+    return assemble([leaf], count, tree, scaling, kernels, classes, settings, leaf_model=kind.name)
+
+
+def _unit_gamma(X: Any) -> float:
+    """1 / (features × variance) of scaled rows."""
+    return float(1.0 / (X.shape[1] * max(float(X.astype(np.float64).var()), 1e-12)))
+
+
+def _error(model: Model, rows: Rows, test: Any) -> float:
+    found = score_rows(model, rows.X[test])[0]
+    if rows.n_classes:
+        return float((class_numbers(found) != rows.target[test]).mean())
+    return float(((found[:, 0] - rows.target[test]) ** 2).mean())
+
 
 SHARED, KERNELS = "shared", "kernel_errors"
 POINTS = "points"

@@ -12,23 +12,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dcpred.datasets.array_sources import (
+    DecodedMatrix,
+    DecodedTarget,
+    check_features,
+    check_target,
+    find_matrix,
+    matrix_table,
+    read_columns,
+    read_frame,
+    read_npy,
+    read_npz,
+)
+from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.arrow_files import FEATHER, PARQUET, read_ipc, read_parquet
 from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
-from dcpred.datasets.frame_source import read_frame
-from dcpred.datasets.held_chunks import held as held_chunks
-from dcpred.datasets.named_arrays import DecodedMatrix, DecodedTarget, find_matrix, read_columns
-from dcpred.datasets.numpy_files import (
-    check_features,
-    check_target,
-    matrix_table,
-    read_npy,
-    read_npz,
-)
 from dcpred.datasets.source import Source
-from dcpred.datasets.sparse import DENSE_LIMIT
-from dcpred.datasets.svmlight import read_svmlight
+from dcpred.datasets.sparse import DENSE_LIMIT, read_svmlight
 from dcpred.datasets.table import Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.class_codes import class_labels

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dcpred.datasets.rounding import Rounding, remedy
-from dcpred.datasets.table import arrow_values, is_missing
+from dcpred.datasets.table import Rounding, arrow_values, is_missing, remedy
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers, without
+from dcpred_tasks.schema.column import Cells, booleans, dates, levelled, numbers, without
 from dcpred_tasks.schema.inference import as_option
 
 Columns = dict[str, Any]  # Arrow arrays of equal length, by name

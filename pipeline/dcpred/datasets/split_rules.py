@@ -1,19 +1,27 @@
-"""Rules for the test rows of a data set. A rule is computed by passes over one-dimensional arrays in bounded
-memory, and depends on rows and values alone: chunks of any shape give the same.
-"""
+"""Rules by which rows are held out: at random, by time, by group, in folds."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.input_kinds import is_missing
+from dcpred_tasks.artifacts.data_schema import schema_of_given
+from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.input_kinds import is_missing, unmasked
+from dcpred_tasks.model.class_codes import class_codes, names_of_classes
+from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.schema.column import Boolean, Category
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.zarr_arrays import plain_text
-from dcpred_tasks.training.sampling import row_hash
+from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count, grouped_units
+from dcpred_tasks.training.survey import MAX_CLASSES, row_hash
 
 BoolArray = NDArray[np.bool_]
 Values = Callable[[], Iterator[NDArray[Any]]]
@@ -205,3 +213,429 @@ def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
         blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in found.tolist()
     ]
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)[which]
+
+
+HELD_BYTES = 32 * 2**20  # bytes of rows of all arrays that are read at once
+TEXT_BYTES = 16  # approximate bytes of a text
+LISTED = 10  # maximum number of names in a message
+
+
+class SplitSource:
+    """Columns of the data set to split."""
+
+    def __init__(self, data: str, X: zarr.Array[Any], arrays: Mapping[str, zarr.Array[Any]]) -> None:
+        self.data, self.X, self.arrays = data, X, arrays
+        row_bytes = sum(
+            max(np.dtype(array.dtype).itemsize, TEXT_BYTES) * int(np.prod(array.shape[1:]))
+            for array in arrays.values()
+        )
+        chunk_rows = zarr_arrays.chunk_rows(X)
+        self.step = max(HELD_BYTES // max(row_bytes, 1) // chunk_rows, 1) * chunk_rows
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.X.shape[0], self.step):
+            yield start, min(start + self.step, self.X.shape[0])
+
+    def column(self, name: str) -> Iterator[NDArray[Any]]:
+        """The values of an array next to X, or of a feature."""
+        feature = None if name in self.arrays else self._feature(name)
+        if feature is None:
+            zarr_arrays.check_plain(self.arrays[name])
+        for start, stop in self.spans():
+            if feature is None:
+                yield zarr_arrays.read_rows(self.arrays[name], start, stop)
+            else:
+                yield zarr_arrays.read_rows(self.X, start, stop)[:, feature]
+
+    def _feature(self, name: str) -> int:
+        names = feature_names(self.X) or ()
+        if name not in names:
+            there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
+            more = f" and {len(there) - LISTED:,} more" if len(there) > LISTED else ""
+            raise DataError(
+                f"Cannot split rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
+                f" that name. Name one of {', '.join(there[:LISTED])}{more}."
+            )
+        return names.index(name)
+
+    def classes(self, y: str) -> NDArray[Any] | None:
+        """All different values of the target; None if they are too many for classes."""
+        found: NDArray[Any] | None = None
+        names, row = names_of_classes(self.arrays[y].attrs, np.dtype(self.arrays[y].dtype)), 0
+        for values in self.column(y):
+            if names is not None:
+                class_codes(values, len(names), f"{y!r} of {self.data}", row)
+                row += len(values)
+            own = np.unique(zarr_arrays.plain_text(values, y))
+            found = own if found is None else np.unique(np.concatenate([found, own]))
+            if len(found) > MAX_CLASSES:
+                return None
+        return found
+
+    def numbers(self, y: str, classes: NDArray[Any] | None) -> Callable[[], Iterator[NDArray[Any]]]:
+        """Passes over class numbers."""
+
+        def parts() -> Iterator[NDArray[Any]]:
+            if classes is None:
+                for start, stop in self.spans():
+                    yield np.zeros(stop - start, np.int64)
+                return
+            for values in self.column(y):
+                yield np.searchsorted(classes, zarr_arrays.plain_text(values, y))
+
+        return parts
+
+    def keys(self, name: str) -> Iterator[NDArray[np.uint64]]:
+        """The key of the group of each row."""
+        self._check_single(name)
+        row = 0
+        for values in self.column(name):
+            _check_known(without_group(values), row, name)
+            row += len(values)
+            yield group_keys(values)
+
+    def _check_single(self, name: str) -> None:
+        if name in self.arrays and self.arrays[name].ndim != 1:
+            raise DataError(
+                f"Cannot split rows by {name!r}: it has several values a row. Name an array with one."
+            )
+
+    def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
+        """By time or by group."""
+        if name is None:
+            n_rows = self.X.shape[0]
+            return Last(n_rows, n_rows - min(max(round(share * n_rows), 1), n_rows - 1))
+        try:
+            if how == "time":
+                return latest(partial(self.instants, name), share)
+            return whole_groups(partial(self.keys, name), share, seed)
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"Cannot split rows by {name!r}: {error}. Name another array or feature."
+            ) from None
+
+    def _check_in_order(self, name: str) -> None:
+        """Raise DataError for a categorical feature: its codes have no order in time."""
+        schema = None if name in self.arrays else schema_of_given(self.X)
+        if schema is None:
+            return
+        feature = self._feature(name)
+        column = next(column for column, span in schema.spans if span.start <= feature < span.stop)
+        if isinstance(column, Category | Boolean):
+            what = "categories" if isinstance(column, Category) else "true and false"
+            raise DataError(
+                f"Cannot split rows by the time {name!r}: it holds {what}, which have no order in time. Name"
+                " dates or numbers."
+            )
+
+    def instants(self, name: str) -> Iterator[NDArray[np.float64]]:
+        """Numbers in the order of the values of an array or feature."""
+        self._check_single(name)
+        self._check_in_order(name)
+        row = 0
+        for values in self.column(name):
+            instants = _as_instants(values, name)
+            _check_known(np.flatnonzero(np.isnan(instants)), row, name)
+            row += len(values)
+            yield instants
+
+
+def _check_known(missing: NDArray[np.intp], first_row: int, name: str) -> None:
+    """Raise DataError if rows of a block have no value to split by."""
+    if len(missing):
+        raise DataError(
+            f"Cannot split rows by {name!r}: row {first_row + int(missing[0]):,} has no value. Fill it in or"
+            " remove such rows."
+        )
+
+
+def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """Numbers in the order of values: numbers, dates, and text with dates in ISO 8601."""
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    try:
+        text = (
+            np.char.rstrip(zarr_arrays.plain_text(values, name), "Z")
+            if values.dtype.kind in "OTSU"
+            else values
+        )
+        dates = text.astype("datetime64[us]")
+    except ValueError:
+        raise DataError(
+            f"Cannot split rows by the time {name!r}: it holds text that is not a date, for example"
+            f" {str(values[0])!r}. Write dates as 2026-11-24 or 2026-11-24T18:00:00, or name numbers."
+        ) from None
+    return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(np.float64))
+
+
+LATEST = "the latest rows"
+FIRST = 0.5  # fraction of the rows, the first in time, that are never held out
+SPANS_OF_TIME = 3
+MOST_TIMES = 2**21  # maximum number of values that define spans of time
+
+
+def folds_of_data(
+    x: str,
+    by_time: str | None,
+    by_group: str | None,
+    count: int | None,
+    seed: int,
+    used: BoolArray | None = None,
+) -> Folds | None:
+    """The folds of the options; None without options.
+
+    x         address of the features; other columns are arrays of as many rows in the same group
+    by_time   a column by name: each fold is held out from the rows before it. "": the stored order
+    by_group  a column by name: rows of one value are in one fold
+    count     number of folds
+    used      bool (n_rows,), the rows to use; None: all
+
+    Raises SettingsError, and DataError for an unusable column.
+    """
+    if by_time is not None and by_group is not None:
+        raise SettingsError("--by-time and --by-group exclude each other. Choose one of them.")
+    if count is not None:
+        check_count(count)
+    if by_time is None and by_group is None:
+        return None if count is None else Folds(seed, count, words=f"{count} folds of rows")
+    X = zarr_arrays.open_array(x)
+    if by_time == "":
+        order = [np.arange(X.shape[0], dtype=np.float64)]
+        return _of_used(
+            lambda parts: by_spans(parts, count, f"{LATEST} as they are"), lambda: iter(order), used
+        )
+    data = x.rpartition("/")[0]
+    beside = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(data)))
+    arrays = {name: array for name, array in beside.items() if array.shape[:1] == X.shape[:1]}
+    source = SplitSource(data, X, arrays)
+    name = by_group if by_time is None else by_time
+    assert name is not None
+    try:
+        if by_time is not None:
+            make = partial(by_spans, count=count, words=f"{LATEST} by {name!r}")
+            return _of_used(make, partial(source.instants, name), used)
+        make = partial(by_groups, count=count, seed=seed, words=f"whole groups of {name!r}")
+        return _of_used(make, partial(source.keys, name), used)
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"Cannot hold out rows by {name!r} of {data}: {error}. Name another array or feature."
+        ) from None
+
+
+def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | None) -> Folds:
+    """Folds of the rows in use; others have the unit 0."""
+    if used is None:
+        return make(parts)
+
+    def kept() -> Iterator[NDArray[Any]]:
+        start = 0
+        for values in parts():
+            yield values[used[start : start + len(values)]]
+            start += len(values)
+
+    found = make(kept)
+    unit = np.zeros(len(used), np.uint16)
+    unit[used] = np.asarray(found.unit)
+    return replace(found, unit=unit)
+
+
+def by_spans(parts: Values, count: int | None, words: str) -> Folds:
+    """The first half of the rows only trains; the others form spans of time, each of which is held out from
+    all rows before it. Rows of one value are in one span. Raises ValueError if all values are equal.
+
+    parts  float64 values, without NaN
+    """
+    count = SPANS_OF_TIME if count is None else count
+    kept, n_rows = [], sum(len(values) for values in parts())
+    start, share = 0, min(MOST_TIMES / max(n_rows, 1), 1.0)
+    for values in parts():
+        number = np.arange(start, start + len(values), dtype=INDEX_DTYPE)
+        kept.append(values[row_hash(number, 0) <= np.uint64(share * (2.0**64 - 2**12))])
+        start += len(values)
+    distinct, rows = np.unique(np.concatenate(kept), return_counts=True)
+    if len(distinct) < 2:
+        raise ValueError("all rows have the same value")
+    if len(distinct) <= count:  # The first value only trains.
+        spans = "1 span" if len(distinct) == 2 else f"{len(distinct) - 1} spans"
+        words += f" (in {spans} and not {count}, since there are only {len(distinct)} values)"
+    before = np.cumsum(rows) - rows
+    first = _begins(before, int(rows.sum()), min(count, len(distinct) - 1))
+    fold = np.zeros(len(distinct), INDEX_DTYPE)
+    fold[first[1:]] = 1
+    fold = np.cumsum(fold)
+    sizes = np.bincount(fold, rows)
+    span = ((before - before[first][fold]) * SPANS // sizes[fold]).astype(INDEX_DTYPE)
+    unit = (UNITS * fold + span).astype(np.uint16)
+    each = [unit[np.clip(np.searchsorted(distinct, v, "right") - 1, 0, None)] for v in parts()]
+    return Folds(0, len(first) - 1, np.concatenate(each), ordered=True, clustered=True, words=words)
+
+
+def _begins(before: IntArray, n: int, count: int) -> IntArray:
+    """The first distinct value of the rows that only train, and of each of `count` spans with at least one
+    value.
+
+    before  rows below each value
+    """
+    found = [0]
+    for span in range(count):
+        at = np.arange(found[-1] + 1, len(before) - (count - 1 - span))
+        begin = n * (FIRST + (1 - FIRST) * span / count)
+        found.append(int(at[np.abs(before[at] - begin).argmin()]))
+    return np.array(found)
+
+
+def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
+    """Whole groups, in folds as equal in size as possible. Raises ValueError if there is only one
+    group.
+
+    parts  keys of groups, uint64, as `group_keys` makes them
+    """
+    counts: dict[int, int] = {}
+    for keys in parts():
+        if len(counts) <= MOST_GROUPS:
+            found, n = np.unique(row_hash(keys.view(np.int64), seed), return_counts=True)
+            for one, more in zip(found.tolist(), n.tolist(), strict=True):
+                counts[one] = counts.get(one, 0) + more
+    if len(counts) < 2:
+        raise ValueError("all rows are of one group")
+    count = FOLDS if count is None else count
+    if len(counts) < count:
+        words += f" (in {len(counts)} folds and not {count}, since there are only {len(counts)} groups)"
+        count = len(counts)
+    known = np.array(sorted(counts), np.uint64)
+    fold_of = np.zeros(len(known), INDEX_DTYPE)
+    if len(counts) > MOST_GROUPS:  # Of so many, each goes to a random fold.
+        known = fold_of = np.empty(0, np.uint64)
+    else:
+        sizes = np.array([counts[one] for one in known.tolist()])
+        heap = [(0, fold) for fold in range(count)]
+        for one in np.argsort(-sizes, kind="stable").tolist():
+            rows, fold = heapq.heappop(heap)
+            fold_of[one] = fold
+            heapq.heappush(heap, (rows + int(sizes[one]), fold))
+    each = []
+    for keys in parts():
+        key = row_hash(keys.view(np.int64), seed)
+        own: NDArray[Any] = key // np.uint64(UNITS) % np.uint64(count)
+        if len(known):
+            own = fold_of[np.searchsorted(known, key)]
+        each.append(grouped_units(own.astype(INDEX_DTYPE), key))
+    return Folds(seed, count, np.concatenate(each), clustered=True, words=words)
+
+
+def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> Folds | None:
+    """The folds of `cv` and `groups` of an estimator; None where both are None.
+
+    cv      a number of folds, a splitter of scikit-learn, or (train, test) pairs of row numbers
+    groups  (n_rows,) or None: rows of one value are in one fold
+    y       (n_rows,), for splitters
+
+    Raises SettingsError for a splitter that holds out a row twice, or does not train on all other rows or all
+    earlier ones; DataError for unusable groups.
+    """
+    keys = None if groups is None else _keys_of(groups, n_rows)
+    if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
+        count = None if cv is None else check_count(int(cv))
+        if keys is None:
+            return None if count is None else Folds(seed, count, words=f"{count} folds of rows")
+        try:
+            return by_groups(lambda: iter([keys]), count, seed, "whole groups")
+        except ValueError as error:
+            raise DataError(f"Cannot hold out whole groups: {error}. Pass groups that differ.") from None
+    split = getattr(cv, "split", None)
+    if isinstance(cv, str) or (split is None and not isinstance(cv, Iterable)):
+        raise SettingsError(
+            f"Cannot use cv {cv!r}: it is not a number of folds, a splitter of scikit-learn, or an iterable"
+            " of (train, test) row numbers. Pass one of them."
+        )
+    try:
+        pairs = list(cv if split is None else split(np.zeros((n_rows, 1)), y, groups))
+    except ValueError as error:
+        words = str(error).rstrip(".")
+        remedy = "Pass groups to fit" if groups is None and "groups" in words else "Pass another splitter"
+        raise SettingsError(f"cv cannot split these rows: {words}. {remedy}.") from None
+    return _of_pairs([_checked_pair(pair, n_rows) for pair in pairs], n_rows, keys, seed)
+
+
+def _keys_of(groups: Any, n_rows: int) -> NDArray[np.uint64]:
+    """The key of the group of each row. Raises DataError for rows without a group."""
+    groups = unmasked(groups)
+    # NumPy makes text of NaN in a list of texts.
+    values = np.asarray(groups, object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise DataError(
+            f"Cannot use groups of shape {values.shape}: X has {n_rows:,} rows. Pass one group for each row."
+        )
+    missing = without_group(values)
+    if len(missing):
+        raise DataError(
+            f"Cannot use groups: row {missing[0]:,} has none ({len(missing):,} of {n_rows:,} rows have none)."
+            " Fill it in, or omit such rows."
+        )
+    return group_keys(np.asarray(groups))
+
+
+def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
+    """The numbers of the rows that train and of those that are held out. Raises SettingsError for others."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise SettingsError(f"Cannot use cv: it holds {pair!r}. Pass pairs (train, test) of row numbers.")
+    found = []
+    for rows in map(np.asarray, pair):
+        if rows.shape == (n_rows,) and rows.dtype.kind == "b":
+            rows = np.flatnonzero(rows)
+        wrong = rows.ndim != 1 or (len(rows) > 0 and rows.dtype.kind not in "iu")
+        if wrong or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
+            raise SettingsError(
+                f"Cannot use cv: it holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0"
+                " to"
+                f" {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
+            )
+        found.append(rows.astype(INDEX_DTYPE))
+    return found[0], found[1]
+
+
+def _of_pairs(
+    pairs: list[tuple[IntArray, IntArray]], n_rows: int, keys: NDArray[np.uint64] | None, seed: int
+) -> Folds:
+    fold = np.full(n_rows, -1, INDEX_DTYPE)
+    masks = []
+    for number, (train, test) in enumerate(pairs):
+        trains = np.zeros(n_rows, bool)
+        trains[train] = True
+        if (fold[test] >= 0).any() or trains[test].any():
+            raise SettingsError(
+                "Cannot use cv: it holds out a row twice, or trains on rows that it holds out. Pass a"
+                " splitter"
+                " whose test rows are disjoint: KFold, GroupKFold or TimeSeriesSplit."
+            )
+        fold[test] = number
+        masks.append(trains)
+    if not pairs or len(pairs) >= UNITS:
+        raise SettingsError(
+            f"Cannot use cv: it makes {len(pairs):,} folds, not 1 to {UNITS - 1}. Pass another splitter."
+        )
+    others = all((mask == (fold != number)).all() for number, mask in enumerate(masks))
+    if not others and not all((mask == (fold < number)).all() for number, mask in enumerate(masks)):
+        raise SettingsError(
+            "Cannot use cv: it does not train on all rows that it does not hold out, or on all earlier ones."
+            " Pass"
+            " KFold, GroupKFold, or TimeSeriesSplit without gap and max_train_size."
+        )
+    clustered = keys is not None or not others
+    if keys is None:
+        keys = _spans(fold) if not others else row_hash(np.arange(n_rows, dtype=INDEX_DTYPE), seed)
+    words = f"{len(pairs)} folds of cv"
+    return Folds(seed, len(pairs), grouped_units(fold, keys), not others, clustered, words)
+
+
+def _spans(fold: IntArray) -> NDArray[np.uint64]:
+    """Spans of the rows of each fold, in their order."""
+    rank: FloatArray = np.zeros(len(fold))
+    for one in np.unique(fold):
+        own = np.flatnonzero(fold == one)
+        rank[own] = np.arange(len(own)) / len(own)
+    return (rank * SPANS).astype(np.uint64)

@@ -14,18 +14,17 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.repeats import Repeats
-from dcpred.datasets.split_rules import Drawn, Rule
-from dcpred.datasets.split_source import LISTED, SplitSource
-from dcpred.datasets.store_files import new_data_set
+from dcpred.datasets.containers import new_data_set
+from dcpred.datasets.importing import Repeats
+from dcpred.datasets.split_rules import LISTED, Drawn, Rule, SplitSource
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
-from dcpred_tasks.storage.array_attributes import portable
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.object_arrays import portable
 from dcpred_tasks.storage.place import Folder, Place, open_place
 
 SPLIT = "dcpred_split"  # attribute of both parts: their source, and how it was split

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dcpred.datasets.row_folds import folds_of_estimator
+from dcpred.datasets.split_rules import folds_of_estimator
 from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
@@ -32,7 +32,7 @@ from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
-from dcpred_tasks.artifacts.model_schema import parts_of_table
+from dcpred_tasks.artifacts.model_layout import parts_of_table
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.engine.compiler import forget_failures
@@ -47,12 +47,11 @@ from dcpred_tasks.input_kinds import (
     is_sparse,
     plain_numbers,
 )
-from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model, class_array
-from dcpred_tasks.model.contributions import mean_contributions
+from dcpred_tasks.model.contributions import importances, mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
-from dcpred_tasks.model.importances import importances
-from dcpred_tasks.model.sureness import Sureness
+from dcpred_tasks.model.predictive_outputs import novelty_of
+from dcpred_tasks.model.uncertainty import Sureness
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
@@ -60,14 +59,19 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
-from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
+from dcpred_tasks.training.categories import (
+    CodedFeatures,
+    features_named,
+    named_columns,
+    numbered,
+    target_coded,
+    with_codes,
+)
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
-from dcpred_tasks.training.survey import check_survey, survey_rows
-from dcpred_tasks.training.target_means import CodedFeatures, target_coded
+from dcpred_tasks.training.survey import check_survey, remarks, survey_rows, with_bins
 from dcpred_tasks.training.thresholds import check_two_classes
-from dcpred_tasks.training.training_rows import remarks, with_bins
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.

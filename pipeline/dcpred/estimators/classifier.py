@@ -24,10 +24,10 @@ from dcpred.estimators.class_names import (
 from dcpred.estimators.settings import Settings, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a, is_lazy
-from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.class_codes import class_positions, class_values
 from dcpred_tasks.model.compact_model import class_array, class_numbers
 from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule, threshold_of_two
+from dcpred_tasks.model.predictive_outputs import calibration_of
 from dcpred_tasks.task_bodies.predict_block import (
     check_numbered,
     decision_block,

@@ -18,7 +18,7 @@ from dcpred_tasks.model.class_codes import class_values, joined_classes
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.zarr_arrays import plain_text
-from dcpred_tasks.task_bodies.frame_rows import label_numbers, labels_of
+from dcpred_tasks.task_bodies.evaluate_block import label_numbers, labels_of
 from dcpred_tasks.task_bodies.predict_block import encoded_block
 
 

@@ -10,9 +10,15 @@ from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.training.feature_list import numbers
-from dcpred_tasks.training.settings import AUTO, OF_FEATURES, Settings, make_settings, settings_dict
-from dcpred_tasks.training.task_settings import in_effect
+from dcpred_tasks.training.settings import (
+    AUTO,
+    OF_FEATURES,
+    Settings,
+    in_effect,
+    make_settings,
+    numbers,
+    settings_dict,
+)
 
 BALANCED = "balanced"
 

@@ -37,11 +37,11 @@ from dcpred_tasks.input_kinds import (
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.label_rule import Rule
-from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.task_bodies.frame_rows import part_values
+from dcpred_tasks.task_bodies.evaluate_block import part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
     framed_block,
@@ -49,11 +49,10 @@ from dcpred_tasks.task_bodies.predict_block import (
     number_block,
     probability_block,
 )
+from dcpred_tasks.training.categories import CodedFeatures
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import thread_count
-from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
-from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.target_means import CodedFeatures
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings
 
 PLAIN = "plain"  # in place of a budget: no setting was given
 COPY_BYTES = 16 * 2**20

@@ -15,8 +15,8 @@ from dcpred.estimators.class_names import check_numbers, check_one_each, known_w
 from dcpred.estimators.settings import Settings, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
-from dcpred_tasks.model.answers import intervals_of, quantile_shares
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_share
+from dcpred_tasks.model.predictive_outputs import intervals_of, quantile_shares
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, check_share
 from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block, quantile_block, value_block
 from dcpred_tasks.training.survey import LARGEST_TARGET
 

@@ -12,10 +12,9 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Codes, Column, Number
 from dcpred_tasks.schema.frames import column_names, encode_frame, is_frame, is_numeric, number_columns
-from dcpred_tasks.schema.inference import ESTIMATOR, find_column
+from dcpred_tasks.schema.inference import ESTIMATOR, ColumnSurvey, find_column
 from dcpred_tasks.schema.schema import CODES, Asked, Schema
-from dcpred_tasks.schema.survey import ColumnSurvey
-from dcpred_tasks.task_bodies.frame_rows import survey_frame
+from dcpred_tasks.task_bodies.evaluate_block import survey_frame
 
 Parts = Sequence[Any]
 Compute = Callable[..., list[Any]]

@@ -1,8 +1,4 @@
-"""Events of a run, passed to listeners as they happen: lines of JSON for logs, and metrics.
-
-Workers of all kinds call `record_event`, which costs nothing without a listener. deploy/observability.md
-lists the events and their fields.
-"""
+"""Events of a run, and how much of them a person sees."""
 
 import errno
 import json
@@ -15,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -133,3 +130,30 @@ def json_lines(name: str) -> Iterator[JsonLines]:
 def lost(name: str, error: OSError) -> None:
     """Report that a file of events or metrics is no longer writable."""
     print(f"dcpred: cannot write {name} ({error.strerror}); the run continues without it", file=sys.stderr)
+
+
+class Verbosity(IntEnum):
+    """The `verbose` of an estimator."""
+
+    QUIET = 0
+    NORMAL = 1
+    MORE = 2
+
+
+_now = Verbosity.NORMAL
+
+
+def verbosity() -> Verbosity:
+    """The level of this command."""
+    return _now
+
+
+@contextmanager
+def at_verbosity(level: Verbosity) -> Iterator[None]:
+    """Set a level within a `with` statement."""
+    global _now
+    before, _now = _now, level
+    try:
+        yield
+    finally:
+        _now = before

@@ -1,12 +1,6 @@
-"""Interrupts: the first SIGINT or SIGTERM requests a clean end, the second ends the process at once.
+"""Signals end a run in order."""
 
-Nothing is half done between tasks. Work that receives the first signal stops submitting, waits for tasks in
-flight, and states how to resume. Without such work the first signal interrupts as Ctrl-C always does.
-
-Signals within SAME_SECONDS of the first count as the same one: a batch system, a service manager or a
-terminal signals a whole group of processes, and a wrapper may forward the signal once more.
-"""
-
+import atexit
 import os
 import signal
 import sys
@@ -14,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import FrameType
 
 from dcpred_tasks.errors import InterruptedRunError
@@ -124,3 +119,40 @@ def _handle(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     _asked.set()
     _print("\ndcpred: finishing tasks in flight; interrupt again to end at once\n")
+
+
+TRACKER = "multiprocessing.resource_tracker"
+MUTE = "ignore:resource_tracker:UserWarning"
+END_SECONDS = 2.0  # maximum wait for its end
+LOOK_SECONDS = 0.005
+
+
+def start_tracker() -> None:
+    """Start it, unless it runs. It removes semaphores without a warning: a driver that ends at once, at a
+    second signal or because a store is silent, leaves that to it.
+    """
+    sys.warnoptions.append(MUTE)  # Its command line gets the options of ours.
+    try:
+        import_module(TRACKER).ensure_running()
+    finally:
+        sys.warnoptions.remove(MUTE)
+
+
+def end_tracker_at_exit() -> None:
+    """Make this process wait for the end of the tracker: a service manager takes a process that outlives
+    the main one for a hanging one. Call it before multiprocessing is imported: functions run in the reverse
+    order, and multiprocessing's own still use the tracker.
+    """
+    atexit.register(_end_tracker)
+
+
+def _end_tracker() -> None:
+    tracker = getattr(sys.modules.get(TRACKER), "_resource_tracker", None)
+    file, process = getattr(tracker, "_fd", None), getattr(tracker, "_pid", None)
+    if tracker is None or file is None or process is None:
+        return
+    os.close(file)  # It ends when no process holds this file any more.
+    tracker._fd = tracker._pid = None
+    deadline = time.monotonic() + END_SECONDS
+    while os.waitpid(process, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)

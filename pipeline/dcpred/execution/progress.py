@@ -1,27 +1,164 @@
-"""Progress that a user sees. Reporters get the same calls; programs show none.
+"""Progress of a long run, on a terminal, in a notebook, or in lines."""
 
-A job is one line, with any number of steps: the finished share, the elapsed time, the estimated remaining
-time, and the current step. A terminal and a notebook rewrite the line; a log gets one for each step and every
-few seconds. No line is longer than 80 columns.
-"""
-
+import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from math import ceil
-from typing import Protocol
+from math import ceil, exp
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dcpred.execution.course import ProgressEstimate
-from dcpred.execution.events import record_event, takes_standard_error
-from dcpred.execution.terminal import MOST_COLUMNS, cut, has_colours, rewrites, wrapped
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.events import Verbosity, record_event, takes_standard_error, verbosity
 from dcpred.execution.workers import Workers
+
+# A guess at the remaining time needs at least so many seconds, and so large a share of a job of several
+# steps, or so many counts of a single step.
+FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, FIRST_GUESS_COUNTS = 5.0, 0.1, 2
+# Share of the job after which a guess is two thirds new, unless a quarter of the finished share is less.
+MEMORY = 0.05
+LEAST = 1e-9  # smallest share of the job to divide by
+
+
+class ProgressEstimate:
+    """A job as the interval from 0 to 1, divided into consecutive parts, which have parts themselves.
+
+    The share of a part is a fraction of what is left of the part around it. A part fills its share when it
+    ends, whatever it counted: progress never goes back and never exceeds 1, also with wrong shares.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.begin = now  # seconds on the clock of the callers
+        self.done = 0.0  # share of the job
+        self._end = 1.0  # end of the current part
+        self._whole_seconds = 0.0  # guess at the time of the whole job
+        self._counts = 0  # counts of a job that is a single step
+        self._left = 0.0, now  # guess at the remaining seconds, and its time
+        self.is_counted = True  # whether the current step counts: only then its time is predictable
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[tuple[float, float]]:
+        """The begin and the end of a part of the job. The caller fills it with `reach` at its end: an
+        interrupted part stays unfilled.
+        """
+        around, self._end = self._end, self.done + share * (self._end - self.done)
+        try:
+            yield self.done, self._end
+        finally:
+            self._end = around
+
+    def reach(self, place: float, now: float) -> None:
+        """Be at `place`, unless the job is farther already."""
+        gain = min(place, 1.0) - self.done
+        if gain <= 0:
+            return
+        first, self.done = self.done == 0, self.done + gain
+        guess, memory = (now - self.begin) / max(self.done, LEAST), max(min(MEMORY, self.done / 4), LEAST)
+        self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / memory)) * (guess - self._whole_seconds)
+        spent = now - self.begin
+        self._left = max(self._whole_seconds - spent, (1.0 - self.done) * spent), now
+
+    def count(self, place: float, now: float, alone: bool) -> None:
+        """Be at a place that a step counted; `alone` if the step is the whole job."""
+        self._counts += alone
+        self.reach(place, now)
+
+    def seconds_left(self, now: float) -> float | None:
+        """A guess, or None without a basis: too little is done, the current step counts nothing, or the last
+        guess has run out and nothing was counted since.
+        """
+        enough = self.done >= FIRST_GUESS_SHARE or (self._counts >= FIRST_GUESS_COUNTS and self.done > 0)
+        if now - self.begin < FIRST_GUESS_SECONDS or not enough or not self.is_counted:
+            return None
+        guess, made_at = self._left
+        left = guess - (now - made_at)
+        return left if left > 0 else None
+
+
+class Shares:
+    """The expected times of a job's parts, in seconds or any other unit, in their order."""
+
+    def __init__(self, work: Mapping[str, float]) -> None:
+        self.work = work
+
+    @property
+    def total(self) -> float:
+        return sum(self.work.values())
+
+    def of_rest(self, name: str) -> float:
+        """The share of a part in the rest of the job when it begins."""
+        names = list(self.work)
+        rest = sum(self.work[later] for later in names[names.index(name) :])
+        return self.work[name] / rest if rest > 0 else 1.0
+
+
+MOST_COLUMNS = 80
+FEWEST_COLUMNS = 20
+CUT = "…"
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a stream is a terminal."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, OSError, ValueError):  # no stream, or a closed one
+        return False
+
+
+def rewrites(stream: Any) -> bool:
+    """Whether a line can be rewritten with signs that move the cursor. Returns False in CI, whose logs keep
+    all output.
+    """
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("CI")
+
+
+def has_colours(stream: Any) -> bool:
+    """Whether colours may be used: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return rewrites(stream) and not os.environ.get("NO_COLOR")
+
+
+def columns(stream: Any) -> int:
+    """The width of lines for a stream: that of the terminal, and 80 at most."""
+    width = shutil.get_terminal_size((MOST_COLUMNS, 24)).columns if is_terminal(stream) else MOST_COLUMNS
+    return max(min(width, MOST_COLUMNS), FEWEST_COLUMNS)
+
+
+def shortened(text: str, columns: int) -> str:
+    """A text without its middle, if it is longer: the begin and the end of a path matter most."""
+    if len(text) <= columns:
+        return text
+    head = max((columns - 1) // 2, 0)
+    tail = max(columns - 1 - head, 0)
+    return f"{text[:head]}{CUT}{text[len(text) - tail :]}"
+
+
+def cut(text: str, columns: int) -> str:
+    """A text without its end, if it is longer."""
+    return text if len(text) <= columns else f"{text[: max(columns - 1, 0)]}{CUT}"
+
+
+def wrapped(text: str, columns: int, *, begin: int = 0, indent: int = 0, shorten: bool = False) -> str:
+    """Wrap a text to so many columns, between words.
+
+    begin    used columns of the first line
+    indent   spaces at the begin of the other lines
+    shorten  whether a word that is longer than a line loses its middle
+    """
+    lines, space = [""], columns - begin
+    for word in text.split(" "):
+        word = shortened(word, columns - indent) if shorten else word
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > space:
+            lines.append(word)
+            space = columns - indent
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return f"\n{' ' * indent}".join(line.rstrip() for line in lines)
+
 
 LINE_SECONDS = 5.0
 BAR_COLUMNS = 12
@@ -312,7 +449,7 @@ def reporter(verbose: int | None = None) -> Reporter:
     if level == Verbosity.QUIET or takes_standard_error():
         return EventReporter()
     if in_notebook():
-        notebook: Reporter = import_module("dcpred.execution.notebook_line").NotebookLine(level)
+        notebook: Reporter = import_module("dcpred.execution.progress").NotebookLine(level)
         return notebook
     live = rewrites(sys.stderr)
     console = Console(
@@ -366,3 +503,42 @@ def roughly(seconds: float) -> str:
     if seconds < 90:
         return f"{5 * max(ceil(seconds / 5), 1)} s"
     return f"{round(seconds / 60)} min" if seconds < 3600 else duration(seconds)
+
+
+SHOWN_SECONDS = 0.5  # minimum time that a line stays
+
+
+class _Text:
+    """Plain text in a notebook: nothing in it is HTML."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class NotebookLine(Lines):
+    """A line of a job in its place, and remarks below it."""
+
+    def __init__(self, level: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(Console(stderr=True, force_terminal=False, force_jupyter=False), level)
+        self.display = import_module("IPython.display").display
+        self.place: Any = None  # IPython's handle to replace an output
+
+    def say(self, text: str) -> None:
+        self.display(_Text(text))
+
+    @contextmanager
+    def showing(self, line: Line) -> Iterator[object]:
+        self.place = self.display(_Text(cut(line.text(), MOST_COLUMNS)), display_id=True)
+        yield self.place
+
+    def changed(self, line: Line, seconds: float) -> None:
+        now = time.monotonic()
+        if now - self.printed >= min(seconds, SHOWN_SECONDS):
+            self.printed = now
+            self.place.update(_Text(cut(line.text(), MOST_COLUMNS)))
+
+    def closed(self, text: str) -> None:
+        self.place.update(_Text(text))

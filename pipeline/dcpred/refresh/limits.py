@@ -10,7 +10,7 @@ from dcpred.execution.progress import counted
 from dcpred.refresh.root import Root
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
 from dcpred.runs.ledger import Ledger, open_ledger
-from dcpred.runs.statistics import describe_run
+from dcpred.runs.status import describe_run
 from dcpred.scoring.blocks import without_score
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import SettingsError

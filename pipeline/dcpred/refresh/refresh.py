@@ -25,23 +25,23 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.events import by_name, is_heard, record_event
-from dcpred.execution.held_places import Lock, acquire_lock, lock_holder
+from dcpred.execution.lease import Lock, acquire_lock, lock_holder
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
+from dcpred.refresh.incremental_run import IncrementalRun, Job
 from dcpred.refresh.limits import Limits, drift_by_run
 from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
-from dcpred.refresh.renewal import IncrementalRun, Job
 from dcpred.refresh.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
-from dcpred.verification.checks import FastCheck, check_as_written
+from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.label_rule import Costs
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 from dcpred_tasks.storage.place import open_place
 

@@ -1,42 +1,38 @@
-"""The files in the root of a refresh, and their reading and writing.
+"""The root of a refresh: its runs, the published one, and their state."""
 
-ROOT/
-  refresh.json           what the first run fixed: the data, the outputs, the blocks; and the unfinished
-                         runs
-  runs/NNNN-HASH/        a complete run as `dcpred score` makes one, and inputs.json: its input when it was
-                         read. Once it is finished only --repair writes there
-  latest, LATEST.json    which run is the latest (dcpred.runs.latest)
-  lock                   the current driver
-"""
-
+import operator
 import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
+from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
-from dcpred.runs.inputs import read_inputs, write_inputs
-from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS
-from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
+from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS, latest_run
+from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, read_inputs, standing_run, write_inputs
 from dcpred.runs.manifest import plan_digest
-from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred.scoring.blocks import without_score
+from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
-from dcpred_tasks.model.sureness import check_alpha
+from dcpred_tasks.model.uncertainty import check_alpha
 from dcpred_tasks.storage.addresses import below
-from dcpred_tasks.storage.input_chunks import InputState
 from dcpred_tasks.storage.place import (
     Folder,
     Place,
+    open_place,
     read_document,
     read_own_document,
+    read_sealed_document,
     write_document,
 )
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
+from dcpred_tasks.storage.stored_chunks import InputState
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -256,3 +252,99 @@ def _damaged(place: Place) -> PlanConflictError:
         f"Cannot read {place.address}/{SETTINGS}: this version of dcpred did not write it. Restore it, or"
         " refresh into a new directory."
     )
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run of a root."""
+
+    run: str
+    state: str
+    """latest, finished, unfinished (another refresh resumes or removes it), or damaged (its manifest is
+    modified).
+    """
+    ended: float | None
+    """When it was finished, in seconds since 1970; None if it is not."""
+    n_rows: int = 0
+    n_blocks: int = 0
+    done_blocks: int = 0
+    """Blocks with a commit record."""
+    taken_blocks: int = 0
+    """Blocks that were reused from earlier runs."""
+    n_bad: int = 0
+    """Rows without a score."""
+    drift_is_large: bool = False
+    model_hash: str = ""
+
+
+@dataclass(frozen=True)
+class RootStatus:
+    """The last runs of a root, the newest first."""
+
+    root: str
+    data: str
+    """Address of the input."""
+    latest: str
+    """The latest run; "" if there is none yet."""
+    driver: str
+    """The current driver; "" if there is none."""
+    n_runs: int
+    """Number of runs."""
+    runs: list[RunLine]
+
+
+def root_status(root: str | Path, limit: int = 20) -> RootStatus:
+    """The last `limit` runs, and the latest. Raises PlanConflictError if `root` is not one of a refresh."""
+    place = open_place(root)
+    found = open_root(place)
+    latest, names = latest_run(place), found.names()
+    shown = [name for number, name in enumerate(names) if number < limit or name == latest]
+    lines = [_line(found, name, latest) for name in shown]
+    return RootStatus(
+        root=place.address,
+        data=found.settings.data,
+        latest=latest,
+        driver=lock_holder(place),
+        n_runs=len(names),
+        runs=[line for line in lines if line is not None],
+    )
+
+
+def _line(root: Root, name: str, latest: str) -> RunLine | None:
+    """A line of a run; None for an unknown one: its plan or, for a run of several parts, its manifest is
+    not written yet.
+    """
+    file = f"{RUNS}/{name}/{MANIFEST}"
+    run, standing = root.run(name), root.place.read(file)
+    if standing is None or name in root.settings.unfinished:
+        if run is None:
+            return None
+        n_blocks = -(-run.n_rows // run.block_rows)
+        return RunLine(
+            name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
+        )
+    summary = _finished_fields(read_sealed_document(root.place, file), run)
+    if summary is None:
+        return RunLine(name, "damaged", standing.time)
+    return RunLine(name, "latest" if name == latest else "finished", standing.time, **summary)
+
+
+def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
+    """The fields of a finished run. None if its manifest has another shape, because anybody can make a
+    checksum; or if it has no plan and is not a run of several parts.
+    """
+    if manifest is None or (run is None and "parts" not in manifest):
+        return None
+    try:
+        n_rows, n_blocks = (operator.index(manifest[key]) for key in ("n_rows", "n_blocks"))
+        return {
+            "n_rows": n_rows,
+            "n_blocks": n_blocks,
+            "done_blocks": n_blocks,
+            "taken_blocks": sum(manifest.get("taken_over", {}).values()),
+            "n_bad": without_score(manifest["status"]),
+            "drift_is_large": bool(manifest["drift"].get("large")),
+            "model_hash": str(manifest["model_hash"]),
+        }
+    except (AttributeError, KeyError, TypeError):
+        return None

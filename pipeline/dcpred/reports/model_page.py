@@ -1,21 +1,34 @@
-"""The page of a model: its leaves, its features, the cost of a row, its training."""
+"""The pages of a model and of a search."""
 
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from dcpred import pages
 from dcpred.inspection import inspect_path
-from dcpred.pages import charts
-from dcpred.pages.page import Page, Picture, Section, Table
-from dcpred.pages.svg import FIRST
-from dcpred.pages.text import counted, number, percent, plain, size
-from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections, evaluation_warnings
-from dcpred.reports.names import last_name, without_places
+from dcpred.pages import FIRST, Page, Picture, Section, Table, counted, number, percent, plain, size
+from dcpred.reports.evaluation_page import (
+    evaluation_facts,
+    evaluation_sections,
+    evaluation_warnings,
+    last_name,
+    without_places,
+)
 from dcpred.training.column_report import describe_map, map_in_words
+from dcpred.tuning.frontier_plot import (
+    interval_words,
+    is_share,
+    judged,
+    less_is_better,
+    paint_frontier,
+    unseen_words,
+    words_of,
+)
+from dcpred.tuning.trials import quality_name
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.importances import known_importances
+from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.training.settings import Settings
 
 DRAWN_FEATURES = 15
@@ -114,8 +127,8 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
     counts = np.histogram(np.maximum(sizes, 1), edges)[0]
 
     def paint(axes: Any) -> None:
-        charts.histogram(axes, edges, counts)
-        charts.log_x(axes)
+        pages.histogram(axes, edges, counts)
+        pages.log_x(axes)
         axes.set_xlabel("training rows of a leaf")
         axes.set_ylabel("leaves")
 
@@ -129,7 +142,7 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
         ["share of leaves", "have rows up to"],
         [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, summary, strict=True)],
     )
-    return charts.picture("Sizes of leaves", text, paint, table=table)
+    return pages.picture("Sizes of leaves", text, paint, table=table)
 
 
 def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
@@ -146,7 +159,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
 
     def paint(axes: Any) -> None:
         values = [100 * float(shares[j]) for j in shown]
-        charts.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
+        pages.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
         axes.set_xlabel("fraction of squared distances, %")
 
     coding = model.scaling.coding
@@ -176,8 +189,8 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         for j in map(int, order[:LISTED_FEATURES])
     ]
     table = Table(["feature", "share", "mean", "standard deviation"], lines)
-    height = charts.bars_height(len(shown))
-    return charts.picture("Composition of distances", text, paint, size=(360, height), table=table)
+    height = pages.bars_height(len(shown))
+    return pages.picture("Composition of distances", text, paint, size=(360, height), table=table)
 
 
 def _cost(summary: dict[str, Any]) -> Picture | None:
@@ -187,7 +200,7 @@ def _cost(summary: dict[str, Any]) -> Picture | None:
     values = [float(cost[part]) for part in PARTS]
 
     def paint(axes: Any) -> None:
-        charts.bars(axes, list(PARTS.values()), values, [f"{v:.1f}" for v in values])
+        pages.bars(axes, list(PARTS.values()), values, [f"{v:.1f}" for v in values])
         axes.set_xlabel("linear predictions")
 
     most = list(PARTS.values())[int(np.argmax(values))]
@@ -197,7 +210,7 @@ def _cost(summary: dict[str, Any]) -> Picture | None:
     )
     lines = [[name, f"{v:.1f}"] for name, v in zip(PARTS.values(), values, strict=True)]
     table = Table(["part", "linear predictions"], lines)
-    return charts.picture("Cost of a row", text, paint, size=(360, charts.bars_height(4)), table=table)
+    return pages.picture("Cost of a row", text, paint, size=(360, pages.bars_height(4)), table=table)
 
 
 def settings_section(settings: dict[str, Any]) -> Section:
@@ -248,10 +261,125 @@ def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
 
     def paint(axes: Any) -> None:
         values = list(seconds.values())
-        charts.bars(axes, list(seconds), values, [f"{v:,.1f}" for v in values], FIRST)
+        pages.bars(axes, list(seconds), values, [f"{v:,.1f}" for v in values], FIRST)
         axes.set_xlabel("seconds")
 
     text = f"{what} took {number(total)} seconds, {number(seconds[longest])} of them for {longest}."
     table = Table(["step", "seconds"], [[step, f"{took:,.2f}"] for step, took in seconds.items()])
-    size_ = (360, charts.bars_height(len(seconds)))
-    return charts.picture(f"Time of {what.lower()}", text, paint, size=size_, table=table)
+    size_ = (360, pages.bars_height(len(seconds)))
+    return pages.picture(f"Time of {what.lower()}", text, paint, size=size_, table=table)
+
+
+SHAPE = ("n_leaves", "landmarks", "products", "overlap")
+
+
+def search_page(name: str, found: dict[str, Any]) -> Page:
+    """found  the content of MODEL.tuned.json under that name"""
+    chosen = found["chosen"]
+    return Page(
+        title=f"Search for {name}",
+        lead="Held-out rows evaluate settings; costs are predicted, in linear predictions.",
+        facts=[
+            (_quality(chosen)[0], _point(chosen)),
+            ("cost", f"{number(chosen['cost_ratio'], 3)}"),
+            *((name.replace("n_", ""), f"{chosen[name]:,}") for name in SHAPE),
+            ("scaling", plain(chosen["scaling"])),
+        ],
+        sections=[*search_sections(found), settings_section(found["settings"])],
+        warnings=[]
+        if chosen["n_judged"]
+        else ["There were too few rows to hold any out: nothing was evaluated."],
+    )
+
+
+def search_sections(found: dict[str, Any]) -> list[Section]:
+    """Sections of the result."""
+    chosen, points = found["chosen"], found["frontier"]
+    parts: list[Picture | Table] = []
+    if chosen["n_judged"] and judged(chosen) is not None:
+        parts.append(_frontier(points, chosen))
+    seconds = {plain(step): float(took) for step, took in found["seconds"].items()}
+    if seconds:
+        parts.append(seconds_picture("The search", seconds))
+    by = f" ({plain(chosen['held_out'])})" if chosen.get("held_out") else ""
+    text = (
+        f"Evaluated on {chosen['n_judged']:,} rows held out{by}: {interval_words(chosen)} (two standard"
+        " errors)."
+        if chosen["n_judged"]
+        else "Nothing was evaluated."
+    )
+    if words := found["words"]:
+        text += f" {words[0].upper()}{words[1:]}."
+    sections = [Section("Search", text, parts=parts)]
+    if found["references"]:
+        name = quality_name(chosen)
+        lines = [
+            [
+                plain(one["name"]),
+                _point(one),
+                _point({**one, name: one["chosen"]}) if "chosen" in one else "",
+                f"{one['n_judged']:,}",
+            ]
+            for one in found["references"]
+        ]
+        heads = ["model", _quality(chosen)[0], "the choice", "rows"]
+        about = "Other models and the choice on the same held-out rows, all or some of them."
+        sections.append(Section("References", about, parts=[Table(heads, lines)]))
+    if found["trace"]:
+        sections.append(_decisions(found["trace"]))
+    return sections
+
+
+def _decisions(trace: list[dict[str, Any]]) -> Section:
+    text = "Every decision: a candidate replaces the incumbent if a paired test on held-out rows favours it."
+    heads = ["step", "candidate", "loss", "cost", "incumbent", "its loss", "gain ± error", "rows", "verdict"]
+    lines = [
+        [
+            *(plain(line[name]) for name in ("step", "candidate")),
+            *(number(line["loss"], 4), number(line["cost_ratio"], 3), plain(line["incumbent"])),
+            number(line["incumbent_loss"], 4),
+            f"{line['gain']:.2g} ± {line['standard_error']:.2g}",
+            f"{line['rows']:,}",
+            plain(line["verdict"]),
+        ]
+        for line in trace
+    ]
+    return Section("Decisions", text, parts=[Table(heads, lines)])
+
+
+def _quality(point: dict[str, Any]) -> tuple[str, str]:
+    name = quality_name(point)
+    return words_of(name), name
+
+
+def _point(point: dict[str, Any]) -> str:
+    name = quality_name(point)
+    if point[name] is None:
+        return "not evaluated"
+    return percent(point[name], 2) if is_share(name) else number(point[name], 5)
+
+
+def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
+    name, field = _quality(chosen)
+
+    def paint(axes: Any) -> None:
+        paint_frontier(points, chosen, axes)
+
+    better = "downwards" if less_is_better(field) else "upwards"
+    text = (
+        f"The best {name} at every cost, with its standard error; {better} is better, to the"
+        f" left is cheaper. Chosen: {_point(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."
+    )
+    text = " ".join(filter(None, [text, unseen_words(chosen)]))
+    lines = [
+        [
+            f"{number(p['cost_ratio'], 3)}{' (chosen)' if p == chosen else ''}",
+            _point(p),
+            *(f"{p[key]:,}" for key in SHAPE),
+            plain(p["scaling"]),
+            "yes" if p["within_budget"] else "no",
+        ]
+        for p in (points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]))
+    ]
+    heads = ["cost", name, "leaves", "landmarks", "pairs", "overlap", "scaling", "within the budget"]
+    return pages.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))

@@ -1,41 +1,377 @@
-"""`dcpred report`: one page of HTML of what lies at a path."""
+"""dcpred report: which page a file or folder gets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
-from dcpred.cost.predicted import predict_cost
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.cost import predict_cost
+from dcpred.evaluation import evaluate, without_infinite
 from dcpred.execution.progress import SILENT, Reporter
-from dcpred.pages.page import Page, Report, Section, check_packages, render
-from dcpred.refresh.overview import root_status
-from dcpred.reports.evaluation_form import is_evaluation
-from dcpred.reports.evaluation_page import evaluation_page
-from dcpred.reports.model_page import model_page
-from dcpred.reports.names import last_name
-from dcpred.reports.root_page import RUNS_SHOWN, root_page
-from dcpred.reports.run_evaluation import evaluate_run
-from dcpred.reports.run_page import open_run, run_page
-from dcpred.reports.search_page import search_page, search_sections
+from dcpred.pages import Page, Report, Section, Table, check_packages, counted, percent, plain, render
+from dcpred.refresh.root import RootStatus, RunLine, root_status
+from dcpred.reports.evaluation_page import evaluation_page, last_name
+from dcpred.reports.model_page import model_page, search_page, search_sections
+from dcpred.reports.run_page import Run, open_run, run_page
+from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import RUNS, SETTINGS, run_meant
-from dcpred.runs.ledger import PLAN
+from dcpred.runs.ledger import PLAN, open_ledger
 from dcpred.serving import ServedModel
 from dcpred.tuning.frontier_plot import with_cost
-from dcpred.tuning.kept import checked_search
+from dcpred.tuning.trials import checked_search
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
+from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError
-from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
+from dcpred_tasks.evaluation.counts import known_targets
+from dcpred_tasks.evaluation.measures import Measures
+from dcpred_tasks.model.compact_model import Model, Scores, score_rows
+from dcpred_tasks.scoring.outputs import DECISION
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute, below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.plain_files import read_plain
-from dcpred_tasks.training.task_settings import in_effect
+from dcpred_tasks.training.settings import in_effect
+
+RUNS_SHOWN = 50
+
+
+def root_page(status: RootStatus, latest: Page | None) -> Page:
+    """latest  the page of the latest run, if it has its own scores"""
+    lines = [_line(run, run.run == status.latest) for run in status.runs]
+    heads = ["run", "state", "ended (UTC)", "rows", "without a score", "blocks reused", "drift"]
+    table = Table(heads, lines, "Runs, the newest first", texts=3, wide=True)
+    lead = f"{counted(status.n_runs, 'run', 'runs')} over {last_name(status.data)}"
+    lead += f"; the latest is {status.latest}." if status.latest else "; none is finished yet."
+    warnings = [
+        f"Run {run.run} is damaged: its manifest is modified."
+        for run in status.runs
+        if run.state == "damaged"
+    ]
+    if status.driver:
+        warnings.append("A refresh is at work.")
+    runs = Section("Runs", parts=[table])
+    if latest is None:
+        return Page(f"Refresh of {last_name(status.data)}", lead, sections=[runs], warnings=warnings)
+    return replace(
+        latest,
+        title=f"Refresh of {last_name(status.data)}",
+        lead=f"{lead} What follows is of that run.",
+        sections=[runs, *latest.sections],
+        warnings=[*warnings, *latest.warnings],
+    )
+
+
+def _line(run: RunLine, is_latest: bool) -> list[str]:
+    ended = "–" if run.ended is None else datetime.fromtimestamp(run.ended, UTC).strftime("%Y-%m-%d %H:%M")
+    known = run.state in ("latest", "finished")
+    return [
+        plain(run.run),
+        "latest" if is_latest else run.state,
+        ended,
+        f"{run.n_rows:,}" if run.n_rows else "–",
+        f"{run.n_bad:,} ({percent(run.n_bad / run.n_rows, 2)})" if known and run.n_rows else "–",
+        f"{run.taken_blocks:,} of {run.n_blocks:,}" if run.n_blocks else "–",
+        ("large" if run.drift_is_large else "not large") if known else "–",
+    ]
+
+
+COMPARED = 16  # first rows of each piece that are scored again to detect other rows
+TOLERANCE = 0.01  # fraction of the deviation of decision values by which equal rows may differ
+
+
+def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
+    """The fields of an evaluation, of the scored rows.
+
+    x  address of the scored rows, or of the same rows elsewhere
+    y  address of their targets
+
+    Raises DataError, also if rows of x do not have the scores of the run.
+    """
+    if run.model is None or DECISION not in run.run.outputs:
+        lacking = "its model was removed" if run.model is None else "it holds no decision values"
+        raise DataError(f"Cannot evaluate the scores of {run.run.output} on {y}: {lacking}. Score again.")
+    target = zarr_arrays.open_array(y)
+    if target.shape != (run.run.n_rows,):
+        raise DataError(
+            f"Cannot evaluate the scores of {run.run.output} on {y}: it has shape {target.shape}"
+            f" and the run {run.run.n_rows:,} rows. Name the scored data."
+        )
+    if run.model.task != "classification":
+        stored_chunks.check_complete(y, target)
+    elif remark := stored_chunks.check_labels(y, target):
+        say.say(remark)
+    if absolute(x) == absolute(run.run.x) and not open_ledger(run.run.output).has_same_input():
+        raise DataError(
+            f"Cannot compare the scores of {run.run.output} with {y}: {x} changed since its rows were scored."
+            " Score it again."
+        )
+    scores = open_stored(run.run.output, partial=True)
+    found, n = Measures(run.model, run.run.costs), 0
+    with say.step("evaluating", run.run.n_rows, "rows") as advance:
+        for start, stop, done in scores.pieces():
+            if done:
+                values, status = scores.read([DECISION], start, stop, done)
+                good = status == Status.OK
+                decision = values[DECISION].reshape(stop - start, -1)
+                _check_rows(run, run.model, x, start, decision)
+                wanted, _ = known_targets(run.model, target, start, stop)
+                found.add(run.model, decision[good], wanted[good])
+                n += stop - start
+            advance(stop - start)
+    if not found.n:
+        raise DataError(
+            f"Cannot evaluate the scores of {run.run.output} on {y}: no row has one. Clean the data."
+        )
+    summary = {
+        "task": run.model.task,
+        "n_samples": n,
+        "n_bad": n - found.n,
+        "data": y,
+        "model": run.run.model,
+    }
+    return without_infinite(summary | found.as_dict())
+
+
+def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:
+    """Raise DataError if the first rows of a piece have other decision values than stored: they are other
+    rows. Rows without a score, here or there, are ignored.
+    """
+    if absolute(x) == absolute(run.run.x):
+        return
+    X = zarr_arrays.open_array(x)
+    found, _ = score_rows(model, zarr_arrays.read_rows(X, start, start + COMPARED))
+    spread = np.nanmedian(np.abs(stored - np.nanmedian(stored, axis=0)), axis=0)
+    rounding = 8 * np.finfo(stored.dtype).eps * np.abs(found)
+    wrong = np.abs(found - stored[: len(found)]) > TOLERANCE * spread + rounding
+    if wrong.any(axis=1).mean() > 0.5 or not len(found):
+        raise DataError(
+            f"Cannot evaluate the scores of {run.run.output} on {x}: its rows from"
+            f" {start:,} on are not the scored ones, which lie at {run.run.x}. Name the scored"
+            " data."
+        )
+
+
+ENDS_AND_MIDDLE = ("0.05", "0.5", "0.95")  # quantiles that a page names
+LARGEST_COUNT = 2**62
+_ABSENT = object()
+
+Check = Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= 1.8e308  # JSON has larger integers
+
+
+def _is_amount(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def _is_name(value: Any) -> bool:
+    return type(value) in (str, int, float, bool)
+
+
+def _maybe(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _object_of(**fields: Check) -> Check:
+    """An object with these fields; one whose name begins with `maybe_` may be missing or null."""
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        for name, own in fields.items():
+            found = value.get(name.removeprefix("maybe_"), _ABSENT)
+            if name.startswith("maybe_") and (found is _ABSENT or found is None):
+                continue
+            if found is _ABSENT or not own(found):
+                return False
+        return True
+
+    return check
+
+
+_POINTS = _object_of(x=_list_of(_is_number), y=_list_of(_is_number))
+_CURVES = _object_of(
+    **{"class": _is_name},
+    auc=_is_amount,
+    average_precision=_is_amount,
+    roc=_POINTS,
+    precision_recall=_POINTS,
+)
+_BINS = _list_of(_object_of(bin=_is_name, share=_is_amount, training_share=_is_amount))
+_DRIFTS = _list_of(
+    _object_of(
+        maybe_name=_is_name,
+        maybe_feature=_is_name,
+        psi=_is_amount,
+        p_value=_is_amount,
+        large=_is_name,
+        differs=_is_name,
+        bins=lambda value: _BINS(value) and len(value) > 0,
+    )
+)
+_DRIFT = _object_of(
+    large=_is_name,
+    features=_object_of(top=_DRIFTS),
+    scores=_DRIFTS,
+    maybe_beyond=_list_of(
+        _object_of(
+            maybe_name=_is_name,
+            feature=_is_name,
+            low_in_words=_is_name,
+            high_in_words=_is_name,
+            below=_is_count,
+            above=_is_count,
+            rows=_is_count,
+        )
+    ),
+)
+_QUANTILES = _object_of(**dict.fromkeys(ENDS_AND_MIDDLE, _is_number))
+_ANY = _object_of(
+    n_samples=_is_count,
+    n_bad=_is_count,
+    maybe_n_unlabelled=_is_count,
+    maybe_model=_is_name,
+    maybe_data=_is_name,
+    maybe_trained_share=_is_amount,
+    maybe_beyond_float64=_list_of(_is_name),
+    maybe_predicted_cost_ratio=_is_amount,
+    maybe_cost_ratio=_is_amount,
+    maybe_us_per_row=_is_amount,
+    maybe_early_accuracy=_is_amount,
+    maybe_early_rmse=_is_amount,
+    maybe_leaves=_object_of(
+        leaf=_list_of(_is_count),
+        rows=_list_of(_is_count),
+        training_rows=_list_of(_is_count),
+        error=_list_of(_is_amount),
+    ),
+    # Earlier versions compared nothing, and that is not drawn.
+    maybe_drift=lambda value: isinstance(value, Mapping) and ("scores" not in value or _DRIFT(value)),
+)
+_OF_CLASSES = _object_of(
+    accuracy=_is_amount,
+    maybe_most_frequent_class=_is_name,
+    maybe_most_frequent_share=_is_amount,
+    maybe_f1_macro=_is_amount,
+    maybe_costs=_list_of(_is_amount),
+    maybe_cost_per_row=_is_amount,
+    maybe_threshold=_is_amount,
+    maybe_brier_score=_is_amount,
+    balanced_accuracy=_is_amount,
+    auc=_maybe(_is_amount),
+    average_precision=_maybe(_is_amount),
+    maybe_log_loss=_is_amount,
+    maybe_calibration_error=_is_amount,
+    classes=_list_of(
+        _object_of(
+            **{"class": _is_name},
+            rows=_is_count,
+            predicted=_is_count,
+            maybe_recall=_is_amount,
+            maybe_precision=_is_amount,
+            maybe_auc=_is_amount,
+        )
+    ),
+    maybe_confusion_matrix=_list_of(_list_of(_is_count)),
+    maybe_confusions=_list_of(_object_of(**{"class": _is_name}, taken_for=_is_name, rows=_is_count)),
+    maybe_curves=_list_of(_CURVES),
+    maybe_thresholds=_list_of(
+        _object_of(
+            threshold=_is_amount, rows=_is_count, precision=_is_amount, recall=_is_amount, gain=_is_amount
+        )
+    ),
+    maybe_reliability=_list_of(
+        _object_of(mean_probability=_is_amount, share=_is_amount, rows=_is_count),
+    ),
+)
+_OF_NUMBERS = _object_of(
+    rmse=_maybe(_is_amount),
+    r2=_maybe(_is_number),
+    mae=_maybe(_is_amount),
+    maybe_interval_alpha=_is_amount,
+    maybe_interval_coverage=_is_amount,
+    maybe_interval_width=_is_amount,
+    maybe_interval_winkler=_is_amount,
+    maybe_interval_quarters=_list_of(
+        _object_of(
+            rows=_is_count,
+            least_prediction=_is_number,
+            largest_prediction=_is_number,
+            coverage=_is_amount,
+        )
+    ),
+    residual_quantiles=lambda value: (
+        _QUANTILES(value) and all(_is_share(name) and _is_number(one) for name, one in value.items())
+    ),
+    residual_histogram=_object_of(edges=_list_of(_is_number), rows=_list_of(_is_count)),
+    residuals_by_prediction=_list_of(
+        _object_of(rows=_is_count, mean_prediction=_is_number, residuals=_QUANTILES)
+    ),
+)
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) <= 1.0
+    except ValueError:
+        return False
+
+
+def is_evaluation(r: Mapping[str, Any]) -> bool:
+    """Whether it is what `dcpred evaluate --json` writes."""
+    if not _ANY(r) or not r["n_samples"] - r["n_bad"] > 0:
+        return False
+    if not (_OF_CLASSES(r) and _fits_classes(r) if "accuracy" in r else _OF_NUMBERS(r) and _fits_numbers(r)):
+        return False
+    leaves = r.get("leaves")
+    if leaves is None:
+        return True
+    columns = [leaves[name] for name in ("leaf", "rows", "training_rows", "error")]
+    return len({len(column) for column in columns}) == 1 and all(n > 0 for n in leaves["rows"])
+
+
+def _fits_classes(r: Mapping[str, Any]) -> bool:
+    """Whether lists have equal lengths, and no fraction has the divisor 0."""
+    rows = {one["class"]: one["rows"] for one in r["classes"]}
+    matrix, n = r.get("confusion_matrix"), len(r["classes"])
+    return (
+        any(one.get("recall") is not None for one in r["classes"])
+        and (matrix is None or [len(line) for line in matrix] == [n] * n)
+        and all(rows.get(one["class"]) for one in r.get("confusions") or ())
+        and all(
+            len(one[curve]["x"]) == len(one[curve]["y"])
+            for one in r.get("curves") or ()
+            for curve in ("roc", "precision_recall")
+        )
+        and (not r.get("reliability") or None not in (r.get("calibration_error"), r.get("log_loss")))
+    )
+
+
+def _fits_numbers(r: Mapping[str, Any]) -> bool:
+    bars = r["residual_histogram"]
+    known = [r.get(name) is not None for name in ("interval_alpha", "interval_coverage")]
+    return len(bars["edges"]) == len(bars["rows"]) + 1 > 1 and known[0] == known[1]
+
 
 TUNED = ".tuned.json"  # the end of a search's file name, which begins with that of its model
 MOST_BYTES = 256 * 2**20  # maximum size of a JSON file

@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dcpred.pages.page import Page, Section, Table
-from dcpred.pages.text import counted, number, percent, plain, size
-from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections
-from dcpred.reports.names import last_name, without_places
-from dcpred.reports.run_parts import contributions, decisions, drift, labels, workers
-from dcpred.reports.run_records import Gathered, gather
+from dcpred.pages import Page, Section, Table, counted, number, percent, plain, size
+from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections, last_name, without_places
+from dcpred.reports.run_parts import Gathered, contributions, decisions, drift, gather, labels, workers
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
 from dcpred_tasks.artifacts.commit_records import ScoreRun

@@ -1,21 +1,141 @@
-"""Plots of a run: labels, decision values and drift over its rows, and the work of its workers."""
+"""Parts of the page of a scoring run, and the records that they show."""
 
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dcpred.pages import charts
-from dcpred.pages.charts import Line
-from dcpred.pages.page import Picture, Section, Table
-from dcpred.pages.text import counted, number, percent, plain, size
-from dcpred.reports.run_records import PHASES, Gathered, Group
+from dcpred import pages
+from dcpred.pages import Line, Picture, Section, Table, counted, number, percent, plain, size
 from dcpred.results.stored_scores import open_stored
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.artifacts.commit_records import CommitRecord
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
 from dcpred_tasks.scoring.outputs import CONTRIBUTIONS
-from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges
+from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges, unpack
 from dcpred_tasks.storage.zarr_arrays import read_rows
+
+GROUPS = 40
+PHASES = ("read", "score", "statistics", "write")
+OK = str(int(Status.OK))
+
+
+@dataclass
+class Group:
+    """Successive blocks."""
+
+    first: int
+    """Their first row."""
+    stop: int = 0
+    """The row after their last."""
+    rows: int = 0
+    good: int = 0
+    """Rows with a score."""
+    sums: dict[str, IntArray] = field(default_factory=dict)
+    """Counts of their statistics: labels, leaf_rows (of sampled rows), decision (flat)."""
+
+    @property
+    def middle(self) -> float:
+        return (self.first + self.stop) / 2
+
+
+@dataclass
+class Worker:
+    """The work of one worker process."""
+
+    blocks: int = 0
+    rows: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    peak_bytes: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of work."""
+        spent = sum(self.seconds.values())
+        return self.rows / spent if spent > 0 else 0.0
+
+
+@dataclass
+class Gathered:
+    """The totals of all records."""
+
+    groups: list[Group] = field(default_factory=list)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    """By the name of their process."""
+    status: dict[str, int] = field(default_factory=dict)
+    """Rows by status code."""
+    bad_rows: list[tuple[int, int, int]] = field(default_factory=list)
+    """The first rows without a score: row, status code, first bad feature or −1."""
+    quarantined: list[str] = field(default_factory=list)
+    """A few of the reasons for skipped rows."""
+    n_blocks: int = 0
+    taken_over: int = 0
+    """Blocks that a refresh reused from earlier runs."""
+    retries: int = 0
+
+    def total(self, name: str) -> IntArray | None:
+        """A count over all groups; None if no record has it."""
+        found = [group.sums[name] for group in self.groups if name in group.sums]
+        return np.sum(found, axis=0) if found else None
+
+
+LISTED_ROWS, LISTED_REASONS = 20, 5
+
+
+def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
+    """n_blocks  of the whole run, finished or not"""
+    found = Gathered()
+    groups: dict[int, Group] = {}
+    for record in records:
+        number = record.block * GROUPS // max(n_blocks, GROUPS)
+        group = groups.setdefault(number, Group(record.start))
+        n, good = record.stop - record.start, record.status.get(OK, 0)
+        group.stop, group.rows, group.good = record.stop, group.rows + n, group.good + good
+        _add_statistics(group, record.statistics)
+        found.n_blocks += 1
+        found.retries += record.retries
+        for code, rows in record.status.items():
+            found.status[code] = found.status.get(code, 0) + rows
+        found.bad_rows += record.bad_rows[: LISTED_ROWS - len(found.bad_rows)]
+        if record.quarantined and len(found.quarantined) < LISTED_REASONS:
+            found.quarantined.append(record.quarantined)
+        if record.origin:
+            found.taken_over += 1
+        else:
+            _add_work(found.workers.setdefault(record.process, Worker()), record, n)
+    found.groups = [groups[number] for number in sorted(groups)]
+    return found
+
+
+def _add_work(worker: Worker, record: CommitRecord, n_rows: int) -> None:
+    spent = record.statistics.get("seconds", 0.0)
+    spent = float(spent) if isinstance(spent, int | float) else 0.0
+    for phase, seconds in zip(
+        PHASES, (record.read_seconds, record.score_seconds, spent, record.write_seconds), strict=True
+    ):
+        worker.seconds[phase] += seconds
+    worker.blocks += 1
+    worker.rows += n_rows
+    worker.peak_bytes = max(worker.peak_bytes, record.peak_memory_bytes)
+
+
+def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
+    """Readable counts of the same length as those of other blocks."""
+    for name in ("labels", "leaf_rows", HISTOGRAM):
+        try:
+            summary = statistics[name]
+            counts = np.array(summary, np.int64) if isinstance(summary, list) else unpack(summary)
+        except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
+            continue
+        if counts.ndim != 1 or not len(counts):
+            continue
+        before = group.sums.get(name)
+        if before is None or len(before) == len(counts):
+            group.sums[name] = counts if before is None else before + counts
+
 
 DRAWN_CLASSES = 6
 DRAWN_WORKERS, LISTED_WORKERS = 20, 200
@@ -49,10 +169,10 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        charts.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
+        pages.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
         axes.set_xlabel("row")
         axes.set_ylabel("fraction of labels, %")
-        charts.thousands_x(axes)
+        pages.thousands_x(axes)
 
     spread = shares.max(axis=0) - shares.min(axis=0)
     most = max(drawn, key=lambda i: float(spread[i]))
@@ -69,7 +189,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
             for g, row in zip(groups, shares, strict=True)
         ],
     )
-    return charts.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
+    return pages.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
 
 
 def decisions(found: Gathered, model: Model | None) -> Section:
@@ -111,7 +231,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
     density = bars / np.diff(ends)
 
     def paint(axes: Any) -> None:
-        charts.histogram(axes, ends, density)
+        pages.histogram(axes, ends, density)
         axes.set_yticks([])
         axes.set_ylabel("density of rows")
         axes.set_xlabel(what[:-1])
@@ -126,7 +246,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
         for a, b, n in zip(ends[:-1], ends[1:], bars, strict=True)
         if n
     ]
-    return charts.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
+    return pages.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
@@ -134,8 +254,8 @@ def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        charts.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
-        charts.thousands_x(axes)
+        pages.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
+        pages.thousands_x(axes)
         axes.set_xlabel("row")
         axes.set_ylabel(what[:-1])
 
@@ -148,7 +268,7 @@ def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
         ["rows from", "5 %", "median", "95 %"],
         [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, summary, strict=True)],
     )
-    return charts.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
+    return pages.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
 def drift(
@@ -209,12 +329,12 @@ def _outlines(one: dict[str, Any]) -> Picture:
     shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
 
     def paint(axes: Any) -> None:
-        charts.outlines(axes, names, *shares)
+        pages.outlines(axes, names, *shares)
 
     text = f"Fractions of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
     lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
     table = Table(["bin", "in training", "rows now"], lines)
-    return charts.picture(f"{name} now and in training", text, paint, table=table)
+    return pages.picture(f"{name} now and in training", text, paint, table=table)
 
 
 def contributions(output: str) -> Section:
@@ -236,14 +356,14 @@ def contributions(output: str) -> Section:
     shown = sorted(range(len(names) - 1), key=lambda j: -mean[j])[:DRAWN_PARTS]  # the average comes last
     if not len(values) or not mean[shown].any():
         return Section("Contributions")
-    labels, height = [names[j] for j in shown], charts.bars_height(len(shown))
+    labels, height = [names[j] for j in shown], pages.bars_height(len(shown))
 
     def bars(axes: Any) -> None:
-        charts.bars(axes, labels, mean[shown], [number(v, 3) for v in mean[shown]])
+        pages.bars(axes, labels, mean[shown], [number(v, 3) for v in mean[shown]])
         axes.set_xlabel("mean absolute contribution")
 
     def swarm(axes: Any) -> None:
-        charts.swarm(axes, labels, values[:, shown])
+        pages.swarm(axes, labels, values[:, shown])
         axes.set_xlabel("contribution to the decision value")
 
     table = Table(
@@ -261,8 +381,8 @@ def contributions(output: str) -> Section:
         "Contributions",
         text,
         parts=[
-            charts.picture("Which columns matter", first, bars, size=(360, height), table=table),
-            charts.picture("Contributions by row", every, swarm, size=(360, height + 40)),
+            pages.picture("Which columns matter", first, bars, size=(360, height), table=table),
+            pages.picture("Contributions by row", every, swarm, size=(360, height + 40)),
         ],
     )
 
@@ -300,10 +420,10 @@ def _stability(groups: list[Group], model: Model) -> Picture:
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        charts.lines(axes, [Line("", x, psi)])
+        pages.lines(axes, [Line("", x, psi)])
         axes.set_ylim(0, max(max(psi) * 1.15, 1.3 * LARGE_PSI))
-        charts.threshold(axes, LARGE_PSI, "large")
-        charts.thousands_x(axes)
+        pages.threshold(axes, LARGE_PSI, "large")
+        pages.thousands_x(axes)
         axes.set_xlabel("row")
         axes.set_ylabel("stability index")
 
@@ -317,7 +437,7 @@ def _stability(groups: list[Group], model: Model) -> Picture:
         ["rows from", "stability index"],
         [[f"{g.first:,}", number(one, 3)] for g, one in zip(groups, psi, strict=True)],
     )
-    return charts.picture("Drift over the rows", text, paint, table=table)
+    return pages.picture("Drift over the rows", text, paint, table=table)
 
 
 def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
@@ -386,9 +506,9 @@ def workers(found: Gathered) -> Section:
     def paint(axes: Any) -> None:
         drawn = rates[:DRAWN_WORKERS]
         at = [f"worker {i + 1}" for i in range(len(drawn))]
-        charts.bars(axes, at, drawn, [f"{rate:,.0f}" for rate in drawn])
+        pages.bars(axes, at, drawn, [f"{rate:,.0f}" for rate in drawn])
         axes.set_xlabel("rows per second of work")
-        charts.thousands_x(axes)
+        pages.thousands_x(axes)
 
     some = f" The first {DRAWN_WORKERS} are drawn." if len(known) > DRAWN_WORKERS else ""
     text = f"1 worker: {rates[0]:,.0f} rows a second while it worked."
@@ -397,8 +517,8 @@ def workers(found: Gathered) -> Section:
             f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
             f" worked.{some}"
         )
-    height = charts.bars_height(min(len(known), DRAWN_WORKERS))
-    drawn = charts.picture("Speed of workers", text, paint, size=(360, height), table=table)
+    height = pages.bars_height(min(len(known), DRAWN_WORKERS))
+    drawn = pages.picture("Speed of workers", text, paint, size=(360, height), table=table)
     parts = (
         ", ".join(f"{percent(seconds / spent, 0)} {phase}" for phase, seconds in total.items())
         if spent

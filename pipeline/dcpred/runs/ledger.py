@@ -1,42 +1,41 @@
-"""The state of a scoring run, all of it in the output directory.
-
-OUTPUT/
-  inputs.json      of a refresh: its input when it was read (dcpred.refresh.root)
-  plan.json        the identity of the run; written first
-  scores.zarr      label, decision, status
-  blocks/*.json    commit records; a block is done if and only if its record exists and its digest matches
-  failures/*.json  errors of failed blocks; removed once the blocks are done
-  lock             the current driver of the run
-  shards/          the current drivers of its parts (dcpred.runs.shards)
-  manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
-"""
+"""The ledger of a run: its inputs, its blocks, and their commit records."""
 
 import re
+import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked
-from dcpred.execution.store_lease import LOCK
-from dcpred.runs.identity import is_same_input, record_input, recorded_identity, same_rows
+import zarr
+
+from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
-from dcpred.runs.records import CachedRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
-from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
-from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.model.label_rule import is_cost
-from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA
+from dcpred_tasks.artifacts.commit_records import (
+    CommitRecord,
+    ScoreRun,
+    list_records,
+    parsed_record,
+    record_bytes,
+)
+from dcpred_tasks.errors import DcpredError, PlanConflictError
+from dcpred_tasks.model.label_rule import Costs, is_cost
+from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
-from dcpred_tasks.storage.input_chunks import rows_identity
+from dcpred_tasks.storage.bucket import same_tag
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
+    Entry,
     Folder,
     Place,
+    Stored,
     open_place,
     read_document,
     read_own_document,
@@ -44,6 +43,195 @@ from dcpred_tasks.storage.place import (
     write_document,
 )
 from dcpred_tasks.storage.plain_files import is_system_file
+from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
+from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
+
+READ_AT_ONCE = 32
+
+
+@dataclass
+class CachedRecords:
+    """Records that tasks sent with their tag on the store, in a temporary file: a record with the same tag
+    is not read again.
+    """
+
+    file: IO[bytes] | None = None
+    at: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    """Tag, offset and length of each block's record."""
+
+    def keep(self, record: CommitRecord) -> None:
+        if not record.tag:
+            return
+        self.file = self.file or tempfile.TemporaryFile()  # noqa: SIM115
+        data = record_bytes(record)
+        offset = self.file.seek(0, 2)
+        self.file.write(data)
+        self.at[record.block] = record.tag, offset, len(data)
+
+    def forget(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.at = None, {}
+
+    def find(self, block: int, entry: Entry) -> bytes | None:
+        tag, offset, length = self.at.get(block, ("", 0, 0))
+        if self.file is None or not tag or not same_tag(tag, entry.tag):
+            return None
+        self.file.seek(offset)
+        return self.file.read(length)
+
+
+def read_records(
+    run: ScoreRun, listed: Mapping[int, Entry], kept: CachedRecords
+) -> Iterator[tuple[int, bytes | None]]:
+    """The bytes of the records of these blocks, in ascending order; None for a removed one."""
+    place, blocks = run.place, iter(sorted(listed))
+    if isinstance(place, Folder):
+        for block in blocks:
+            with suppress(OSError):  # an unreadable file is not a record
+                standing = place.read(run.record_name(block))
+                yield block, None if standing is None else standing.data
+                continue
+            yield block, None
+        return
+    while some := list(islice(blocks, READ_AT_ONCE)):
+        known = {block: data for block in some if (data := kept.find(block, listed[block])) is not None}
+        asked = {
+            block: request_threads().submit(_get, place, run.record_name(block))
+            for block in some
+            if block not in known
+        }
+        for block in some:
+            if block in known:
+                yield block, known[block]
+            else:
+                standing = waited_for(asked[block], place.address)
+                yield block, None if standing is None else standing.data
+
+
+def _get(place: Place, name: str) -> Stored | None:
+    return Retrying()(lambda: place.read(name))
+
+
+def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
+    """full  whether the run was begun to reuse nothing"""
+    value = {"full": full, **asdict(state)}
+    write_document(place, file, {**value, "checksum": digest_json(value)})
+
+
+def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
+    """(state, full); None if it is missing or modified."""
+    value: dict[str, Any] | None = read_sealed_document(place, file)
+    if value is None:
+        return None
+    try:
+        given = {f.name: value[f.name] for f in fields(InputState)}
+        return InputState(**{**given, "marks": tuple(given["marks"])}), bool(value.get("full"))
+    except (KeyError, TypeError):
+        return None
+
+
+def forget_rows(state: InputState, rows: list[tuple[int, int]]) -> InputState:
+    """The state without the marks of chunks below these rows: no later run takes them for unchanged."""
+    marks = list(state.marks)
+    for start, stop in rows:
+        for number in range(start // state.mark_rows, min(-(-stop // state.mark_rows), len(marks))):
+            marks[number] = ""
+    return replace(state, marks=tuple(marks))
+
+
+def run_hash(
+    X: zarr.Array[Any],
+    model_hash: str,
+    outputs: tuple[str, ...],
+    chunk_rows: int,
+    block_rows: int,
+    alpha: float | None = None,
+    arithmetic: str | None = None,
+    costs: Costs | None = None,
+) -> str:
+    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
+    and its arithmetic if that is not the compiled engine.
+    """
+    identity = {
+        "content": stored_chunks.fingerprint(X),
+        "shape": list(X.shape),
+        "dtype": str(X.dtype),
+        "model_hash": model_hash,
+        "outputs": list(outputs),
+        "chunk_rows": chunk_rows,
+        "block_rows": block_rows,
+        **({} if alpha is None else {"alpha": alpha}),
+        **({} if costs is None else {"costs": list(costs)}),
+        **filled(),
+        **({} if arithmetic is None else {"arithmetic": arithmetic}),
+    }
+    return digest_json(identity)
+
+
+def record_input(run: ScoreRun) -> dict[str, Any]:
+    """The record of the input in a plan: the identity of the rows of X, and of each one-dimensional array
+    next to X with as many rows, for example ids.
+    """
+    X = zarr_arrays.open_array(run.x)
+    arrays = {
+        name: asdict(rows_identity(array, run.n_rows))
+        for name, array in arrays_beside(run).items()
+        if array.shape[0] >= run.n_rows
+    }
+    return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
+
+
+def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
+    """One-dimensional arrays in the group of X; none if it is in no group."""
+    try:
+        node = zarr_arrays.open_any(run.x.rstrip("/").rpartition("/")[0])
+        if not isinstance(node, zarr.Group):
+            return {}
+        return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
+    except DcpredError:  # Others than X may be damaged.
+        return {}
+
+
+def same_rows(
+    recorded: Mapping[str, Any], array: zarr.Array[Any], n_rows: int, name: str = ""
+) -> bool | None:
+    """Whether the first rows of an array are those that a plan recorded as its input; None if it recorded
+    nothing of it.
+
+    name  name of an array next to X; "" for X
+    """
+    before = recorded_identity(recorded, name)
+    if before is None:
+        return None
+    return array.shape[0] >= n_rows and before.same(rows_identity(array, n_rows))
+
+
+def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
+    """What `record_input` wrote of an array; None if it is missing or invalid."""
+    arrays = recorded.get("arrays")
+    found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
+    names = [field.name for field in fields(RowsIdentity)]
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+        return None
+    return RowsIdentity(**{name: found[name] for name in names})
+
+
+def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:
+    """Whether X still holds the scored rows. Raises DataError if it cannot be opened.
+
+    recorded  the record of the input in the plan; earlier versions wrote none
+    accepted  hashes of runs whose input --repair found to hold the same rows
+    """
+    X = zarr_arrays.open_array(run.x)
+    if X.shape[0] == run.n_rows:
+        parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic, run.costs
+        now = run_hash(X, run.model_hash, run.outputs, *parts)
+        if now == run.run or now in accepted:
+            return True
+    return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))
+
 
 FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic

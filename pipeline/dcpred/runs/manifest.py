@@ -8,7 +8,7 @@ from typing import Any
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
-from dcpred.runs.statistics import describe_run
+from dcpred.runs.status import describe_run
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions

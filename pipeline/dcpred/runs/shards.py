@@ -15,9 +15,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from dcpred.execution.held_places import Lock, acquire_lock, check_unlocked, lock_holder
-from dcpred.execution.lease import INSTANT_SECONDS
-from dcpred.execution.store_lease import expiry_seconds
+from dcpred.execution.lease import (
+    INSTANT_SECONDS,
+    Lock,
+    acquire_lock,
+    check_unlocked,
+    expiry_seconds,
+    lock_holder,
+)
 from dcpred_tasks.errors import RunHeldError, SettingsError
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import Entry, Folder, Place, open_place

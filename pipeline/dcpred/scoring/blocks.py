@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dcpred.execution.events import by_name, record_event
-from dcpred.execution.held_places import Lock
+from dcpred.execution.lease import Lock
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit

@@ -23,19 +23,25 @@ from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.inputs import forget_rows, read_inputs, write_inputs
-from dcpred.runs.ledger import INPUTS, Ledger, open_ledger
+from dcpred.runs.ledger import INPUTS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import STRICT, default_pool, plan_run, score
-from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
-from dcpred.verification.metadata import restore_metadata
-from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
+from dcpred.verification import (
+    SAMPLE_ROWS,
+    FastCheck,
+    check_full,
+    check_sample,
+    choose_rows,
+    damaged_blocks,
+    leftovers,
+    restore_metadata,
+)
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import Costs
-from dcpred_tasks.storage.input_chunks import open_input
+from dcpred_tasks.storage.stored_chunks import open_input
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
 LEVELS = ("fast", "full")

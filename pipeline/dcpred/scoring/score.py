@@ -1,13 +1,12 @@
-"""Scoring over Zarr with Dask workers: preflight → plan → blocks → verification → manifest.
-
-One task reads, scores, writes and commits a block (dcpred_tasks.task_bodies.score_block). Another run of the
-same plan does only what is missing; a finished run writes nothing.
-"""
+"""Score every row of an array: checks first, then blocks."""
 
 import math
+import secrets
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,34 +14,126 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.execution.held_places import Lock
+from dcpred.execution.interrupts import listening
+from dcpred.execution.lease import Lock, acquire_lock
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs.bad_rows import NO_LIMIT
-from dcpred.runs.identity import run_hash
-from dcpred.runs.ledger import Ledger, standing_run
+from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
+from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
-from dcpred.scoring.preflight import check_apart, check_place, output_bytes
-from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks, say_system_files
+from dcpred.verification import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.engine.compiler import forget_failures
-from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
+from dcpred_tasks.errors import (
+    DataError,
+    IncompleteError,
+    InterruptedRunError,
+    ResourceError,
+    RunHeldError,
+    SchedulerError,
+    SettingsError,
+)
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, label_rule
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, check_alpha
+from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, as_arguments, check_writable, is_remote
-from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
-from dcpred_tasks.task_bodies.score_block import create_scores, models_that_score
+from dcpred_tasks.storage.addresses import absolute, as_arguments, below, check_writable, is_remote
+from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
+from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.store_requests import Retrying
+from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, create_scores, models_that_score
+
+RECORD_BYTES = 8 * 2**10  # maximum bytes of a commit record
+
+
+def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
+    """Maximum bytes of a run: outputs before compression, and commit records."""
+    row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
+    return run.n_rows * row + n_blocks * RECORD_BYTES
+
+
+def check_place(place: Place, needed: int) -> None:
+    """Raise ResourceError or DataError unless an output of `needed` bytes can be written there."""
+    if isinstance(place, Folder):
+        _check_folder(place.path, needed)
+    else:
+        check_conditions(place)
+
+
+def _check_folder(output: Path, needed: int) -> None:
+    check_new_name(output)
+    folder = output.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise DataError(f"Cannot write to {output}: {folder} is a file. Choose another path.")
+    probe = partial_name(folder / "probe")
+    with resource_errors(folder):
+        try:
+            probe.write_bytes(b"dcpred")
+        finally:
+            probe.unlink(missing_ok=True)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ResourceError(
+            f"Cannot write up to {needed / 2**20:,.2f} MiB of scores: {folder} has {free / 2**20:,.2f}"
+            " MiB free. Free some space or choose another path."
+        )
+
+
+def check_conditions(place: Place) -> None:
+    """Raise DataError unless a store obeys the conditions of a put: some take the header and overwrite, and
+    two attempts at a block could then both take theirs for the record.
+    """
+    name = f"probe.partial-{secrets.token_hex(6)}"
+    first, second, third = (secrets.token_bytes(16) for _ in range(3))
+    try:
+        created, again = place.create(name, first), place.create(name, second)
+        standing = place.read(name)
+        tag = place.replace(name, third, standing.tag) if standing is not None else None
+        late = place.replace(name, second, standing.tag) if standing is not None else None
+        left = place.read(name)
+    except BaseException:
+        with suppress(OSError, ResourceError):
+            place.remove(name)
+        raise
+    # A temporary refusal is not a rule of the store.
+    Retrying()(lambda: place.remove(name))
+    heeded = created and not again and standing is not None and standing.data == first
+    heeded = heeded and tag is not None and late is None and left is not None and left.data == third
+    if not heeded:
+        raise DataError(
+            f"Cannot write scores to {place.address}: this store ignores the conditions of"
+            " writing (If-None-Match, If-Match), and two attempts could overwrite each other. Use"
+            " another store for outputs: it may still hold data and models."
+        )
+    if place.read(name) is not None:
+        raise DataError(
+            f"Cannot write scores to {place.address}: removed objects stay there (a retention"
+            " rule?), and no block could be withdrawn. Name a bucket without that."
+        )
+
+
+def check_apart(x: str, output: str) -> None:
+    """Raise DataError if the output would lie inside the input."""
+    source, place = absolute(x), absolute(output)
+    there = is_remote(source) or Path(source).exists()
+    if there and (place == source or place.startswith(f"{source.rstrip('/')}/")):
+        raise DataError(
+            f"Cannot write scores to {output}: it is inside the input {x}. Choose a path outside."
+        )
+
 
 VERIFY_ROUNDS = 3
 STRICT = FailurePolicy()
@@ -318,3 +409,172 @@ def check_outputs(
     alpha = DEFAULT_ALPHA if alpha is None else alpha
     check_alpha(alpha)
     return chosen, float(alpha)
+
+
+# Time to wait for the verification by another shard: a fixed time, and more for each block of the run.
+FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """The result of a shard that ended while others had work left."""
+
+    output: str
+    shard: str
+    """i/n."""
+    n_rows: int
+    """Rows of the whole run."""
+    n_blocks: int
+    """Blocks of the whole run."""
+    shard_blocks: int
+    """Blocks of this shard; all of them are done."""
+    scored_blocks: int
+    """Blocks that this call scored; the others were done before."""
+    left_blocks: int
+    """Blocks of other shards that were not done at the check."""
+    seconds: float
+    """Time of the whole call."""
+    rows_per_second: float
+    """Rate of scoring; 0 if there was nothing to do."""
+    driver_peak_memory_bytes: int
+
+
+def score_shard(
+    model_path: str | Path,
+    x: str,
+    output: str | Path,
+    shard: Shard,
+    pool: Pool | None = None,
+    *,
+    outputs: tuple[str, ...] | None = None,
+    alpha: float | None = None,
+    costs: Costs | None = None,
+    tolerance: FailurePolicy = STRICT,
+    say: Reporter = SILENT,
+) -> ScoreReport | ShardReport:
+    """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
+    ScoreReport is that of the whole, finished run.
+
+    pool  as of `score`; None: local processes, or this one for a single block. Not used if no block of
+          this shard is left
+
+    Raises what `score` raises, and RunHeldError if another process has this shard.
+    """
+    begin = time.perf_counter()
+    lacking = tolerance.quarantine
+    run, plan, model = plan_run(
+        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=lacking
+    )
+    ledger = Ledger(run, plan.n_blocks, shard).adopted()
+    run = ledger.run
+    begun = ledger.check()
+    finished = ledger.manifest()
+    if finished is not None:
+        return report_finished(ledger, plan, finished, begin, say)
+    ledger.check_free()
+    if not begun:
+        check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
+    n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
+    if n_pending == 0:
+        pool = this_process
+    pool = pool or default_pool(x, output, n_pending, tolerance)
+    with pool() as workers:
+        workers.check_memory(
+            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
+        )
+        with ledger.claimed() as lease:
+            workers.check_sees(ledger.address)
+            create_scores(run, model)
+            say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+            say_how(say, run, workers)
+            done, left = _score_own(ledger, lease, workers, say, tolerance)
+            if not left:
+                return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
+    own = counted(len(ledger.own_blocks), "block is", "blocks are")
+    say.say(
+        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
+        " the last of which verifies everything"
+    )
+    n_rows = sum(stop - start for start, stop in map(run.rows, ledger.own_blocks))
+    return ShardReport(
+        output=run.output,
+        shard=str(shard),
+        n_rows=plan.n_rows,
+        n_blocks=plan.n_blocks,
+        shard_blocks=len(ledger.own_blocks),
+        scored_blocks=done.blocks,
+        left_blocks=left,
+        seconds=time.perf_counter() - begin,
+        rows_per_second=min(done.blocks * plan.block_rows, n_rows) / done.seconds if done.blocks else 0.0,
+        driver_peak_memory_bytes=peak_memory_bytes(),
+    )
+
+
+def _score_own(
+    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
+) -> tuple[Done, int]:
+    """Score this shard's blocks. Returns what was done, and how many blocks are left to other shards; 0 if
+    the whole run is to be verified, or is.
+    """
+    n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
+    while True:
+        done = score_pending(ledger, lease, workers, say, tolerance)
+        n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
+        lease.check()
+        missing = ledger.missing()
+        # In this order: withdrawn blocks are recorded first, and the record stays until the manifest exists.
+        left = set(missing) - ledger.withdrawn()
+        if ledger.manifest() is not None:
+            left = set()
+        if not left & own:
+            return Done(n_blocks, seconds), len(left)
+
+
+def _finish(
+    ledger: Ledger,
+    plan: BlockPlan,
+    lease: Lock,
+    workers: Workers,
+    done: Done,
+    tolerance: FailurePolicy,
+    begin: float,
+    say: Reporter,
+) -> ScoreReport:
+    """Verify the whole run and write the manifest, or wait for the shard that does."""
+    whole = replace(ledger, shard=None)
+    with _finishing(whole) as finishing:
+        manifest = whole.manifest()
+        if manifest is None:
+            say.say("every shard is done; verifying the whole run")
+            more = score_all(whole, finishing, workers, say, tolerance, whole.note_withdrawn)
+            done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
+            manifest = make_manifest(whole, plan, done.blocks)
+            lease.check()
+            finishing.check()
+            manifest = whole.finish(manifest)
+            whole.forget_withdrawn()
+    return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
+
+
+@contextmanager
+def _finishing(ledger: Ledger) -> Iterator[Lock]:
+    """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
+    place = open_place(below(ledger.address, FOLDER, "finish"))
+    place.make_folder("")
+    deadline = time.monotonic() + FINISH_SECONDS + BLOCK_SECONDS * ledger.n_blocks
+    with ExitStack() as stack, listening() as asked:
+        while True:
+            try:
+                lease = stack.enter_context(acquire_lock(place))
+                break
+            except RunHeldError:
+                if asked.is_set():
+                    raise InterruptedRunError(
+                        f"interrupted while another shard verifies {ledger.address}; run the same command"
+                        " again to resume"
+                    ) from None
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
+        yield lease

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.progress import counted
+from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.training.survey import Survey
 
 NAMED = 5  # maximum number of features to name

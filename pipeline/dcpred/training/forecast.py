@@ -7,13 +7,12 @@ shown, and the elapsed time of a job corrects them.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dcpred.execution.course import Shares
-from dcpred.execution.progress import Step, reporter
+from dcpred.execution.progress import Shares, Step, reporter
 from dcpred_tasks.model.scaling import LEARNED
-from dcpred_tasks.training.division import ROWS_PER_LEAF
 from dcpred_tasks.training.in_memory import Watch
-from dcpred_tasks.training.sampling import sampled_rows
+from dcpred_tasks.training.partition import ROWS_PER_LEAF
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import sampled_rows
 
 START_SECONDS = 2.5  # until processes run and have imported what the first step needs
 

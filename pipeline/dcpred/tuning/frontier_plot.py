@@ -6,9 +6,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dcpred.pages.charts import frontier
-from dcpred.pages.svg import PAPER, drawing
-from dcpred.tuning.kept import quality_name
+from dcpred.pages import PAPER, drawing, frontier
+from dcpred.tuning.trials import quality_name
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
 

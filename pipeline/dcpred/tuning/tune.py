@@ -1,23 +1,12 @@
-"""Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
-
-    survey    every block, as in training: limits, classes, a sample
-    rows      those that evaluate candidates: all of them, or, if there are many, those of some cells
-              of space, for which every block is read (trials.py)
-    search    a portfolio of configurations, then changes of the best one (search.py)
-    outcome   the choice, the default settings and reference models on rows that no choice used
-              (outcome.py)
-    train     every row, with the settings that did best within the budget
-
-MODEL.tuned.json stores the choice: an interrupted job does not search again. An interrupted search resumes in
-MODEL.tune: blocks are not read again, and trials are not repeated.
-"""
+"""Choose settings by a search, and train with them."""
 
 import shutil
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from dcpred.cost.measured import measured_linear_ns
-from dcpred.cost.predicted import predict_cost
-from dcpred.execution.course import Shares
+from dcpred.cost import measured_linear_ns, predict_cost
 from dcpred.execution.lease import check_free, hold
-from dcpred.execution.progress import SILENT, Reporter, counted, say_where
+from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
+from dcpred.training.forecast import START_SECONDS, forecast_training, row_seconds
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import (
@@ -44,18 +32,18 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
-from dcpred.tuning.budget import Budget
-from dcpred.tuning.forecast import forecast_tuning
-from dcpred.tuning.kept import found_before
-from dcpred.tuning.outcome import chosen_in_words, decision_in_words, described
-from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy
-from dcpred.tuning.search import Search
-from dcpred.tuning.trials import Trials
+from dcpred.tuning.frontier_plot import shown
+from dcpred.tuning.metrics import SQUARED, Metric, compare
+from dcpred.tuning.policy import STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
+from dcpred.tuning.search import Found, Search
+from dcpred.tuning.trials import Candidate, TrialResult, Trials, found_before
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob, with_folds
+from dcpred_tasks.scratch import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import (
@@ -67,11 +55,197 @@ from dcpred_tasks.storage.atomic_files import (
     write_json,
 )
 from dcpred_tasks.storage.plain_files import is_system_file
-from dcpred_tasks.training.categories import features_named
+from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
-from dcpred_tasks.training.settings import Settings, make_settings
-from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
+from dcpred_tasks.training.losses import DISTANCE
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
+from dcpred_tasks.training.trial import BOOSTING, KERNEL
+
+START = Settings(scaling="learned")
+
+
+def forecast_tuning(n_rows: int, n_features: int, n_threads: int, policy: SearchPolicy) -> Shares:
+    """Seconds by the steps of `dcpred.tuning.tune`."""
+    rows = min(n_rows, policy.trial_rows, policy.trial_numbers // n_features)
+    tries = len(PORTFOLIO) + 3 * policy.survivors + policy.rounds * (len(MUTATIONS) + 3 * policy.survivors)
+    search = rows * tries * row_seconds(n_features, 1_000, START)
+    chosen = replace(START, n_leaves=max(n_rows // 1_000, 1))
+    numbers = n_rows * n_features
+    return Shares(
+        {
+            "survey": START_SECONDS + 1e-7 * numbers / n_threads,
+            "rows": 0.1 + 1e-7 * numbers / n_threads,
+            "search": 1.0 + search / n_threads,
+            "train": forecast_training(n_rows, n_features, chosen, n_threads, surveyed=True).total,
+        }
+    )
+
+
+MORE = 5  # A larger budget, as a multiple of the given one
+SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
+
+
+def described(found: Found, trials: Trials) -> dict[str, Any]:
+    """The fields of a report. The choice, the default settings and the references are evaluated on the same
+    rows: with many rows, on some that no choice used.
+    """
+    chosen, references, settings = found.chosen, [], found.chosen.settings
+    points = [_row(one, one, trials) for one in _frontier(found.judged)]
+    if trials.n_judged:
+        final = trials.unseen()
+        [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
+        chosen = final.again(chosen)
+        losses = final.reference((BOOSTING, KERNEL))
+        if default is not None and found.chosen.candidate.name != DEFAULT:
+            losses = {DEFAULT + " settings": default.losses, **losses}
+        references = [_reference(name, other, chosen, final) for name, other in losses.items()]
+        settings = replace(settings, landmarks=chosen.settings.landmarks)
+        made = replace(chosen, settings=settings)
+        line = _row(made, chosen, final, _apart(found.chosen, trials, chosen, final))
+        if final is not trials:
+            line["unseen"] = True  # No choice used these rows.
+    else:
+        line = _row(chosen, chosen, trials)
+    return {
+        "settings": settings_dict(settings),
+        "chosen": line,
+        "frontier": points,
+        "trace": found.trace,
+        "references": references,
+        "words": _in_words(references, trials),
+    }
+
+
+def chosen_in_words(s: Settings) -> str:
+    """The choice, in a sentence."""
+    leaves = counted(s.n_leaves or 1, "leaf", "leaves")
+    landmarks = counted(s.landmarks, "landmark", "landmarks")
+    landmarks += " near the local SVMs" if s.loss == DISTANCE else ""
+    gamma = s.head_gamma or s.gamma
+    width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
+    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
+
+
+def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
+    """Candidates that no cheaper one equals, by cost: the Pareto front."""
+    best: list[TrialResult] = []
+    for one in sorted(judged, key=lambda one: (one.cost.cost_ratio, one.loss)):
+        if not best or one.loss < best[-1].loss:
+            best.append(one)
+    return best
+
+
+def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:
+    """The standard deviation of the mean losses of folds by time: future rows are another fold."""
+    if not trials.rule.ordered:
+        return 0.0
+    means = {}
+    for one, own in ((first, trials), (last, final)):
+        for fold, at in own.held.items():
+            means[fold] = np.average(one.losses[at], weights=one.weight[at])
+    return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
+
+
+def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
+    """A line of the Pareto front, with the quality of `shown`; it is None without an evaluation.
+
+    apart  addition to the standard error of the mean loss, in squares
+    """
+    s, n = one.settings, trials.n_judged
+    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
+    if trials.rule.words:
+        quality["held_out"] = trials.rule.words
+    shape = {name: getattr(s, name) for name in SHAPE}
+    cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
+    if n and trials.n_classes:
+        counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)
+        quality["most_frequent_share"] = float(counts.max() / counts.sum())
+    return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
+
+
+def quality_of(
+    losses: FloatArray, weight: FloatArray, trials: Trials, clusters: IntArray, apart: float = 0.0
+) -> dict[str, Any]:
+    """The mean of a metric in the form for users, with its name and standard error."""
+    metric = trials.metric
+    if not len(losses):
+        return {"metric": metric.name, metric.name: None, "standard_error": None}
+    found = metric.score(float(weight / weight.sum() @ losses))
+    error = standard_error(losses, weight, metric, clusters, apart)
+    return {"metric": metric.name, metric.name: found, "standard_error": error}
+
+
+def standard_error(
+    losses: FloatArray,
+    weight: FloatArray,
+    metric: Metric,
+    clusters: IntArray,
+    apart: float = 0.0,
+) -> float:
+    """The standard error of a metric.
+
+    clusters   (n,), the same number for rows that vary together
+    apart      addition to that of the mean loss, in squares
+    """
+    share = weight / weight.sum()
+    mean = float(share @ losses)
+    sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
+    error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
+    if metric.counted:
+        # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
+        n = len(losses)
+        wrong = (n * mean + 2.0) / (n + 4.0)
+        error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
+    error = float(np.hypot(error, apart))
+    return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
+
+
+def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials) -> dict[str, Any]:
+    comparison = compare(chosen.losses, losses, chosen.weight, counted=final.metric.counted)
+    seen = ~np.isnan(losses)
+    share = chosen.weight[seen] / chosen.weight[seen].sum()
+    return {
+        "name": name,
+        **quality_of(losses[seen], chosen.weight[seen], final, final.clusters[seen]),
+        "n_judged": int(seen.sum()),
+        "chosen": final.metric.score(float(share @ chosen.losses[seen])),
+        "gain": comparison.gain,
+        "gain_error": comparison.standard_error,
+        "better": comparison.gain > comparison.standard_error,
+    }
+
+
+def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
+    """A sentence if a reference is better by more than a standard error; else empty."""
+    better = [one for one in references if one["better"] and one["name"] in (BOOSTING, KERNEL)]
+    if not better:
+        return ""
+    best = max(better, key=lambda one: one["gain"])
+    return (
+        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}):"
+        f" {_advice(best['name'], trials)}"
+    )
+
+
+def _advice(name: str, trials: Trials) -> str:
+    """Advice in the form of the search's call. An SVM costs more than a budget allows."""
+    on_disk, ratio = bool(trials.job.x), trials.budget.ratio
+    limit = f"{MORE * ratio:.0f}x"
+    command = f"`dcpred tune --budget {limit}`" if on_disk else f'budget="{limit}"'
+    budget = f" ({command})" if ratio < inf else ""
+    if name == KERNEL or not on_disk or trials.policy.name == THOROUGH.name:
+        return f"try a larger budget{budget}"
+    return f"try `dcpred tune` for a longer search, or a larger budget{budget}"
+
+
+def decision_in_words(line: dict[str, Any]) -> str:
+    """A line of the trace."""
+    return (
+        f"{line['step']}: {line['candidate']} ({line['loss']:.4g}, cost {line['cost_ratio']:.1f}x)"
+        f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g}); gain {line['gain']:.2g} ±"
+        f" {line['standard_error']:.2g} on {line['rows']:,} rows"
+    )
+
 
 MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chunks of this size
 NOT_JUDGED = (

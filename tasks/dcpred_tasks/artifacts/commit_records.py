@@ -11,8 +11,7 @@ from typing import Any
 
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.label_rule import Costs
-from dcpred_tasks.scoring.output_column import OutputColumn
-from dcpred_tasks.scoring.outputs import columns
+from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
@@ -24,7 +23,7 @@ class ScoreRun:
     """What every scoring task receives: addresses and small values."""
 
     run: str
-    """Hash of the plan (`dcpred.runs.identity.run_hash`)."""
+    """Hash of the plan (`dcpred.runs.ledger.run_hash`)."""
     x: str
     """Address of the array of raw rows, as every process finds it."""
     model: str

@@ -1,35 +1,24 @@
-"""The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
-
-model.json holds
-
-    format, version
-    hash             of `model`, which covers every array; equal models have equal hashes wherever they were
-                     trained
-    model            what it is: task, classes, kernels, settings, and shape, dtype and digest of every array
-    provenance       where it came from
-    self_test        shape, dtype and digest of its arrays; outside the hash, because the last bits of its
-                     sums depend on the processor
-
-Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
-"""
+"""A model in a file or folder: writing, and checked reading."""
 
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.array_reading import altered, checked, read_arrays
 from dcpred_tasks.artifacts.model_checks import (
     LARGEST_MODEL,
     check_body,
     check_declared,
     check_model,
+    check_stored,
     check_support,
 )
 from dcpred_tasks.artifacts.model_layout import (
@@ -45,19 +34,21 @@ from dcpred_tasks.artifacts.model_layout import (
     SUPPORT,
     arrays_of,
     background_of,
+    check_sizes,
     every_weight,
     named_dimensions,
+    parts_of_table,
+    read_model_schema,
+    schema_documents,
     sureness_of,
     wanted_of_sureness,
 )
-from dcpred_tasks.artifacts.model_schema import parts_of_table, read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
-from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
-from dcpred_tasks.model.parts import Parts
+from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Tree
@@ -68,7 +59,69 @@ from dcpred_tasks.storage.addresses import below, is_remote
 from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import Folder, Place, open_place, read_document, read_own_document
-from dcpred_tasks.storage.probe import PROBE
+from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
+
+
+def read_arrays(
+    path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
+) -> dict[str, NDArray[Any]]:
+    """The wanted arrays of the group at `address`, of the model at `path`. Raises ModelFormatError where one
+    is damaged or not declared.
+    """
+    try:
+        group, names = zarr_arrays.open_group(address), _in(declared, wanted)
+        calls = [
+            partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
+            for name in names
+        ]
+        values = at_once(calls, address) if is_remote(address) else [call() for call in calls]
+        arrays = dict(zip(names, values, strict=True))
+    except (ModelFormatError, ResourceError, StoreError):
+        raise
+    except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
+        raise altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
+    with checked(path):
+        check_sizes(arrays)
+    return arrays
+
+
+def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
+    names = list(wanted)
+    absent = [name for name in names if name not in declared]
+    if absent:
+        raise KeyError(f"array {absent[0]} is not declared")
+    return names
+
+
+def _read_array(
+    path: str, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    stored = zarr_arrays.member(group, name)
+    check_stored(name, stored.shape, stored.chunks)
+    shape, of = list(stored.shape), np.dtype(stored.dtype).name
+    if shape != declared["shape"] or of != declared["dtype"] or of != dtype.name:
+        raise altered(path, f"array {name} is {of} {shape}, not {dtype.name} {declared['shape']}")
+    value = np.asarray(stored[...])
+    if digest(value) != declared["digest"]:
+        raise altered(path, f"array {name} does not match its digest")
+    return value
+
+
+@contextmanager
+def checked(path: str) -> Iterator[None]:
+    """A ValueError inside becomes the ModelFormatError of the model at `path`."""
+    try:
+        yield
+    except ValueError as error:
+        raise altered(path, str(error)) from None
+
+
+def altered(path: str, how: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"Cannot use the model at {path}: it is damaged or was altered: {how}. Copy it again from its source"
+        " or train it again."
+    )
+
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 adds ARD scales of leaves or

@@ -15,10 +15,10 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
-from dcpred_tasks.model.kernel_families import DEFAULTS, KERNELS, STORED
+from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.leaf_model import check_leaf_model
-from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Scale
 from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale
 from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")

@@ -1,6 +1,6 @@
-"""The arrays of a model on disk: their names, dtypes and dimensions, and whether their sizes agree."""
+"""The arrays and attributes of a model file."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
+from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
-from dcpred_tasks.model.leaf_arrays import EDGE, ModelArray, model_arrays
-from dcpred_tasks.model.parts import Background
-from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Scale, Sureness
-from dcpred_tasks.model.symlog import Symlog
+from dcpred_tasks.model.feature_map import Symlog
+from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, Parts, model_arrays
+from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty, Scale, Sureness
+from dcpred_tasks.schema.schema import Schema, read_schema
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -267,3 +268,42 @@ def background_of(arrays: Mapping[str, NDArray[Any]]) -> Background | None:
     """The background rows among the arrays of a model; None where it has none."""
     own = {k.removeprefix("background_"): arrays[k] for k in BACKGROUND if k in arrays}
     return Background(**own) if own else None
+
+
+KEY = "schema"
+
+
+def schema_documents(schema: Schema | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a schema adds to the body and to the provenance of a model."""
+    told: dict[str, Any] = {} if schema is None else {KEY: schema.document()}
+    return (told, {}) if schema is not None and schema.encodes else ({}, told)
+
+
+def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) -> Schema | None:
+    """The stored schema of a model, None where it has none. Raises ModelFormatError for a damaged schema in
+    the body; a damaged one in the provenance, which no hash covers, is ignored.
+    """
+    told = body.get(KEY)
+    if told is None:
+        try:
+            told = provenance.get(KEY) if isinstance(provenance, dict) else None
+            found = None if told is None else read_schema(told, path)
+        except DataError:
+            return None
+        return None if found is None or found.encodes else found
+    try:
+        return read_schema(told, path)
+    except DataError as error:
+        raise ModelFormatError(str(error)) from None
+
+
+def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_features: int) -> Parts:
+    """The parts that decision values are divided into: the columns of the training table where its schema is
+    known, else the features.
+    """
+    if schema is None or len(schema.features) != n_features:
+        return Parts.of_features(
+            names if names is not None and len(names) == n_features else None, n_features
+        )
+    numbers = [j for j, (_, span) in enumerate(schema.spans) for _ in range(span.start, span.stop)]
+    return Parts(tuple(column.name for column in schema.sources), tuple(numbers))

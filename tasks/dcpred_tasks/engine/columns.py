@@ -1,6 +1,6 @@
 """How raw rows become rows of columns for compiled code: one-hot encoding and missing values
-(model/coding.py), mapped features (model/feature_map.py) and features on a logarithmic scale
-(model/symlog.py).
+(model/one_hot.py), mapped features (model/feature_map.py) and features on a logarithmic scale
+(model/feature_map.py).
 """
 
 from typing import NamedTuple
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, SingleArray
-from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.row_layout import Conversion, aligned
+from dcpred_tasks.engine.layout import LANES, Conversion, aligned
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_map import MOST_KNOTS
 

@@ -1,36 +1,24 @@
-"""The compiled scorer: model/compact_model.py, fused over tiles, within rounding. Serial; it releases the
-GIL.
+"""The compiled engine: scores of rows by machine code."""
 
-A batch is processed in tiles of rows, a tile in two passes. Only the results are as long as the batch.
-
-descend  small tiles, whose converted rows stay in cache. Rows are converted; then, level by level: products
-         with 16 centres, the nearest child, and rows sorted by node: eight rows share the loads of a centre.
-         First by the int16 quantised walk (fixed_point.py), where it can decide, then in single precision.
-leaves   large tiles, with several rows of each leaf. Rows are sorted by leaf, and converted again, centred on
-         the leaf; products with 16 landmarks at a time, and kernel values; then lanes change from landmarks
-         to rows: an output weight is one number for sixteen rows.
-
-For rows of few features these steps take less time than the changes between them: their lanes are rows at the
-root and in the leaves (native/walk.h, leaves.h). A model with one leaf has no walk.
-
-The result of a row does not depend on its tile, its neighbours or its position: each lane is one chain of
-operations in the order of features.
-
-Where the two nearest centres of a row are closer than single precision can distinguish (a rigorous bound),
-double precision decides; rows whose squares overflow walk in double precision, too (native/exact.h).
-
-native/DESIGN.md has the words, one row as an example, and the loops.
-"""
-
+import struct
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import NO_LEAF, STATUS_DTYPE, LeafNumbers, Status
-from dcpred_tasks.engine.arguments import described, words
-from dcpred_tasks.engine.exact import Exact, exact_arrays
+from dcpred_tasks.dtypes import (
+    ACC_DTYPE,
+    NO_LEAF,
+    STATUS_DTYPE,
+    FloatArray,
+    IntArray,
+    LeafNumbers,
+    SingleArray,
+    Status,
+)
+from dcpred_tasks.engine.columns import Columns, LogScale, columns_of, log_scale_of, raw_gaps
 from dcpred_tasks.engine.layout import (
     LANES,
     PART_SUMS,
@@ -39,13 +27,145 @@ from dcpred_tasks.engine.layout import (
     STEP,
     STRIP_ROWS,
     SUMMED_GROUPS,
+    Source,
+    aligned_empty,
     dtype_code,
 )
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
-from dcpred_tasks.engine.row_layout import Source, aligned_empty
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
+from dcpred_tasks.model.kernels import FAMILIES
+
+
+class Exact(NamedTuple):
+    """The arrays of a model for native/exact.h: `q` in compiled code. All are flat but `intercept`, and hold
+    scaled features; `*_at` are offsets by leaf, as in compact_model.Model.
+    """
+
+    kernel: int
+    """The place of the kernel's family in FAMILIES."""
+    sum: int
+    """The sum over features in the kernel: a kernel_families.Sum."""
+    gamma: FloatArray
+    """float64 (n_landmarks,), γ of each landmark."""
+    triangle_gamma: float
+    """γ of triangle pseudo-landmarks: that of the kernel."""
+    shape: FloatArray
+    """float64, KernelNumbers.shape."""
+    lower_bound: bool
+    """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
+    columns: Columns
+    """How raw features become columns, with one-hot encoded features or missing indicators."""
+    gap: FloatArray
+    """float64 (n_features,), the markers of missing values, on the scale of their features; (0,) where NaN is
+    a bad value.
+    """
+    log_scale: LogScale
+    """The features on a logarithmic scale."""
+    shift: FloatArray
+    """float64 (n_columns,), μ in raw units."""
+    factor: FloatArray
+    """float64 (n_columns,), s in 1 / raw units."""
+    starts: IntArray
+    """int64 (n_nodes + 1,), the first centre of each node."""
+    children: NDArray[np.int32]
+    """int32 (n_centres,), the node that a centre leads to, or ~leaf."""
+    centres: SingleArray
+    """float32 (n_centres · n_columns,), row by row."""
+    landmark_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `gamma`, and times n_columns into `landmarks`."""
+    landmarks: SingleArray
+    """float32 (n_landmarks · n_columns,), feature by feature in each leaf: a loop over them is a vector
+    loop.
+    """
+    leaf_factor: SingleArray
+    """float32 (n_leaves · n_features,), the ARD scales of each leaf; (0,) where
+    leaves have none.
+    """
+    pair_at: IntArray
+    """int64 (n_leaves + 1,), offsets of pairs."""
+    pairs: NDArray[np.int32]
+    """int32 (n_products · 2,), the two landmarks of each product, counted within the leaf."""
+    triangle_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `triangle`."""
+    triangle: SingleArray
+    """float32, the distances of each triangle point to the landmarks of its leaf, point by point."""
+    beta_at: IntArray
+    """int64 (n_leaves + 1,), offsets of basis functions: landmarks, products, triangle points."""
+    beta: SingleArray
+    """float32 (n_basis · n_outputs,), output weights."""
+    intercept: FloatArray
+    """float64 (n_leaves, n_outputs), in units of decision values."""
+    most_landmarks: int
+    """The largest number of landmarks of a leaf."""
+
+
+def exact_arrays(model: Model) -> Exact:
+    """The arrays of a model as native/exact.h takes them."""
+    at = model.landmark_at
+    turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
+    return Exact(
+        kernel=FAMILIES.index(model.kernel.family),
+        sum=int(model.kernel.family.sum),
+        gamma=_own(model.gamma, ACC_DTYPE),
+        triangle_gamma=float(model.kernel.gamma),
+        shape=np.array(model.kernel.shape, ACC_DTYPE),
+        lower_bound=model.triangle_bound == "lower",
+        columns=columns_of(model),
+        gap=_own(raw_gaps(model), ACC_DTYPE),
+        log_scale=log_scale_of(model),
+        shift=_own(model.scaling.shift, ACC_DTYPE),
+        factor=_own(model.scaling.factor, ACC_DTYPE),
+        starts=_own(model.tree.starts, np.int64),
+        children=_own(model.tree.children, np.int32),
+        centres=_own(model.tree.centres, np.float32),
+        landmark_at=_own(at, np.int64),
+        landmarks=_own(np.concatenate(turned), np.float32),
+        leaf_factor=_own(model.leaf_factor, np.float32),
+        pair_at=_own(model.pair_at, np.int64),
+        pairs=_own(model.pairs, np.int32),
+        triangle_at=_own(model.triangle_at, np.int64),
+        triangle=_own(model.triangle, np.float32),
+        beta_at=_own(model.beta_at, np.int64),
+        beta=_own(model.beta, np.float32),
+        intercept=np.array(model.intercept, ACC_DTYPE, order="C"),
+        most_landmarks=int(np.diff(at).max()),
+    )
+
+
+def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """A flat, writable copy: one type for the compiler, whatever the arrays were read from."""
+    return np.array(values, dtype, order="C").ravel()
+
+
+def words(value: Any) -> Iterator[int]:
+    """The words of an integer, a float, a single, an array, or a named tuple of such.
+
+    An array is its address and its size.
+    """
+    if isinstance(value, tuple):
+        for part in value:
+            yield from words(part)
+    elif isinstance(value, np.ndarray):
+        yield from (value.__array_interface__["data"][0], value.size)
+    elif isinstance(value, float | np.float32):
+        yield from struct.unpack("<q", struct.pack("<d", value))
+    else:
+        yield int(value)
+
+
+def described(value: Any) -> str:
+    """Names and types of the argument of `words`. Compiled code only reads words of its own description."""
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        parts = (f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True))
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, np.ndarray):
+        assert value.flags.c_contiguous
+        return f"{value.dtype.str}[:]"
+    return type(value).__name__
+
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
 # Aimed rows per leaf of a leaf tile, the second for rows of at least WIDE_ROW_BYTES: 16 landmarks take as

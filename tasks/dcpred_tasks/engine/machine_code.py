@@ -1,8 +1,4 @@
-"""Machine code: compiled from bitcode by LLVM once per machine, and cached on disk where possible.
-
-The package contains bitcode for all processors: `engine.bc` of the engine, `refinement.bc` of training.
-`python -m dcpred_tasks.native` rebuilds it.
-"""
+"""Machine code of bitcode: for which processor, from which cache."""
 
 import ctypes
 import errno
@@ -24,18 +20,124 @@ from uuid import uuid4
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.engine import tiles
 from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
-from dcpred_tasks.engine.instructions import link_native
-from dcpred_tasks.engine.processors import (
-    LEVELS,
-    Target,
-    check_is_fast,
-    check_runs_here,
-    host,
-    host_level,
-    pinned,
-)
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
+
+PAIR_PRODUCTS, HAS_PAIR_PRODUCTS = "pair_products", "has_pair_products"
+HAS_WIDE_VECTORS = "has_wide_vectors"
+DIGIT_SUMS, HAS_DIGIT_SUMS = "digit_sums", "has_digit_sums"
+NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIGIT_SUMS)
+
+# By the required extensions, in LLVM's words.
+OWN = {
+    # Any x86 processor: only a model packed for tiles (tiles.py) calls it.
+    ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() alwaysinline {{ ret i1 true }}",
+    ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() alwaysinline {{ ret i1 true }}",
+    ("avx512f", "avx512bw", "avx512vnni"): f"""
+declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)
+define <16 x i32> @{PAIR_PRODUCTS}(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c) alwaysinline {{
+  %sum = call <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c)
+  ret <16 x i32> %sum
+}}
+define i1 @{HAS_PAIR_PRODUCTS}() alwaysinline {{ ret i1 true }}
+""",
+}
+
+
+def link_native(module: Any, has: set[str]) -> None:
+    """Link the functions of a processor with these extensions into a module of the bitcode."""
+    for needed, text in OWN.items():
+        if set(needed) <= has:
+            module.link_in(llvm.parse_assembly(text))
+    for function in module.functions:
+        if function.name in NAMES:
+            function.linkage = "internal"
+
+
+# Levels of the x86-64 psABI, with LLVM's names of the features that each adds to the previous one.
+LEVELS = {
+    "x86-64-v3": {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
+    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+# The variables of Numba, which builders of images for several kinds of machines already set.
+NAME, FEATURES = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
+
+
+class Target(NamedTuple):
+    """A processor, in LLVM's words."""
+
+    cpu: str
+    """Its name, or that of a level: x86-64-v3."""
+    features: str = ""
+    """Features beyond or without the name: "+avx512f,-amx-tile"."""
+
+    @property
+    def has(self) -> set[str]:
+        """Its known extensions: those of a level, or of `features`."""
+        levels = list(LEVELS)
+        below = levels[: levels.index(self.cpu) + 1] if self.cpu in levels else []
+        named = {name[1:] for name in self.features.split(",") if name.startswith("+")}
+        return named.union(*(LEVELS[level] for level in below))
+
+    @property
+    def name(self) -> str:
+        """Its name, and a digest of the features if there are any."""
+        digest = hashlib.blake2b(self.features.encode(), digest_size=8).hexdigest()[:8]
+        return self.cpu + (f"-{digest}" if self.features else "")
+
+
+def host() -> Target:
+    """The processor of this machine."""
+    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def host_level() -> Target | None:
+    """The highest level of the processor of this machine, or None."""
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return None
+    has, found = _own_features(), None
+    for level, features in LEVELS.items():
+        if not features <= has:
+            break
+        found = Target(level)
+    return found
+
+
+def pinned() -> Target | None:
+    """The level of NUMBA_CPU_NAME, with NUMBA_CPU_FEATURES, or None. Machine code is then made for that level
+    alone: an image filled on one kind of machine serves on others. Other names concern only numba.
+    """
+    name = os.environ.get(NAME, "")
+    return Target(name, os.environ.get(FEATURES, "")) if name in LEVELS else None
+
+
+def check_runs_here(target: Target) -> None:
+    """Raise SettingsError where this machine lacks features of the target."""
+    lacking = sorted(target.has - _own_features())
+    if lacking:
+        raise SettingsError(
+            f"Cannot use machine code for {target.cpu}, which {NAME} requests: the processor of this machine"
+            f" lacks {', '.join(lacking)}. Choose a level that it has, or unset {NAME}."
+        )
+
+
+def check_is_fast() -> None:
+    """Raise CompilerError for an x86 processor without AVX2 and FMA: each fused product is then a call of the
+    C library, and NumPy is faster.
+    """
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return
+    if lacking := sorted({"avx2", "fma"} - _own_features()):
+        raise CompilerError(
+            f"this processor lacks {' and '.join(lacking)}, without which machine code is slow"
+        )
+
+
+def _own_features() -> set[str]:
+    return {name for name, there in llvm.get_host_cpu_features().items() if there}
+
 
 FOLDER = Path(__file__).parent
 BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"

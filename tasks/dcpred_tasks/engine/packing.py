@@ -1,30 +1,4 @@
-"""A model's arrays as the engine reads them: groups of 16 lanes, feature-major, on cache lines.
-
-**Centres.** Everything is centred on one point m, near all centres, which saves precision: argmax_t x·c_t −
-‖c_t‖²/2 is the same after both are moved by m. Where clusters of rows are so far apart that products cannot
-distinguish neighbours in them (standardised counts without a bound), the walk computes argmin_t ‖x − c_t‖²,
-with two operations per feature in place of one (DECISIONS.md).
-
-**Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' −
-μ_l. Kernel values are c_j = a_j · (e_j + h_j), where e_j is 0 or small at z = 0; of an rbf
-
-    e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,   w_j = 2g_j · v_j,   g_j = γ_j log₂e
-
-with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1); for the others see
-dcpred_tasks.model.kernel_families. In a leaf much wider than the kernel ‖z − v‖² is a small difference of
-large numbers: there squared differences are summed, with two operations per feature. A leaf that is wider
-still goes row by row (native/exact.h). Output weights are large and cancel; written in e they cancel before
-single precision is used (DECISIONS.md). Constants are summed here in double precision.
-
-Where leaves have ARD scales of their own (leaf_scaling), x' is multiplied with those here, and u_j and μ_l
-lie in such features: a row is converted for its leaf with other factors.
-
-**Features.** Features with the factor 0 are the same in every row. Where they are many, rows, centres and
-landmarks omit them; their contribution goes into half norms and offsets.
-
-**Outputs.** Lanes are rows of one leaf: sums run over landmarks and products, and an output weight is one
-number for all of them.
-"""
+"""A model packed into the arrays that the engine reads."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -44,34 +18,222 @@ from dcpred_tasks.engine.columns import (
     log_scale_of,
     maps_of,
 )
-from dcpred_tasks.engine.digits import Digits, digits_of
-from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
+    FEW_FEATURES,
+    FIXED_CENTRE_NORM,
+    FIXED_NORM,
     HUGE,
     LANES,
+    PARTS,
+    ROOT_OF_HUGE,
+    STEP,
+    TILE_FEATURES,
+    TILE_GROUPS,
+    UNROLLED,
+    Conversion,
+    LeafFactors,
+    aligned,
     centre_in,
     factors_fit,
+    factors_of_leaves,
     group_features,
+    halves,
+    held_conversion,
     held_features,
+    in_single,
+    leaf_factors,
     origin,
     product_error,
     walks_by_distances,
 )
-from dcpred_tasks.engine.row_layout import (
-    Conversion,
-    LeafFactors,
-    aligned,
-    factors_of_leaves,
-    halves,
-    held_conversion,
-    in_single,
-    leaf_factors,
-)
-from dcpred_tasks.engine.terms import Terms, terms_of
 from dcpred_tasks.engine.tiles import allowed
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernel_families import FAMILIES, LeafPoints, Sum
+from dcpred_tasks.model.kernels import FAMILIES, LeafPoints, Sum
+
+# Largest share of rows that the quantised walk may leave undecided between two children of a node.
+UNDECIDED_ROWS = 0.05
+SLACK = 1.01  # for rounding of the bound itself
+
+
+class FixedNodes(NamedTuple):
+    """The quantised centres of all nodes; arrays are empty for a tree without the quantised walk."""
+
+    numbers: NDArray[np.int16]
+    """int16 (n_nodes · group_features · 16,): C, two features of 16 centres after two features."""
+    unit: SingleArray
+    """float32 (n_nodes,), the unit of a node over FIXED_NORM."""
+    error: SingleArray
+    """float32 (n_nodes,), the error of two scores of a node, relative to ‖x‖‖c‖ as Packed.error."""
+    span: IntArray
+    """int64 (2 · depth,), the least node of each level of the tree, and the largest plus one."""
+
+
+def no_nodes() -> FixedNodes:
+    """The quantised nodes of a tree without the quantised walk."""
+    unit, error = (aligned(np.empty(0, np.float32)) for _ in range(2))
+    return FixedNodes(aligned(np.empty(0, np.int16)), unit, error, np.empty(0, np.int64))
+
+
+def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
+    """The quantised tree, centred on `middle` and in held features, where it saves time."""
+    tree = model.tree
+    d, error = len(held), product_error(model)
+    if group_features(held) <= FEW_FEATURES or tree.n_nodes == 0 or not np.isfinite(error):
+        return no_nodes()
+    n_pairs = group_features(held) // 2
+    numbers = np.zeros((tree.n_nodes, n_pairs, LANES, 2), np.int16)
+    unit, off = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
+    undecided = 0.0
+    below = tree.rows_below(model.leaf_rows)
+    for node, (first, last) in enumerate(pairwise(tree.starts)):
+        own = slice(int(first), int(last))
+        moved = (tree.centres[own].astype(ACC_DTYPE) - middle)[:, held]
+        with np.errstate(all="ignore"):
+            apart = moved - moved.mean(axis=0)
+            most = max(_lengths(apart).max() / FIXED_CENTRE_NORM, np.abs(apart).max() / 32_767)
+            gaps = _lengths(moved[:, None] - moved)
+            sizes = _lengths(moved)
+        if not (sizes.max() < ROOT_OF_HUGE and (most > 1 / ROOT_OF_HUGE or most == 0)):
+            return no_nodes()
+        rounded = np.rint(apart / (most or 1.0))
+        pairs = np.pad(rounded, ((0, 0), (0, 2 * n_pairs - d))).reshape(len(moved), n_pairs, 2)
+        numbers[node, :, : len(moved)] = pairs.transpose(1, 0, 2)
+        lost = _lengths(apart - most * rounded).max()
+        bound = gaps.max() * np.sqrt(d) / 2 / FIXED_NORM + 2 * lost * (1 + np.sqrt(d) / FIXED_NORM)
+        unit[node], off[node] = most / FIXED_NORM, SLACK * bound / (sizes.max() or 1.0) + error
+        np.fill_diagonal(gaps, np.inf)
+        share = off[node] * sizes.max() * sizes / np.maximum(gaps.min(axis=1) ** 2 / 2, 1e-300)
+        undecided += float(below[own] @ np.minimum(share, 1.0))
+    if undecided > UNDECIDED_ROWS * max(float(model.leaf_rows.sum()), 1.0):
+        return no_nodes()
+    levels = tree.levels[tree.starts[:-1]]
+    at_level = [np.flatnonzero(levels == level) for level in range(1, tree.depth + 1)]
+    span = [end for nodes in at_level for end in (nodes.min(), nodes.max() + 1)]
+    return FixedNodes(
+        numbers=aligned(numbers.ravel()),
+        unit=aligned(unit.astype(np.float32)),
+        error=aligned(off.astype(np.float32)),
+        span=np.array(span, np.int64),
+    )
+
+
+def _lengths(vectors: FloatArray) -> FloatArray:
+    lengths: FloatArray = np.sqrt(np.einsum("...j,...j->...", vectors, vectors))
+    return lengths
+
+
+# the largest integer of a landmark: 127 in every limb, less the rounding of units
+LANDMARK_UNITS = 8_355_000.0
+MOST_FEATURES = 2**31 // (3 * 2**14)  # Three sums of products of limbs fit in 32 bits.
+
+
+class Digits(NamedTuple):
+    """The landmarks of leaves that use int8 limbs; arrays are empty without such leaves."""
+
+    steps: int
+    """Steps of STEP features of a row, the last one padded."""
+    group_at: IntArray
+    """int64 (n_leaves,), the first group of a leaf here, or −1 for one without limbs."""
+    numbers: NDArray[np.int8]
+    """int8 (n_groups · steps · PARTS · 16 · STEP,): tile after tile, whose byte 64 l + 4 t + i belongs to
+    landmark t and feature 16 i + l of the step; the most significant part comes first.
+    """
+    unit: SingleArray
+    """float32 (n_groups · 16,), the units of the landmarks, times 2¹⁶."""
+
+
+def no_digits(n_leaves: int) -> Digits:
+    """The limbs of a model without leaves that use them."""
+    none = aligned(np.empty(0, np.int8)), aligned(np.empty(0, np.float32))
+    return Digits(0, np.full(n_leaves, -1, np.int64), *none)
+
+
+def digits_of(groups: SingleArray, group_at: IntArray, counts: IntArray, fits: NDArray[np.bool_]) -> Digits:
+    """The leaves in `fits` that are long enough, and precise enough as int8 limbs.
+
+    groups    float32 (n_groups, features, 16), as Packed.groups
+    group_at  int64 (n_leaves + 1,), the first group of each leaf
+    counts    int64 (n_leaves,), landmarks of each leaf
+    """
+    n_leaves, d = len(counts), groups.shape[1]
+    at = np.full(n_leaves, -1, np.int64)
+    tiles: list[NDArray[np.int8]] = []
+    units: list[SingleArray] = []
+    for leaf, (first, last) in enumerate(pairwise(group_at.tolist())):
+        if last - first < TILE_GROUPS or not TILE_FEATURES <= d <= MOST_FEATURES or not fits[leaf]:
+            continue
+        w = groups[first:last].transpose(0, 2, 1).astype(ACC_DTYPE)
+        most = np.abs(w).max(axis=2, keepdims=True)
+        if most.max() >= ROOT_OF_HUGE or most.reshape(-1)[: counts[leaf]].min() <= 1 / ROOT_OF_HUGE:
+            continue
+        unit = np.where(most > 0, most / LANDMARK_UNITS, 1.0).astype(np.float32)
+        parts = _cut(np.rint(w / unit).astype(np.int64))
+        if _precise(w, unit[..., 0], parts)[np.arange(w.shape[0] * LANES) < counts[leaf]].all():
+            at[leaf] = sum(len(known) for known in units)
+            tiles.append(_tiled(parts))
+            units.append(unit[..., 0] * np.float32(2.0**16))
+    if not units:
+        return no_digits(n_leaves)
+    numbers, unit = (aligned(np.concatenate(values).ravel()) for values in (tiles, units))
+    return Digits(-(-d // STEP), at, numbers, unit)
+
+
+def _cut(W: IntArray) -> NDArray[np.int8]:
+    """The limbs of integers, (PARTS, …), the most significant one first."""
+    biased = W + 0x808080  # Each byte is now a limb plus 128.
+    return np.stack([((biased >> shift) & 255) - 128 for shift in (16, 8, 0)]).astype(np.int8)
+
+
+def _precise(w: FloatArray, unit: SingleArray, parts: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """bool (n_groups · 16,): whether the error of products in limbs is at most that of single precision, both
+    over 2⁻²⁴ ‖z‖.
+
+    w  (n_groups, 16, d); unit  (n_groups, 16); parts  (PARTS, n_groups, 16, d)
+    """
+    d, length = w.shape[2], np.sqrt(np.einsum("gtj,gtj->gt", w, w))
+    middle, last = np.abs(parts[1:].astype(ACC_DTYPE)).sum(axis=3)
+    of_rounding = 2 * np.abs(w).sum(axis=2) + 2.0**23 * unit * np.sqrt(d) + 8 * length
+    left_out = 4 * 128 * unit * (256 * middle + 257 * last)
+    fits: NDArray[np.bool_] = of_rounding + left_out <= (d + 8) * length
+    return fits.ravel()
+
+
+def _tiled(parts: NDArray[np.int8]) -> NDArray[np.int8]:
+    """int8 (n_groups, steps, PARTS, 16 · STEP) of (PARTS, n_groups, 16, d)."""
+    padded = np.pad(parts, ((0, 0), (0, 0), (0, 0), (0, -parts.shape[3] % STEP)))
+    apart = padded.reshape(PARTS, parts.shape[1], LANES, -1, STEP // LANES, LANES)
+    return np.ascontiguousarray(apart.transpose(1, 3, 0, 5, 2, 4)).reshape(
+        len(apart[0]), -1, PARTS, LANES * STEP
+    )
+
+
+class Terms(NamedTuple):
+    """The terms of the decision values of a leaf: landmarks, then products e[left] · e[right]."""
+
+    n_landmarks: int
+    """Landmarks, padded to a multiple of UNROLLED."""
+    left: IntArray
+    """int64 (n_products,), the first landmark of each product, counted within the leaf; padded as landmarks
+    are.
+    """
+    right: IntArray
+    """int64 (n_products,), the second landmark."""
+    weights: FloatArray
+    """float64 (n_landmarks + n_products, n_outputs), output weights; 0 in padding."""
+
+
+def terms_of(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
+    """Landmarks with the weights `first` and products with the weights `second`, each padded with
+    weights 0.
+    """
+    (m, n_outputs), none = first.shape, -len(pairs) % UNROLLED
+    left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
+    padding = np.zeros((-m % UNROLLED, n_outputs))
+    return Terms(
+        m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))])
+    )
+
 
 NO_CENTRE = 3e38  # half norm of a lane that holds no centre
 # A leaf is wide where its width (γ‖v‖² of an rbf) exceeds this: it squares differences.

@@ -21,10 +21,10 @@ from dcpred_tasks.evaluation.named_scores import (
     score_costs,
     value_losses,
 )
-from dcpred_tasks.model.answers import intervals, probabilities
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.label_rule import Costs, label_rule
-from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.model.predictive_outputs import intervals, probabilities
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 
 # -- Classes
 COUNTED_SCORES = 2**20  # limit of distinct decision values, of all outputs together
@@ -52,7 +52,7 @@ LISTED_LEAVES = 500  # reported leaves: those with the most rows
 
 
 class PredictedRows(Protocol):
-    """Rows from `dcpred_tasks.scoring.decided.decide`."""
+    """Rows from `dcpred_tasks.scoring.labels.decide`."""
 
     @property
     def decision(self) -> Scores: ...

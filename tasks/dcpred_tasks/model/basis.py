@@ -28,7 +28,7 @@ Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 @dataclass(frozen=True)
 class Prices:
     """Nanoseconds that the engine takes for a row, by operation; numbers, or arrays with one for each leaf
-    (dcpred.cost.predicted explains them).
+    (dcpred.cost explains them).
 
     of_group      kernel values of `lanes` landmarks, computed together
     of_lane       each of these lanes in the sum of one output

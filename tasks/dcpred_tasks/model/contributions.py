@@ -1,32 +1,4 @@
-"""Contributions: what each feature adds to the decision value of a row.
-
-    decision = average + leaf + Σ_i φ_i
-
-The average is the mean decision value of the background rows of all leaves, weighted by the training rows of
-each. φ_i are the Shapley values of the game "features of S from the row, all others from a background row of
-its leaf", in the mean over these background rows; they sum to f_leaf(row) − mean f_leaf(background). The part
-of the leaf is the rest: the mean of its background minus the average, and the effect of its bounds.
-
-**Players are features, not columns.** All columns of a feature (one-hot columns, missing indicator, means of
-the target) move together. `Parts` joins raw features of one column of a table: the parts of a date.
-
-**Exact.** A Gaussian or Laplacian kernel value is a product over features, and so is a product of two of
-them. With a_i and c_i the factors of row and background row for one of them, the integral of Owen's
-multilinear extension (1972) gives
-
-    φ_i = (a_i − c_i) ∫₀¹ Π_{l≠i} (t a_l + (1 − t) c_l) dt
-
-of a polynomial of degree d − 1: Gauss-Legendre with ⌈d/2⌉ nodes is exact. With many features it begins with
-fewer nodes, and doubles them until the sum is right.
-
-**Integrated gradients** (Sundararajan, Taly and Yan, 2017) replace Shapley values where the basis is not such
-a product: for polynomial and Matérn kernels, and triangle points. The path is straight in scaled columns.
-
-Without stored background rows (`Background`), the landmarks of a leaf replace them.
-
-The decision value of a regression with a target transform is its prediction on the scale of the model: on
-the scale of the target no parts would add up to it.
-"""
+"""Contributions of features to a score, and importances of features."""
 
 import math
 from dataclasses import replace
@@ -39,9 +11,8 @@ from dcpred_tasks.dtypes import ACC_DTYPE, NO_LEAF, FloatArray, IntArray, LeafNu
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, Scores, by_leaf, class_numbers
-from dcpred_tasks.model.kernel_families import Sum
-from dcpred_tasks.model.kernels import city_block_distances, squared_distances
-from dcpred_tasks.model.parts import Parts
+from dcpred_tasks.model.kernels import Sum, city_block_distances, squared_distances
+from dcpred_tasks.model.leaf_arrays import Parts
 
 PRODUCT_KERNELS = ("rbf", "laplacian")  # A value is a product over features.
 MOST_BACKGROUND = 64  # background rows of a leaf that a row is compared with
@@ -367,3 +338,60 @@ def _triangle_slope(basis: LeafBasis, weights: FloatArray, r: FloatArray) -> Flo
         fall = kernel.family.fall(t, kernel.of_distance(far), kernel)
         out[rows, at] -= weight * sign * kernel.gamma * fall * (2 * far if squares else 1.0)
     return out
+
+
+def importances(model: Model) -> FloatArray:
+    """The share of each raw feature in the expected squared distance between two training rows, as kernels
+    see it: variance × factor², with factors of leaves weighted by their rows, and the columns of a one-hot
+    encoded feature combined. float64 (n_features,), sum 1; all 0 where no feature varies.
+
+    Raises AttributeError where the model lacks the variances.
+    """
+    sd = _deviations(model)
+    if not np.isfinite(sd).all():
+        raise AttributeError(
+            "Cannot compute feature importances: the model was trained with calibrate=false or by an earlier"
+            " version of dcpred, and lacks the frequencies of categories. Train it again."
+        )
+    return _shares(model, sd)
+
+
+def known_importances(model: Model) -> FloatArray:
+    """The importances of features whose variances the model has; 0 for others."""
+    return _shares(model, np.nan_to_num(_deviations(model)))
+
+
+def _shares(model: Model, sd: FloatArray) -> FloatArray:
+    spread = np.abs(model.factors) * sd
+    largest = float(spread.max(initial=0.0))
+    if largest == 0:
+        return np.zeros(model.n_features)
+    weights = _weights(model) if len(spread) > 1 else np.ones(1)
+    of_columns = np.average((spread / largest) ** 2, axis=0, weights=weights)
+    out = np.bincount(model.scaling.source, of_columns, model.n_features)
+    return np.asarray(out / out.sum())
+
+
+def _weights(model: Model) -> FloatArray:
+    """Of leaves, by their rows."""
+    return np.asarray(np.maximum(model.leaf_rows, 1e-9))
+
+
+def _deviations(model: Model) -> FloatArray:
+    """Standard deviations of the columns before scaling, float64 (n_columns,); NaN where the model lacks
+    them.
+    """
+    coding, reference, sureness = model.scaling.coding, model.reference, model.sureness
+    if reference is None:
+        return np.full(model.n_columns, np.nan)
+    if coding is None:
+        return reference.sd
+    of_features = reference.sd if coding.amounts is None else coding.amounts.deviations(reference.sd)
+    of_columns = of_features[coding.source]
+    if sureness is None:
+        return np.where(np.isnan(coding.code), of_columns, np.nan)
+    means = sureness.novelty.point / sureness.novelty.factor
+    factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
+    mean = model.scaling.shift + np.average(means, axis=0, weights=_weights(model)) / factor
+    share = np.clip(mean, 0.0, 1.0)
+    return np.where(np.isnan(coding.code), of_columns, np.sqrt(share * (1.0 - share)))

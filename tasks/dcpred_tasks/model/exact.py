@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
-from dcpred_tasks.model.kernel_families import Sum
-from dcpred_tasks.model.kernels import Kernel, RowArray
+from dcpred_tasks.model.kernels import Kernel, RowArray, Sum
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
 
 BLOCK_VALUES = 2**18  # values of functions that are held at a time: 1 MiB in single precision

@@ -15,9 +15,9 @@ import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
-from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.model.predictive_outputs import calibration_of
+from dcpred_tasks.model.uncertainty import Calibration
 
 Costs = tuple[float, ...]
 """Costs of a label, row by row of the matrix: of rows of the first class for each label, then of the second

@@ -1,14 +1,4 @@
-"""The table of the arrays of a leaf: their form in one leaf, in a model with many, and on disk.
-
-A field of LeafArrays is a line of that table. FittedLeaf (one leaf) and Model (all leaves) inherit it;
-joining leaves, writing, reading and outlining models follow from it. A new array is one line here, and the
-code that computes and uses it.
-
-    one leaf   the shape of `dimensions`, without a first dimension "leaf"
-    a model    the arrays of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` is one leaf,
-    or, where the
-               first dimension is "leaf", row `leaf`
-"""
+"""The arrays of a leaf, and the leaves of a model in parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 
 LEAF, EDGE = "leaf", "leaf_edge"  # an edge is where the rows of a leaf begin or end
 SIZES = {"of_product": 2}  # dimensions that have one size in every model
@@ -150,3 +140,47 @@ def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
         offsets = prefix + line.offsets if line.offsets else ""
         arrays[prefix + name] = ModelArray(line.dtype, dimensions, offsets, line.since)
     return arrays
+
+
+KEPT_ROWS = 256  # most stored training rows of a leaf
+MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # stored rows of all leaves, about, and numbers in them
+FEWEST_ROWS = 8  # least stored rows of each leaf, if it has so many
+
+
+@dataclass(frozen=True)
+class Background:
+    """Training rows of each leaf, drawn at random, in scaled columns: what contributions compare with."""
+
+    at: IntArray
+    rows: Annotated[
+        SingleArray, Line(MODEL_DTYPE, ("background_row", "feature"), offsets="at", in_leaf="own_rows")
+    ]
+
+    def of(self, leaf: int) -> SingleArray:
+        """The rows of one leaf."""
+        return self.rows[int(self.at[leaf]) : int(self.at[leaf + 1])]
+
+
+def kept_rows(n_leaves: int, n_columns: int) -> int:
+    """The number of stored rows of each leaf of a model."""
+    most = min(MODEL_ROWS // n_leaves, MODEL_NUMBERS // max(n_leaves * n_columns, 1), KEPT_ROWS)
+    return max(most, FEWEST_ROWS)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Names of parts, and the part that each raw feature belongs to."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+
+    @property
+    def of_feature(self) -> IntArray:
+        """int64 (n_features,)."""
+        return np.array(self.numbers, INDEX_DTYPE)
+
+    @staticmethod
+    def of_features(names: Sequence[str] | None, n_features: int) -> "Parts":
+        """A part for each raw feature."""
+        called = [f"feature {j}" for j in range(n_features)] if names is None else [str(n) for n in names]
+        return Parts(tuple(called), tuple(range(n_features)))

@@ -128,7 +128,7 @@ class LeafModelType:
     def fit(self, rows: Any, kernel: Kernel, settings: Any, seed: int) -> LeafModel:
         """A model of the rows of a leaf.
 
-        rows      dcpred_tasks.training.local_machine.LeafRows
+        rows      dcpred_tasks.training.solvers.LeafRows
         settings  dcpred_tasks.training.settings.Settings
         """
         fitted: LeafModel = import_module(self.module).fit(self, rows, kernel, settings, seed)

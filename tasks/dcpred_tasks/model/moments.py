@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
-from dcpred_tasks.model.coding import LARGEST_CODE
 from dcpred_tasks.model.compact_model import Reference
+from dcpred_tasks.model.one_hot import LARGEST_CODE
 from dcpred_tasks.model.scaling import Scaling
 
 REFERENCE_ROWS = 2**12  # rows converted at once

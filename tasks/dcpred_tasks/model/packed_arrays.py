@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.model.kernel_families import KERNELS, SHAPE, STORED
-from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.kernels import KERNELS, SHAPE, STORED, Kernel
 
 HEADER_BYTES = 8
 LONGEST_HEADER = 2**20

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.model.coding import Coding
-from dcpred_tasks.model.feature_map import map_from_arrays
-from dcpred_tasks.model.symlog import symlog_of
+from dcpred_tasks.model.feature_map import map_from_arrays, symlog_of
+from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 
 BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets

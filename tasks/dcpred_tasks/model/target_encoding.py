@@ -2,7 +2,7 @@
 
 **A data set stores positions.** A column with many categories is stored as the position of each row's
 category among those of the schema, with one position for all others, and a last one for missing values.
-Training learns the means (training/target_means.py) from training rows only: no row that evaluates a model
+Training learns the means (training/categories.py) from training rows only: no row that evaluates a model
 takes part.
 
 **A model stores the fitted means** as a table, which NumPy looks up first when rows are scored. The first

@@ -1,6 +1,6 @@
-// Raw rows with one-hot encoded features or missing indicators as rows of columns (model/coding.py), before they are
+// Raw rows with one-hot encoded features or missing indicators as rows of columns (model/one_hot.py), before they are
 // converted like any others: in single precision where that holds the raw numbers exactly, else in double. And raw rows with
-// features on a symmetric logarithmic scale (model/symlog.py), in double precision, as the definition has them.
+// features on a symmetric logarithmic scale (model/feature_map.py), in double precision, as the definition has them.
 //
 // A row is set to 0, then the columns of its categories to 1. The columns of 16 features are computed at once, without branches:
 // the category of a row cannot be predicted, and one wrong guess takes as long as 16 features.

@@ -1,4 +1,4 @@
-// Kernel values by int8 limbs: rows become integers of three limbs, like the landmarks of their leaf (engine/digits.py), and sums
+// Kernel values by int8 limbs: rows become integers of three limbs, like the landmarks of their leaf (engine/packing.py), and sums
 // of products of limbs are exact.
 #pragma once
 #include "kernel_values.h"

@@ -1,4 +1,4 @@
-// The int16 quantised walk down the tree (engine/fixed_point.py): rows become int16, and are multiplied with the centres of a node,
+// The int16 quantised walk down the tree (engine/packing.py): rows become int16, and are multiplied with the centres of a node,
 // two features at a time, by an instruction with twice the throughput.
 //
 // Sums are exact and do not depend on their order. Rows that it cannot decide go on in single precision.

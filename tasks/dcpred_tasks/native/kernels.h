@@ -1,4 +1,4 @@
-// The kernel families of dcpred_tasks.model.kernel_families, whose docstrings have the formulas. A family is a struct with
+// The kernel families of dcpred_tasks.model.kernels, whose docstrings have the formulas. A family is a struct with
 //
 //     sum        what it is a function of: products, squared or absolute differences, over features
 //     scalar     κ(t) in double precision

@@ -1,5 +1,5 @@
 // Operations that some processors have natively, in code for all of them. Machine code links the processor's own function where it
-// exists (dcpred_tasks.engine.instructions), before anything is inlined; these definitions serve all others.
+// exists (dcpred_tasks.engine.machine_code), before anything is inlined; these definitions serve all others.
 #pragma once
 #include "engine_layout.h"
 
@@ -17,7 +17,7 @@ REPLACED Ints pair_products(Ints total, Ints x, Ints c) {
     return total + ((x << 16) >> 16) * ((c << 16) >> 16) + (x >> 16) * (c >> 16);
 }
 
-// Sums of products of int8 limbs (dcpred_tasks.engine.digits) of `blocks` times 16 rows and `groups` times 16 landmarks: a slow
+// Sums of products of int8 limbs (dcpred_tasks.engine.packing) of `blocks` times 16 rows and `groups` times 16 landmarks: a slow
 // reference.
 //
 // rows     limbs of rows, each `stride` bytes after the other: three limbs of 64 features, and so on

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import NUMBERS, is_a, refuse_rounded
-from dcpred_tasks.schema.cells import (
+from dcpred_tasks.schema.column import (
     CATEGORY,
     DATE,
     IN_WORDS,
     NUMBER,
     TEXT,
+    Category,
     Cells,
     booleans,
     dates,
@@ -33,7 +34,6 @@ from dcpred_tasks.schema.cells import (
     numbers,
     without,
 )
-from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")

@@ -1,12 +1,26 @@
-"""How class labels are written into an array: rows without a label stay distinguishable."""
+"""Labels of raw scores, and rows that get none."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import IntArray, Status
+from dcpred_tasks.dtypes import (
+    LEAF_DTYPE,
+    SCORE_DTYPE,
+    FloatArray,
+    IntArray,
+    LeafNumbers,
+    SingleArray,
+    Status,
+)
+from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.contributions import contributions
+from dcpred_tasks.model.predictive_outputs import nearness_model, scale_model
+from dcpred_tasks.scoring import scorer
 
 Label = int | float | str | bool
 
@@ -53,3 +67,89 @@ def encode_labels(coding: LabelCoding, number: IntArray, status: NDArray[np.uint
     labels = coding.values[number]
     labels[status != Status.OK] = coding.missing
     return labels
+
+
+ScoreRows = Callable[..., tuple[Scores, NDArray[np.uint8]]]
+
+_further: "WeakKeyDictionary[Model, dict[str, Model | None]]" = WeakKeyDictionary()
+_none: SingleArray = np.empty(0, SCORE_DTYPE)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The raw scores of rows."""
+
+    decision: Scores
+    """(n, n_outputs), of the model's score_dtype; NaN where the status is not 1."""
+    status: NDArray[np.uint8]
+    """Status codes (n,)."""
+    leaf: LeafNumbers
+    """The leaf that scored each row, int32 (n,)."""
+    nearness: SingleArray
+    """s of dcpred_tasks.model.uncertainty.Novelty, float32 (n,), NaN where the status is not 1; (0,) unless
+    requested.
+    """
+    log_scale: FloatArray = field(default_factory=lambda: np.empty(0))
+    """The decision values of model.predictive_outputs.scale_model, float64 (n,), 0 where the status is not 1;
+    (0,) for a model without one.
+    """
+    log_scale_off: FloatArray = field(default_factory=lambda: np.empty(0))
+    """Their error by rounding, for verification."""
+    contributions: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) unless requested."""
+
+    def take(self, index: NDArray[Any] | slice) -> "Decided":
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Decided(**{name: value[index] if len(value) else value for name, value in own.items()})
+
+
+def decide(
+    model: Model,
+    X: NDArray[np.generic],
+    *,
+    nearness: bool = False,
+    scale: bool = False,
+    reasons: bool = False,
+    score: ScoreRows = scorer.score_rows,
+) -> Decided:
+    """Score raw rows (n, n_features).
+
+    nearness  whether typicality is requested: rows then go down the tree once more, to another model
+    scale     whether log_scale is requested
+    reasons   whether contributions are requested
+    score     the scorer, or the definition
+
+    Raises DataError where the model has no typicality or no contributions.
+    """
+    leaf = np.empty(len(X), LEAF_DTYPE)
+    near = typicality_scorer(model) if nearness else None
+    spread = scale_scorer(model) if scale else None
+    decision, status = score(model, X, leaves=leaf)
+    found, log_scale, ok = _none, np.empty(0), status == Status.OK
+    # A row whose distance overflows has no value: it counts as farthest.
+    if near is not None:
+        found = np.nan_to_num(score(near, X)[0][:, 0].astype(SCORE_DTYPE), copy=False)
+        found[~ok] = np.nan
+    if spread is not None:
+        log_scale = np.where(ok, np.nan_to_num(score(spread, X)[0][:, 0]), 0.0)
+    why = contributions(model, X, decision, leaf) if reasons else np.empty((0, 0))
+    return Decided(decision, status, leaf, found, log_scale, contributions=why)
+
+
+def typicality_scorer(model: Model) -> Model:
+    """The typicality model of a model, built once. Raises DataError."""
+    found = _made(model, nearness_model)
+    assert found is not None
+    return found
+
+
+def scale_scorer(model: Model) -> Model | None:
+    """The scale model of a model, built once; None for a model without one."""
+    return _made(model, scale_model)
+
+
+def _made(model: Model, make: Callable[[Model], Model | None]) -> Model | None:
+    made = _further.setdefault(model, {})
+    if make.__name__ not in made:
+        made[make.__name__] = make(model)
+    return made[make.__name__]

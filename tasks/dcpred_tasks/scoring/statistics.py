@@ -32,8 +32,7 @@ from dcpred_tasks.dtypes import (
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.scoring.output_column import Values
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
 HISTOGRAM, BINNED = "decision", "bins"  # their names in commit records; of the first in manifests, too
 SAMPLE_ROWS = 2**11  # least sampled rows of a run, if it has so many

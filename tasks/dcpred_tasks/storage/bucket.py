@@ -22,7 +22,6 @@ from weakref import WeakSet
 
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import Options, StoreAddress, current_options, parse
-from dcpred_tasks.storage.opened_stores import open_store
 from dcpred_tasks.storage.place import Entry, Stored
 from dcpred_tasks.storage.store_requests import (
     ATTEMPTS,
@@ -30,6 +29,7 @@ from dcpred_tasks.storage.store_requests import (
     StoreError,
     looked,
     obstore,
+    open_store,
     request,
     request_threads,
     translate,

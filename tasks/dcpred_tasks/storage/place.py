@@ -54,7 +54,7 @@ class Place(Protocol):
     """Names with bytes. Names are relative, with `/` between their parts.
 
     A write that returns is permanent. A name has all of its bytes, or does not exist. OSErrors other than
-    ResourceError may be transient: the caller retries (storage/retry.py).
+    ResourceError may be transient: the caller retries (storage/store_requests.py).
     """
 
     @property

@@ -1,23 +1,25 @@
-"""Requests to object stores through obstore: made from threads, with translated errors.
-
-obstore delays Ctrl-C while it waits: threads that need not be joined call it. Its errors are not OSErrors,
-and one class has many causes, which this module tells apart.
-"""
+"""Requests to a store: opened once, retried, probed first."""
 
 import os
 import re
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import lru_cache, partial
 from importlib import import_module
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
-from dcpred_tasks.storage.addresses import SECRET, parse
+from dcpred_tasks.storage.addresses import FLAGS, SECRET, Options, is_remote, parse, storage_options
+from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, partial_name
+from dcpred_tasks.storage.place import open_place
 
 T = TypeVar("T")
 
@@ -213,3 +215,176 @@ def request(call: Callable[[], T], address: str) -> T:
         raise FileNotFoundError(str(error).partition("\n")[0]) from None
     except obstore().exceptions.BaseError as error:
         raise translate(error, address) from None
+
+
+RETRIES, RETRY_SECONDS, REQUEST_SECONDS = 4, 60.0, 30.0
+ENDPOINT = re.compile(r"^(AWS|AZURE|GOOGLE)\w*(ENDPOINT|_URL)")
+# Environment variables that obstore reads only without options of connections.
+ALLOW_HTTP = {
+    "s3": "AWS_ALLOW_HTTP",
+    "gs": "GOOGLE_ALLOW_HTTP",
+    "az": "AZURE_ALLOW_HTTP",
+}
+
+
+@lru_cache(maxsize=64)
+def open_store(scheme: str, bucket: str, options: Options) -> Any:
+    """The obstore store of a bucket, once per process. Raises ResourceError, SettingsError."""
+    given = dict(options)
+    check_endpoints()
+    package = import_module("obstore.store") if obstore() else None
+    settings: dict[str, Any] = {
+        name: value == "true" for name, value in given.items() if name in FLAGS and name != "allow_http"
+    }
+    client: dict[str, Any] = {"timeout": timedelta(seconds=float(given.get("timeout", REQUEST_SECONDS)))}
+    asked = given.get("allow_http", os.environ.get(ALLOW_HTTP.get(scheme, ""), "")).lower()
+    if asked == "true" or scheme == "http":
+        client["allow_http"] = True
+    if "root_certificate" in given:
+        client["root_certificate"] = Path(given["root_certificate"]).read_text(encoding="utf-8")
+    common = {
+        "client_options": client,
+        "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+    }
+    try:
+        return _made(package, scheme, bucket, given, settings | common)
+    except (obstore().exceptions.BaseError, ValueError) as error:
+        raise ResourceError(
+            f"Cannot open {scheme}://{bucket}: its settings are incomplete or invalid"
+            f" ({str(error).partition(chr(10))[0]}{_of_file(given)}). Check the environment and the storage"
+            " options."
+        ) from None
+
+
+def _of_file(given: dict[str, str]) -> str:
+    return f", root_certificate={given['root_certificate']}" if "root_certificate" in given else ""
+
+
+def check_endpoints() -> None:
+    """Raise SettingsError where an environment variable names an endpoint with a possible secret, which
+    messages and records of failures would repeat.
+    """
+    for name, value in os.environ.items():
+        host = value.partition("://")[2].partition("/")[0]
+        if ENDPOINT.search(name) and "://" in value and ("@" in host or "?" in value):
+            raise SettingsError(
+                f"Cannot use the endpoint of the variable {name}: it holds a user, a password or a query,"
+                " which messages repeat. Remove them, and put credentials into their own variables."
+            )
+
+
+def _made(package: Any, scheme: str, bucket: str, given: dict[str, str], settings: dict[str, Any]) -> Any:
+    """A store of one of the vendors."""
+    if scheme in ("http", "https"):
+        client = settings["client_options"]
+        return package.HTTPStore.from_url(
+            f"{scheme}://{bucket}", client_options=client, retry_config=settings["retry_config"]
+        )
+    endpoint = given.get("endpoint")
+    if scheme == "s3":
+        named = {"endpoint": endpoint, "region": given.get("region")}
+        credentials = _profile_credentials()
+        if credentials is not None and not settings.get("skip_signature"):
+            settings["credential_provider"] = credentials
+        return package.S3Store(bucket, **{k: v for k, v in named.items() if v}, **settings)
+    if scheme == "gs":
+        named = {"base_url": endpoint}
+        return package.GCSStore(bucket, **{k: v for k, v in named.items() if v}, **settings)
+    named = {"endpoint": endpoint, "account_name": given.get("account_name")}
+    return package.AzureStore(bucket, **{k: v for k, v in named.items() if v}, **settings)
+
+
+def _profile_credentials() -> Any:
+    """Credentials of a profile of the AWS tools, which obstore does not read; needs boto3."""
+    if "AWS_ACCESS_KEY_ID" in os.environ or "AWS_PROFILE" not in os.environ:
+        return None
+    with suppress(ImportError):
+        return import_module("obstore.auth.boto3").Boto3CredentialProvider()
+    return None
+
+
+RACE_ATTEMPTS = 5
+FIRST_WAIT_SECONDS = 0.1
+WAIT_FACTOR = 3.0  # 0.1, 0.3, 0.9, 2.7 s: bridges a failure of a few seconds
+# Errors that a retry would raise again.
+LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may succeed: after a time-out, a lost connection, an error of a device."""
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    return (
+        isinstance(error, OSError) and not isinstance(error, LASTING) and error.errno not in RESOURCE_ERRNOS
+    )
+
+
+class Retrying:
+    """Retries an operation that fails, and counts the retries."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, operation: Callable[[], T]) -> T:
+        wait = FIRST_WAIT_SECONDS
+        for _ in range(RACE_ATTEMPTS - 1):
+            try:
+                return operation()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+            self.count += 1
+            time.sleep(wait)
+            wait *= WAIT_FACTOR
+        return operation()
+
+
+PROBE = "probe.partial-"  # prefix of names of probes
+
+
+@contextmanager
+def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
+    """A name and bytes that exist on a store within a `with` statement: a process that reads them sees the
+    same place. A folder is recognized by its files, and nothing is written there.
+    """
+    name, nonce = f"{PROBE}{secrets.token_hex(6)}", secrets.token_bytes(16)
+    if not is_remote(address):
+        yield "", b""
+        return
+    place = open_place(address)
+    Retrying()(lambda: place.write(name, nonce))
+    try:
+        yield name, nonce
+    finally:
+        with suppress(OSError, DcpredError):
+            place.remove(name)
+
+
+def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options = ()) -> str:
+    """An empty string where this process can write there and read what the driver wrote, else the reason."""
+    if not is_remote(address):
+        return _can_write_files(address)
+    try:
+        with storage_options(options):
+            place = open_place(address)
+            standing = Retrying()(lambda: place.read(name))
+            if standing is None or standing.data != nonce:
+                return "does not see"
+            own = f"{PROBE}{secrets.token_hex(6)}"
+            Retrying()(lambda: place.write(own, nonce))
+            Retrying()(lambda: place.remove(own))
+    except (OSError, DcpredError) as error:
+        return f"cannot read and write ({error})"
+    return ""
+
+
+def _can_write_files(folder: str) -> str:
+    if not os.path.isdir(folder):
+        return "does not see"
+    probe = partial_name(Path(folder) / "probe")
+    try:
+        probe.write_bytes(b"dcpred")
+        probe.unlink()
+    except OSError as error:
+        return f"cannot write ({error.strerror}) to"
+    return ""

@@ -1,27 +1,31 @@
-"""The task body of evaluation: score a block of rows with known targets, and measure the scores.
+"""Evaluate the rows of a block."""
 
-It writes nothing. Its result is small whatever the number of rows, and merges in any order to the same
-result.
-"""
-
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
-from dcpred_tasks.dtypes import Status
+from dcpred_tasks.dtypes import IntArray, Status
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
-from dcpred_tasks.evaluation.targets import known_targets
-from dcpred_tasks.input_kinds import check_exact_rows
+from dcpred_tasks.input_kinds import check_exact_rows, is_missing
+from dcpred_tasks.model.class_codes import class_values
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.schema.frames import frame_cells
+from dcpred_tasks.schema.inference import ColumnSurvey
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.retry import Retrying
+from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 
@@ -124,3 +128,42 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
         found.n_compared, found.n_met = trained.n_compared, trained.n_met
     found.packed = sampled.packed()
     return found
+
+
+def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
+    """A survey of each of these columns; `coded` are categories, also as numbers or booleans. Raises
+    DataError for values that a table cannot hold.
+    """
+    surveys = {name: ColumnSurvey(name, counts_numbers=name in coded) for name in names}
+    for name, survey in surveys.items():
+        survey.add(frame_cells(frame, name))
+    return surveys
+
+
+def labels_of(values: Any) -> tuple[NDArray[Any], int]:
+    """The different classes of some rows, a Series or array, and the number of rows. Raises DataError for a
+    label that is missing or not a class.
+    """
+    rows = _labels(values)
+    return np.unique(rows), len(rows)
+
+
+def label_numbers(values: Any, classes: NDArray[Any]) -> IntArray:
+    """The number of each row's class, int64 (n,)."""
+    return np.searchsorted(classes, _labels(values)).astype(np.int64)
+
+
+def _labels(values: Any) -> NDArray[Any]:
+    rows: NDArray[Any] = np.asarray(values)
+    rows = rows.astype(object) if rows.dtype.kind == "T" else rows
+    if any(map(is_missing, rows.flat)) if rows.dtype.kind == "O" else (rows != rows).any():
+        raise DataError("Cannot use y: it has missing values. Remove such rows, or fill them in.")
+    found = class_values(rows, numbered=False)
+    return found.astype(str) if found.dtype.kind == "O" else found
+
+
+def part_values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The values of a frame or Series of pandas of numbers, NaN where one is missing."""
+    return np.asarray(
+        part.to_numpy(dtype=dtype, na_value=np.nan) if dtype.kind == "f" else part.to_numpy(dtype=dtype)
+    )

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix
-from dcpred_tasks.model.answers import intervals, novelty, quantile
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.label_rule import Rule
-from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.model.predictive_outputs import intervals, novelty, quantile
+from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.labels import decide
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.

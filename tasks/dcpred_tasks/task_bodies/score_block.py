@@ -1,22 +1,16 @@
-"""The task body of scoring: read a block, score it, write scores, then status, then the commit record.
-
-A crash at any point is safe:
-
-1. The arrays of an output chunk are written, the status last. A process that dies in between leaves scores
-without a status,
-   or chunks without a record.
-2. The commit record is written after all chunks of the block. Only then is the block done.
-3. A second attempt, even an overlapping one, writes the same bytes, and shares the existing record
-   (`dcpred_tasks.artifacts.commit_records.commit`).
-"""
+"""Score a block of rows and commit it; the next one is read meanwhile."""
 
 import math
+import os
 import secrets
 import time
-from collections.abc import Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import zarr
@@ -30,9 +24,8 @@ from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import ReusedBuffer, cpu_name, one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.decided import Decided, decide, scale_scorer, typicality_scorer
-from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
-from dcpred_tasks.scoring.outputs import encode_outputs
+from dcpred_tasks.scoring.labels import Decided, decide, scale_scorer, typicality_scorer
+from dcpred_tasks.scoring.outputs import OutputColumn, Values, encode_outputs, needed
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
@@ -40,8 +33,71 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import is_remote
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.retry import Retrying
-from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND, WriteBehind, prefetched
+from dcpred_tasks.storage.store_requests import Retrying
+
+T = TypeVar("T")
+
+AHEAD, BEHIND = 4, 6  # chunks read ahead, and chunks in flight to the store
+
+
+@lru_cache(maxsize=1)
+def _threads(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2 * (AHEAD + BEHIND), thread_name_prefix="dcpred-chunks")
+
+
+def prefetched(jobs: Iterable[Callable[[], T]], ahead: int) -> Iterator[Callable[[], T]]:
+    """For each job, in order, a call that returns its result or raises its error. `ahead` jobs start early in
+    other threads; 0: no prefetch.
+    """
+    if not ahead:
+        yield from jobs
+        return
+    begun: deque[Future[T]] = deque()
+    try:
+        for job in jobs:
+            begun.append(_threads(os.getpid()).submit(job))
+            if len(begun) > ahead:
+                yield begun.popleft().result
+        while begun:
+            yield begun.popleft().result
+    finally:
+        for future in begun:
+            future.cancel()
+
+
+class WriteBehind(Generic[T]):
+    """Runs jobs in other threads, at most `behind` at once; immediately, in this thread, where it is 0. No
+    job outlives the `with` statement.
+    """
+
+    def __init__(self, behind: int) -> None:
+        self.behind = behind
+        self.results: list[T] = []
+        """The results of jobs, in the order of `add`; complete after `finish`."""
+        self._begun: deque[Future[T]] = deque()
+
+    def add(self, job: Callable[[], T]) -> None:
+        """Raises the error of an earlier job."""
+        if not self.behind:
+            self.results.append(job())
+            return
+        if len(self._begun) == self.behind:
+            self.results.append(self._begun.popleft().result())
+        self._begun.append(_threads(os.getpid()).submit(job))
+
+    def finish(self) -> list[T]:
+        while self._begun:
+            self.results.append(self._begun.popleft().result())
+        return self.results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        wait(self._begun)
+
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
 

@@ -14,35 +14,31 @@ from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scratch.leaf_shards import (
-    Rows,
-    join_rows,
-    read_leaves,
-    write_index,
-    write_piece,
-)
-from dcpred_tasks.scratch.training_job import (
+from dcpred_tasks.scratch import (
     HELD,
     SUMS,
     LeafWork,
+    Rows,
     Source,
     TrainJob,
+    join_rows,
     read_division,
     read_folds,
+    read_leaves,
     read_targets,
     read_tree,
     survey_arrays,
+    write_index,
+    write_piece,
 )
 from dcpred_tasks.storage.atomic_files import write_arrays
-from dcpred_tasks.training.division import n_outputs, row_weights
+from dcpred_tasks.training.categories import target_sums
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
 from dcpred_tasks.training.leaf import FittedLeaf
-from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
-from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.partition import n_outputs, near_leaves, row_weights
 from dcpred_tasks.training.refinement import check_arithmetic
-from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
-from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.target_means import target_sums
+from dcpred_tasks.training.survey import drawn, fold_rows, survey_rows, thinned
+from dcpred_tasks.training.tree_fitting import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 
 
 @dataclass(frozen=True)

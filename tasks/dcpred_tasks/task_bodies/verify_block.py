@@ -15,13 +15,11 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_r
 from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
-from dcpred_tasks.scoring.decided import decide, scale_scorer
-from dcpred_tasks.scoring.output_column import OutputColumn, Values, needed
-from dcpred_tasks.scoring.outputs import STATUS, columns
+from dcpred_tasks.scoring.labels import decide, scale_scorer
+from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Values, columns, needed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.retry import Retrying
-from dcpred_tasks.storage.store_requests import StoreError
+from dcpred_tasks.storage.store_requests import Retrying, StoreError
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
 # Tolerance of a decision value, relative to the size of its sums. The engine is tested to 1e-6, and other

@@ -1,4 +1,4 @@
-"""Probabilities fitted to decision values of held-out rows (dcpred_tasks.model.sureness.Calibration has the
+"""Probabilities fitted to decision values of held-out rows (model.uncertainty.Calibration has the
 formula).
 
 g is linear between a few decision values and rises everywhere: the order of classes stays. ε, g and, with
@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
-from dcpred_tasks.model.sureness import Calibration
-from dcpred_tasks.training.labelled_rows import RARE_SHARE
+from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.training.survey import RARE_SHARE
 
 KNOT_LEVELS = np.array([0.005, 0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 0.995])
 SLOPE, SHARE = 2.0, 0.01  # what slopes and ε are drawn to, and begin with

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.arguments import described, words
+from dcpred_tasks.engine.engine import described, words
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, own_code
 from dcpred_tasks.errors import RefusedError
-from dcpred_tasks.model.kernel_families import FAMILIES
+from dcpred_tasks.model.kernels import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
 from dcpred_tasks.training.losses import beyond_one
 from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, Goal, Objective

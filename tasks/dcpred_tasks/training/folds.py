@@ -4,7 +4,7 @@ By default folds follow from the hash of a row's number. Where rows of a group b
 are for the latest rows, each row has a unit: `UNITS × (fold + 1)`, plus a number below UNITS that rows of one
 group, or of one span of time, share. A row of fold −1 is never held out.
 
-Each fold has two parts: the target encoding of a training row excludes its own part (target_means.py), and a
+Each fold has two parts: the target encoding of a training row excludes its own part (categories.py), and a
 group, or a span of time, does not see its own targets either.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, IntArray
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.sampling import row_hash
+from dcpred_tasks.training.survey import row_hash
 
 FOLDS = 4  # folds whose held-out rows are disjoint
 MOST_FOLDS = 20

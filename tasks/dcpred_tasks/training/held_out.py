@@ -1,16 +1,4 @@
-"""Uncertainty of a model, measured on held-out rows.
-
-A sampled leaf is fitted once more, in the same way, without a quarter of its rows, and evaluated on those:
-the model keeps the leaf of all rows. Some thousand held-out rows suffice: for large data only a few leaves
-are fitted twice. For small data all are, and the smallest even without each of the four quarters in turn.
-
-Held-out rows give the probabilities of classes (calibration.py) and intervals of numbers. Which rows these
-are depends only on the number of the leaf and on the position of a row in it: every driver holds out the same
-rows. Where columns are target-encoded, it depends on the number of the row, by which encodings exclude rows.
-
-Where rows are held out by time or by group (folds.py), no leaf is fitted twice, because tree and scaling have
-seen the later rows, and those of the group. A whole model is trained without them (held_by_models).
-"""
+"""What held-out rows teach a model: probabilities, interval widths, novelty."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,35 +8,201 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model, leaf_values
-from dcpred_tasks.model.leaf_arrays import join_leaves
+from dcpred_tasks.model.leaf_arrays import KEPT_ROWS, join_leaves
 from dcpred_tasks.model.leaf_model import COMPACT
-from dcpred_tasks.model.parts import KEPT_ROWS
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.sureness import (
+from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, fitted_transform
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.model.uncertainty import (
     DEFAULT_ALPHA,
     FEWEST_ROWS,
     LARGEST_ALPHA,
     LEAST_ALPHA,
+    LEVELS,
     SHARES,
     Intervals,
     Novelty,
     Scale,
     Sureness,
 )
-from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, fitted_transform
-from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS
-from dcpred_tasks.training.labelled_rows import RARE_SHARE, rare_classes
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
-from dcpred_tasks.training.nearness import own_place
+from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
-from dcpred_tasks.training.residual_scale import LeafScale, constant_scale, fit_scale, is_narrower
-from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import RARE_SHARE, rare_classes, row_hash
 from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
+
+PRIOR_NEIGHBOURS = 3.0  # rows by which the variance of a feature is drawn to the mean of all features
+LEAST_VARIANCE = 1e-3  # least mean variance of the other rows, as a share of that of all
+# r times the result of `_scale` is 1 for a typical row. In single precision (1 + r) exp(−r) distinguishes
+# distances up to about 18.
+FARTHEST, MOST_TYPICAL = 14.0, 200.0
+LIMITS = 1e-25, 1e25  # range of factors, which single precision holds
+STRIP_ROWS = 2**12
+
+
+def nearness_of(r: FloatArray) -> FloatArray:
+    """(1 + r) exp(−r)."""
+    return np.asarray((1.0 + r) * np.exp(-r))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of one leaf lie: what Novelty has of it."""
+
+    point: SingleArray
+    factor: SingleArray
+    edge: SingleArray
+
+
+def own_place(X: SingleArray) -> Place:
+    """X  float32 (n, n_features), the rows of the leaf, scaled; n ≥ 1"""
+    n = len(X)
+    mean = X.mean(axis=0, dtype=ACC_DTYPE)
+    squares = np.zeros(X.shape[1])
+    for start in range(0, n, STRIP_ROWS):
+        squares += ((X[start : start + STRIP_ROWS] - mean) ** 2).sum(axis=0)
+    r = _others_distance(X, mean, squares)
+    scale = _scale(r)
+    variance = _variance(squares, float(n), squares.mean() / n)
+    factor = np.clip(scale / np.sqrt(variance), *LIMITS).astype(MODEL_DTYPE)
+    near = np.sort(nearness_of(scale * r))[::-1]
+    edge = np.interp(LEVELS, np.arange(1, n + 1) / (n + 1), near)
+    return Place((mean * factor).astype(MODEL_DTYPE), factor, edge.astype(MODEL_DTYPE))
+
+
+def _variance(squares: FloatArray, n: float, prior: FloatArray | float) -> FloatArray:
+    """Variances of features from sums of squares of n rows, drawn to `prior`; 1 where no feature varies."""
+    found = (squares + PRIOR_NEIGHBOURS * np.asarray(prior)) / (n + PRIOR_NEIGHBOURS)
+    return np.where(found > 0, found, 1.0)
+
+
+def _others_distance(X: SingleArray, mean: FloatArray, squares: FloatArray) -> FloatArray:
+    """The distance r of each row from the others, (n,)."""
+    n = len(X)
+    out = np.zeros(n)
+    if n == 1:
+        return out
+    least = LEAST_VARIANCE * squares.mean() / n
+    for start in range(0, n, STRIP_ROWS):
+        gap = X[start : start + STRIP_ROWS] - mean
+        gap *= gap
+        # Of the other rows: the mean is mean + (mean − x) / (n − 1), and sums of squares exclude this row.
+        others = np.maximum(squares - gap * (n / (n - 1)), 0.0)
+        prior = np.maximum(others.mean(axis=1, keepdims=True) / (n - 1), least)
+        gap /= _variance(others, n - 1.0, prior)
+        out[start : start + len(gap)] = np.sqrt(gap.sum(axis=1)) * (n / (n - 1))
+    return out
+
+
+def _scale(r: FloatArray) -> float:
+    """The factor of distances: 1 / the median, unless some rows are much farther."""
+    typical, largest = float(np.median(r)), float(r.max())
+    if largest == 0:
+        return 1.0
+    if largest <= FARTHEST * typical:
+        return 1.0 / typical
+    return FARTHEST / (min(largest, MOST_TYPICAL * typical) or largest)
+
+
+STEPS = 4  # steps of Fisher scoring
+MOST_LEVERAGE = 0.7
+FLEXIBILITY = 1.4  # A degree of freedom counts as so many: cross-validation alone takes too many.
+MOST_FREEDOM = 0.9  # degrees of freedom, as a share of the rows
+MOST_RESPONSE = 5.0  # A residual of more than so many σ counts as one of so many.
+PENALTIES: FloatArray = np.logspace(-6, 3, 28)
+ENDS = (0.01, 0.99)  # log σ stays between these quantiles of the leaf's rows.
+LEAST_QUANTILE = 0.02  # quantile of |r| below which its log is not taken for the first step
+SMALLEST = 1e-3  # size of a residual below which its log is not taken, in sizes of all
+
+
+@dataclass(frozen=True)
+class LeafScale:
+    """log σ(x) − s of one leaf.
+
+    beta       float32 (n_functions, 1)
+    intercept  float64 (1,), b
+    bounds     float64 (2,), the least and the largest value
+    """
+
+    beta: SingleArray
+    intercept: FloatArray
+    bounds: FloatArray
+
+    def __call__(self, basis: FloatArray) -> FloatArray:
+        """Of rows with functions (n, n_functions): float64 (n,)."""
+        value = (basis @ self.beta.astype(ACC_DTYPE))[:, 0] + self.intercept[0]
+        return np.asarray(np.clip(value, *self.bounds))
+
+
+def constant_scale(n_functions: int) -> LeafScale:
+    """σ(x) is the same for every row."""
+    return LeafScale(np.zeros((n_functions, 1), MODEL_DTYPE), np.zeros(1), np.zeros(2))
+
+
+def fit_scale(basis: FloatArray, residual: FloatArray, weight: FloatArray) -> LeafScale:
+    """σ(x) of a leaf from the rows that trained it.
+
+    basis     float64 (n, n_functions), c̄ of each
+    residual  float64 (n,), |r| over the size of all, whose mean square is 1; or zeros
+    weight    float64 (n,), > 0
+    """
+    if not basis.shape[1] or len(basis) < 3 or not residual.any():
+        return constant_scale(basis.shape[1])
+    root = np.sqrt(weight / weight.mean())
+    mean = np.average(basis, axis=0, weights=weight)
+    U, size, V = np.linalg.svd((basis - mean) * root[:, None], full_matrices=False)
+    own = size > size[0] * 1e-3 if size[0] > 0 else np.zeros(len(size), bool)
+    leverage = np.minimum((U[:, own] ** 2).sum(axis=1), MOST_LEVERAGE)
+    r = residual / (1 - leverage)
+    response = np.log(np.maximum(r, max(float(np.quantile(r, LEAST_QUANTILE)), SMALLEST)))
+    for step in range(STEPS + 1):
+        level = float(np.average(response, weights=weight))
+        part = U.T @ ((response - level) * root)
+        shrunk = _shrunk(part, size, float((weight / weight.mean()) @ (response - level) ** 2), len(r))
+        log_size = level + (U @ shrunk) / root
+        if step < STEPS:
+            response = log_size + np.minimum(r * np.exp(-log_size), MOST_RESPONSE) - 1
+    beta = V.T @ np.divide(shrunk, size, out=np.zeros_like(size), where=size > 0)
+    single = beta[:, None].astype(MODEL_DTYPE)
+    bounds = np.quantile(log_size, ENDS)
+    return LeafScale(single, np.array([level - mean @ single[:, 0].astype(ACC_DTYPE)]), bounds)
+
+
+def _shrunk(part: FloatArray, size: FloatArray, total: float, n: int) -> FloatArray:
+    """Coordinates of the fitted response along singular vectors, by the best penalty; zeros where none beats
+    the mean.
+
+    part   the response along them
+    total  its squared length
+    """
+    keep = size**2 / (size**2 + PENALTIES[:, None] * n)
+    freedom = 1 + FLEXIBILITY * keep.sum(axis=1)
+    left = total - part @ part + (((1 - keep) * part) ** 2).sum(axis=1)
+    score = np.where(freedom < MOST_FREEDOM * n, left / (n - freedom) ** 2, np.inf)
+    best = int(score.argmin())
+    return keep[best] * part if score[best] < total / (n - 1) ** 2 else np.zeros_like(part)
+
+
+def is_narrower(
+    residual: FloatArray, sizes: FloatArray, others: FloatArray, weight: FloatArray, alpha: float
+) -> bool:
+    """Whether intervals of rows that were held out have a lower Winkler score with one σ than with another,
+    by more than its standard error.
+
+    residual  float64 (n,), |r|
+    sizes     float64 (n,), half widths by the one, and `others` by the other
+    """
+    largest = float(residual.max()) or 1.0
+    score, other = ((half + np.maximum(residual - half, 0.0) / alpha) / largest for half in (sizes, others))
+    gain = other - score
+    mean = float(np.average(gain, weights=weight))
+    error = np.sqrt(weight**2 @ (gain - mean) ** 2) / weight.sum()
+    return bool(mean > error)
+
 
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
@@ -88,7 +242,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Recoded:
-    """Rows whose columns depend on the targets of others (target_means.py).
+    """Rows whose columns depend on the targets of others (categories.py).
 
     fold  int64 (n,), the fold of each row
     X     returns the scaled columns (n, n_columns) that do not depend on the targets of a fold

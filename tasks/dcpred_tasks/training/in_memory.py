@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.sureness import FEWEST_ROWS
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
+from dcpred_tasks.training.categories import (
+    NOT_CODED,
+    CodedFeatures,
+    CrossFitted,
+    fit_to_rows,
+)
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (
     HeldOut,
@@ -33,19 +37,26 @@ from dcpred_tasks.training.held_out import (
     measured_transform,
 )
 from dcpred_tasks.training.leaf import FittedLeaf
-from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
-from dcpred_tasks.training.overlap import near_leaves
-from dcpred_tasks.training.prior import fit_prior
-from dcpred_tasks.training.sampling import drawn, sampled_rows, thinned
-from dcpred_tasks.training.settings import AUTO, NONE, Settings
-from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.target_means import (
-    NOT_CODED,
-    CodedFeatures,
-    CrossFitted,
-    fit_to_rows,
+from dcpred_tasks.training.partition import (
+    Division,
+    assemble,
+    divide,
+    learn_scaling,
+    n_outputs,
+    near_leaves,
+    row_weights,
 )
-from dcpred_tasks.training.tree_fitting import flatten
+from dcpred_tasks.training.prior import fit_prior
+from dcpred_tasks.training.settings import AUTO, NONE, Settings
+from dcpred_tasks.training.survey import Survey, drawn, sampled_rows, thinned
+from dcpred_tasks.training.tree_fitting import (
+    SPLIT_SAMPLE_ROWS,
+    Split,
+    balance,
+    flatten,
+    split_centres,
+    split_rows,
+)
 
 T = TypeVar("T")
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;

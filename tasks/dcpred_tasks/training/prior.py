@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.leaf_model import COMPACT
-from dcpred_tasks.training.division import Division, first_leaves, n_outputs
-from dcpred_tasks.training.labelled_rows import rare_classes
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.losses import SHARPNESS
-from dcpred_tasks.training.sampling import thinned
+from dcpred_tasks.training.partition import Division, first_leaves, n_outputs
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.survey import Survey, rare_classes, thinned
 
 STRENGTH = 200.0  # rare rows that the prior counts as
 FREQUENT_ROWS = 10_000  # rows of the frequent class that train the prior, at most

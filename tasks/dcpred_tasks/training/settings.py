@@ -1,22 +1,235 @@
-"""Every setting of training, with its default and range. Frozen, and checked on construction."""
+"""The settings of a training: names, ranges, defaults, descriptions."""
 
 import difflib
+import json
 import math
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY
 from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
-from dcpred_tasks.training.compact_settings import check_compact
-from dcpred_tasks.training.feature_list import listed
-from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_words
-from dcpred_tasks.training.number_ranges import TINY, range_in_words
-from dcpred_tasks.training.setting_fields import setting
-from dcpred_tasks.training.task_settings import of_other_task
+from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_tasks, loss_words
 from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
+
+# Settings of landmarks and pseudo-landmarks, which baselines lack.
+OF_COMPACT = (
+    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "head_gamma"),
+    *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "quantile", "refine_ridge", "guide"),
+    *("leaf_scaling", "keep_support_vectors"),
+)
+
+# Required values of other settings with loss=distance.
+OF_DISTANCE: Mapping[str, object] = {
+    "kernel": "rbf",
+    "products": 0,
+    "triangle": 0,
+    "guide": 0.0,
+    "leaf_scaling": False,
+    "refine_epochs": 0,
+}
+
+
+def check_compact(settings: Any, defaults: Mapping[str, object]) -> None:
+    """Raise SettingsError for an impossible compact model, and where its settings are set for another."""
+    if settings.machine != COMPACT:
+        for name in OF_COMPACT:
+            if getattr(settings, name) != defaults[name]:
+                raise SettingsError(
+                    f"Cannot use {name}={getattr(settings, name)!r}: machine is {settings.machine}, and only"
+                    f" compact models with landmarks use {name}. Leave out {name}, or leave out machine."
+                )
+    if settings.loss == DISTANCE:
+        _check_distance(settings)
+    _check_triangle(settings)
+
+
+def _check_distance(settings: Any) -> None:
+    for name, needed in OF_DISTANCE.items():
+        if (value := getattr(settings, name)) != needed:
+            raise SettingsError(
+                f"Cannot use loss={DISTANCE} with {name} {_shown(value)}: the distance to the local SVM needs"
+                f" {name} {_shown(needed)}. Set {name} to that, or another loss."
+            )
+    same = (0.0, 1.0 if settings.gamma == "median" else settings.gamma)
+    if settings.head_gamma not in same:
+        raise SettingsError(
+            f"Cannot use loss={DISTANCE} with head_gamma {settings.head_gamma:g}: landmarks near the local"
+            " SVM have its γ. Leave out head_gamma, or set another loss."
+        )
+
+
+def _shown(value: object) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+        if isinstance(value, str)
+        else f"{value:g}"
+    )
+
+
+def _check_triangle(settings: Any) -> None:
+    if settings.triangle and settings.refine:
+        raise SettingsError(
+            "Cannot use triangle pseudo-landmarks together with refined landmarks. Set refine to false or"
+            " triangle to 0."
+        )
+    if settings.triangle and settings.gamma == "median":
+        raise SettingsError(
+            "Cannot use triangle pseudo-landmarks with gamma median: they have one γ in all leaves. Set gamma"
+            " to scale or a number, or triangle to 0."
+        )
+    if settings.triangle and settings.kernel not in STATIONARY:
+        raise SettingsError(
+            f"Cannot use triangle pseudo-landmarks with the {settings.kernel} kernel: they need a stationary"
+            f" kernel ({' or '.join(STATIONARY)}). Set triangle to 0 or change the kernel."
+        )
+
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T,
+    meaning: str,
+    *,
+    choices: Sequence[str] = (),
+    low: float | None = None,
+    high: float = math.inf,
+    unit: str = "",
+    zero: str = "",
+    more: str = "",
+) -> T:
+    """A field with its description and checks: its choices, or its range from `low` to `high` in `unit`, or
+    both; `zero` is the meaning of 0, and `more` what it may be beside its choices.
+    """
+    told = {
+        "meaning": meaning,
+        "choices": tuple(choices),
+        "range": None if low is None else (low, high),
+        "unit": unit,
+        "zero": zero,
+        "more": more,
+    }
+    return field(default=default, metadata=told)
+
+
+OF_TASK = {
+    "classification": ("C", "class_weight", "guide", "head_C", "threshold"),
+    "regression": ("quantile", "ridge", "target_transform"),
+}
+
+RETIRED = (  # settings of earlier versions
+    *("symlog", "halo_weight", "head_ridge", "nystrom_rows", "basis", "size", "tolerance"),
+)
+
+
+def of_other_task(task: str, loss: object) -> tuple[str, ...]:
+    """The names of settings of only the other task, with `loss` where it has this value."""
+    names = next(names for other, names in OF_TASK.items() if other != task)
+    return names if task in loss_tasks(loss) else (*names, "loss")
+
+
+def in_effect(values: Mapping[str, T], task: str) -> dict[str, T]:
+    """Stored values, without those that the task does not use. Earlier versions had other settings, trained
+    baselines, which were names of `machine`, and their searches of regression stored the C of SVMs.
+    """
+    unused = {*of_other_task(task, values.get("loss", "hinge")), *RETIRED}
+    if values.get("machine", COMPACT) not in (COMPACT, EXACT):
+        unused.add("machine")
+    return {name: value for name, value in values.items() if name not in unused}
+
+
+PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)')  # one between commas, in double quotes or not
+
+
+def as_text(features: Sequence[int]) -> str:
+    """Ascending numbers of features as text of the setting: 0-41 means all from 0 to 41."""
+    breaks = np.flatnonzero(np.diff(features) != 1) + 1
+    spans = np.split(np.array(features), breaks)
+    return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
+
+
+def listed(value: object, setting: str) -> str:
+    """The text of the value of a setting. Names of a list, or of its JSON, are in double quotes, which
+    distinguishes them from numbers. Raises SettingsError.
+    """
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return value
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise SettingsError(
+                f"Cannot use {setting}={str(value)[:80]}: it is not a list in JSON. Write it as"
+                ' ["soil", 7], with names in double quotes, or as soil,7.'
+            ) from None
+    if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):
+        raise SettingsError(
+            f"Cannot use a mask of True and False in {setting}: it lists features. Name them by numbers, for"
+            " example with numpy.flatnonzero(mask).tolist(), or by names."
+        )
+    features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
+    parts = []
+    for one in features:
+        if isinstance(one, str):
+            parts.append(json.dumps(one))
+        elif isinstance(one, Integral) and not isinstance(one, bool) and int(one) >= 0:
+            parts.append(str(one))
+        else:
+            raise SettingsError(
+                f"Cannot use feature {one!r} in {setting}: it is neither a name nor a number from 0 on. Name"
+                " features by strings or integers."
+            )
+    return ",".join(parts)
+
+
+def parts(text: str, setting: str = "categorical") -> list[tuple[str, bool]]:
+    """The parts between commas that are not empty, and whether each is a name in double quotes."""
+    found = [match[1] for match in PART.finditer(text) if match[1]]
+    return [(_unquoted(part, setting), True) if part.startswith('"') else (part, False) for part in found]
+
+
+def numbers(text: str) -> list[int]:
+    """The features in a text of numbers and spans, ascending; words are ignored."""
+    spans = (part.split("-") for part, _ in parts(text) if part[:1].isdecimal())
+    return sorted({f for span in spans for f in range(int(span[0]), int(span[-1]) + 1)})
+
+
+def _unquoted(part: str, setting: str) -> str:
+    try:
+        return str(json.loads(part))
+    except ValueError:
+        raise SettingsError(
+            f"Cannot use feature {part} in {setting}: its quotes cannot be read. Write a name in double"
+            " quotes as in JSON."
+        ) from None
+
+
+TINY = 5e-324  # the smallest positive number: "more than 0"
+
+
+def range_in_words(low: float, high: float) -> str:
+    """The text of the range from `low` to `high`, both included."""
+    if high == math.inf:
+        return "more than 0" if low == TINY else f"{low:g} or more"
+    if low == TINY:
+        return f"more than 0 and at most {high:g}"
+    return f"from {_in_words(low)} to {_in_words(high)}"
+
+
+def _in_words(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) and number < 1e15 else f"{number:g}"
+
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
@@ -378,3 +591,63 @@ def _typed(name: str, value: object) -> object:
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+# Settings that a search does not change.
+BESIDE_A_SEARCH = frozenset(
+    {
+        "task",
+        "categorical",
+        *("class_weight", "threshold"),
+        *("keep_support_vectors", "calibrate"),
+        "max_leaf_rows",
+        "missing",
+        "sample_rows",
+        "seed",
+        "target_transform",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A setting as text: its default, its range, its meaning with that of 0, and its named values."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+    zero: str
+    values: tuple[str, ...]
+
+
+def describe_settings() -> tuple[Description, ...]:
+    """Every setting in the order of Settings, for the user guide, `dcpred train -h` and estimators."""
+    return tuple(
+        Description(
+            f.name,
+            _as_value(f.default),
+            _allowed(f.name),
+            f.metadata["meaning"],
+            f.metadata["zero"],
+            ("true", "false") if isinstance(f.default, bool) else f.metadata["choices"],
+        )
+        for f in fields(Settings)
+    )
+
+
+def _as_value(default: object) -> str:
+    """The value in the form of --set."""
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _allowed(name: str) -> str:
+    metadata = Settings.__dataclass_fields__[name].metadata
+    if isinstance(getattr(Settings, name), bool):
+        return "true or false"
+    ways = list(metadata["choices"])
+    if metadata["more"]:
+        ways.append(metadata["more"])
+    if metadata["range"]:
+        ways.append(f"{range_in_words(*metadata['range'])} {metadata['unit']}".rstrip())
+    return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]

@@ -1,15 +1,59 @@
-"""Statistics of all rows before training: limits, classes, and a check that every value is usable."""
+"""Survey the training rows: counts, ranges and samples."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.bins import SAMPLE, fit_bins
+from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
-from dcpred_tasks.training.sampling import fold_rows
+from dcpred_tasks.process import one_thread
+from dcpred_tasks.schema.column import Codes, Date, TargetCodes
+from dcpred_tasks.schema.schema import Schema
+
+SAMPLE_NUMBERS = 2**28  # most numbers of a sample: 1 GiB of float32
+LEAST_SAMPLE_ROWS = 16
+
+
+def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
+    """A well-mixed 64-bit value for each row number (SplitMix64 of Steele, Lea and Flood, 2014)."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def sampled_rows(sample_rows: int, n_features: int) -> int:
+    """Rows of the sample that scaling and tree are learned from: so many, or fewer of wide rows."""
+    return min(sample_rows, max(SAMPLE_NUMBERS // max(n_features, 1), LEAST_SAMPLE_ROWS))
+
+
+def drawn(rows: IntArray, n_rows: int, size: float, seed: int) -> NDArray[np.bool_]:
+    """Which of these rows belong to a sample of about `size` out of `n_rows`: all if size ≥ n_rows."""
+    if size >= n_rows:
+        return np.ones(len(rows), dtype=bool)
+    return row_hash(rows, seed) < np.uint64(int(size / n_rows * 2.0**64))
+
+
+def thinned(rows: IntArray, size: int, seed: int) -> IntArray:
+    """Positions, ascending, of exactly min(size, len(rows)) of these rows: those of the smallest hash."""
+    if size >= len(rows):
+        return np.arange(len(rows), dtype=np.int64)
+    return np.sort(np.argsort(row_hash(rows, seed), kind="stable")[:size]).astype(np.int64)
+
+
+def fold_rows(rows: IntArray) -> int:
+    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sums of joined
+    sets add up (modulo 2⁶⁴) and reveal lost, duplicated or exchanged rows.
+    """
+    return int(row_hash(rows, 0).sum(dtype=np.uint64))
+
 
 MAX_CLASSES = 1_000
 # So many classes may be of any numbers. More of them are whole ones, of so many rows in the mean.
@@ -211,3 +255,183 @@ def check_survey(survey: Survey, task: str, names: Sequence[object] | None = Non
             f"Cannot train a classification: y has only one class, {name}. Check the target and the sample"
             " weights, or train a regression."
         )
+
+
+SCORED = 2**11  # rows whose scores are binned
+REMARK_ROWS = 2**12  # rows that remarks are found in
+FEWEST_ROWS, LEAST_OF_CLASS, NAMED = 20, 10, 5
+LEAK, LEAK_OF_NUMBERS = 0.06, 0.005  # shares that a feature leaves unexplained
+
+
+def with_bins(
+    model: Model, X: NDArray[np.generic], number: IntArray, survey: Survey, schema: Schema | None, seed: int
+) -> Model:
+    """The model with the bins of its features and scores.
+
+    X, number  sampled raw rows, and the numbers of these rows
+    """
+    columns = () if schema is None else schema.spans
+    codes = {span.start: c.gap + 1 for c, span in columns if isinstance(c, Codes | TargetCodes)}
+    with one_thread():
+        decision, _ = score_rows(model, X[thinned(number, SCORED, seed)])
+    n = model.n_features
+    rows = X[thinned(number, SAMPLE, seed)]
+    return replace(model, bins=fit_bins(rows, survey.minimum[:n], survey.maximum[:n], decision, codes))
+
+
+def remarks(
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    number: IntArray,
+    survey: Survey,
+    names: Sequence[str] | None,
+    schema: Schema | None,
+    classes: Sequence[object],
+) -> list[str]:
+    """Remarks on training rows, a sentence for each kind of finding.
+
+    X, target, number  sampled raw rows in their order, their targets, and their numbers
+    names, classes     of the features and of the classes; classes are empty for a regression
+    """
+    n = X.shape[1]
+    columns = range(n) if schema is None else [span.start for _, span in schema.spans]  # no part of a date
+    dates = set() if schema is None else {span.start for c, span in schema.spans if isinstance(c, Date)}
+    few = thinned(number, REMARK_ROWS, 0)
+    rows, y = X[few].astype(ACC_DTYPE), target[few]
+    constant = [f for f in columns if survey.minimum[f] == survey.maximum[f] and not survey.gaps[f]]
+    ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
+    varied = set(columns) - set(constant) - set(ids)
+    leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
+    sentences = [
+        f"{_listed(found, names)} {words}"
+        for found, words in (
+            (constant, "the same value in every training row; leave it out"),
+            (ids, "ascending whole numbers, as ids have; leave it out, or keep it with --id"),
+        )
+        if found
+    ]
+    if leaks:
+        sentences.append(
+            f"{_listed(leaks, names, 'predicts', 'predict')} the target nearly perfectly alone and may be a"
+            " leak; leave it out unless it is known when rows are scored"
+        )
+    weights = survey.class_weights
+    if len(weights) and weights.sum() == survey.n_used and (weights < LEAST_OF_CLASS).any():
+        rare = [
+            f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
+        ]
+        more = f" and {len(rare) - NAMED:,} more" if len(rare) > NAMED else ""
+        sentences.append(
+            f"classes with fewer than {LEAST_OF_CLASS} training rows: {', '.join(rare[:NAMED])}{more};"
+            " collect more, or join classes"
+        )
+    return sentences
+
+
+def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
+    """Features as the subject of a sentence, with its verb."""
+    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
+    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+    return (
+        f"feature{'s' if len(found) > 1 else ''} {', '.join(shown)}{more} {many if len(found) > 1 else one}"
+    )
+
+
+def _ascends(values: FloatArray) -> bool:
+    """Whether integers ascend from row to row."""
+    whole = len(values) >= FEWEST_ROWS and bool((values == np.rint(values)).all())
+    return whole and bool((np.diff(values) > 0).all())
+
+
+def _predicts(values: FloatArray, y: NDArray[np.generic], n_classes: int) -> bool:
+    """Whether rows with neighbouring values have nearly equal targets: half the mean square of differences
+    between neighbours, by the variance of the target, is the share that the feature leaves unexplained. Of
+    classes it counts neighbours of different classes, by those of random ones. Rows of one value are in
+    random order; missing values come last.
+    """
+    shuffled = np.random.default_rng(0).permutation(len(values))
+    order = shuffled[np.argsort(values[shuffled], kind="stable")]
+    if n_classes:
+        counts = np.unique(y, return_counts=True)[1]
+        by_chance = (1 - ((counts / len(y)) ** 2).sum()) * (len(y) - 1)
+        return bool(by_chance >= FEWEST_ROWS and (y[order][1:] != y[order][:-1]).sum() < LEAK * by_chance)
+    ranks = np.argsort(np.argsort(y, kind="stable")).astype(ACC_DTYPE)
+    variance = ranks.var()
+    enough = len(y) >= FEWEST_ROWS and len(np.unique(y)) > 1
+    return bool(enough and (np.diff(ranks[order]) ** 2).mean() / 2 < LEAK_OF_NUMBERS * variance)
+
+
+RARE_OF_SEVERAL = 0.2  # share of a class below which it is rare, in even shares of three classes or more
+RARE_SHARE = 0.9  # share of the most frequent class from which the others are rare
+ROWS_AT_ONCE = 2**10  # rows whose bytes are compared at once
+
+
+def rare_classes(totals: FloatArray) -> IntArray:
+    """Numbers of the rare classes: the rarer of two, below `RARE_SHARE`; of several, those below
+    `RARE_OF_SEVERAL` of an even share.
+
+    totals  float64 (n_classes,), weights of all rows of each class
+    """
+    if len(totals) == 2:
+        return np.array([totals.argmin()] if totals.max() >= RARE_SHARE * totals.sum() else [], np.int64)
+    return np.flatnonzero(totals * len(totals) < RARE_OF_SEVERAL * totals.sum())
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Distinct rows in standardised features, without the constant ones."""
+
+    U: SingleArray  # (n, d)
+    y: FloatArray  # (n,): class numbers, or values of mean 0 and variance 1
+    weight: FloatArray  # (n,), > 0, mean 1
+
+    def take(self, rows: IntArray) -> "LabelledRows":
+        return LabelledRows(self.U[rows], self.y[rows], self.weight[rows])
+
+
+def distinct_rows(
+    U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str
+) -> tuple[LabelledRows, IntArray]:
+    """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
+    row among its neighbours would foretell its label at any metric. With the numbers of these rows.
+    """
+    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # Turns −0 into 0: equal rows have equal bytes.
+    keys = (
+        U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
+        if U.shape[1]
+        else np.zeros(len(U))
+    )
+    first, group = _groups(keys)
+    total = np.bincount(group, weights=weight)
+    if task == "classification":
+        classes, number = np.unique(target, return_inverse=True)
+        pairs, pair = np.unique(group * len(classes) + number, return_inverse=True)
+        heaviest = pairs[np.lexsort((np.bincount(pair, weights=weight), pairs // len(classes)))]
+        y = (heaviest[np.append(np.diff(heaviest // len(classes)) > 0, True)] % len(classes)).astype(
+            ACC_DTYPE
+        )
+    else:
+        values = target.astype(ACC_DTYPE)
+        largest = np.abs(values).max(initial=0.0) or 1.0  # Dividing by it keeps squares from overflowing.
+        y = np.bincount(group, weights=weight * (values / largest)) / total
+        spread = y.std()
+        y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
+    mean = total / np.bincount(group)
+    order = np.argsort(first)  # the order of the sample, and not that of the rows' bytes
+    kept = first[order]
+    own = U if len(kept) == len(U) else U[kept]
+    return LabelledRows(own, y[order], np.maximum(mean[order] / mean.mean(), 1e-6)), kept
+
+
+def _groups(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """The first row of each key, in the order of keys, and the number of the key of each row: as of
+    np.unique, which copies the keys twice.
+    """
+    order = np.argsort(keys, kind="stable")
+    new = np.ones(len(keys), bool)
+    for start in range(1, len(keys), ROWS_AT_ONCE):
+        part = keys[order[start - 1 : start + ROWS_AT_ONCE]]
+        new[start : start + ROWS_AT_ONCE] = part[1:] != part[:-1]
+    group = np.empty(len(keys), np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group

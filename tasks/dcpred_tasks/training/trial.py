@@ -1,28 +1,27 @@
-"""Trials: candidate settings train a model on some rows, as training does, and predict held-out rows.
+"""One trial of settings on held-out rows, beside reference models."""
 
-Small data are used as a whole. Of large data, a trial uses the rows of some cells of space, at the density of
-all rows, which keeps leaves as large and as near as in the model; and as many rows from everywhere, for
-leaves that are larger than a cell. Held-out rows are rows of cells, the same for every candidate, and
-candidates are compared row by row. The forecast of the choice has a scaling of more rows, as the model will
-(DECISIONS.md).
-"""
-
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.engine.layout import walks_by_distances
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
-from dcpred_tasks.training.division import kernel_unit, learn_scaling
 from dcpred_tasks.training.in_memory import leaves_of_share, settings_of_rest, train_rows
+from dcpred_tasks.training.partition import kernel_unit, learn_scaling
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.survey import Survey, thinned
 from dcpred_tasks.training.thresholds import HALF
 from dcpred_tasks.training.tree_fitting import levels_for
 
@@ -148,3 +147,58 @@ def shape_of(model: Model) -> FloatArray:
     uneven = levels / max(len(levels_for(model.n_leaves)), 1)
     shape = [works, share @ landmarks, share @ products, share @ present]
     return np.array([*shape, uneven, float(walks_by_distances(model))])
+
+
+BOOSTING, KERNEL = "HistGradientBoosting", "SVM pipeline"
+LEAST_PROBABILITY = 1e-12
+
+
+def _pipeline(machine: Any) -> Any:
+    return make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler(), machine)
+
+
+REFERENCES: dict[tuple[str, str], Callable[[], Any]] = {
+    (BOOSTING, "classification"): lambda: HistGradientBoostingClassifier(random_state=0),
+    (BOOSTING, "regression"): lambda: HistGradientBoostingRegressor(random_state=0),
+    (KERNEL, "classification"): lambda: _pipeline(SVC(cache_size=200)),
+    (KERNEL, "regression"): lambda: _pipeline(SVR(cache_size=200)),
+}
+
+
+def reference_decisions(
+    rows: TrialRows, name: str, task: str, n_classes: int, most: int, seed: int
+) -> FloatArray:
+    """Decision values (n_held, n_outputs) of the held-out rows by a reference model of the other rows.
+
+    most  rows that train it, at most
+    """
+    own = np.flatnonzero(~rows.held & rows.broad)
+    rest = rows.take(own[thinned(rows.number[own], most, seed)])
+    before, after = (one.astype(ACC_DTYPE) for one in (rest.X, rows.X[rows.held]))
+    # Gradient boosting of scikit-learn fails on a feature without any value, every model without features.
+    known = ~np.isnan(before).all(axis=0)
+    before, after = (one[:, known] if known.any() else np.zeros((len(one), 1)) for one in (before, after))
+    # Squares of large values overflow; none of the models minds the unit of a feature.
+    unit = np.exp2(-np.frexp(np.nanmax(np.abs(before), axis=0, initial=0.0))[1])
+    rest, X, model = replace(rest, X=unit * before), unit * after, REFERENCES[name, task]()
+    step = "" if name == BOOSTING else f"{model.steps[-1][0]}__"
+    weights = {f"{step}sample_weight": rest.weight / rest.weight.mean()}
+    if task == "regression":
+        target = rest.target.astype(ACC_DTYPE)
+        centre, spread = float(target.mean()), float(target.std()) or 1.0
+        model.fit(rest.X, (target - centre) / spread, **weights)
+        return np.asarray(centre + spread * model.predict(X), ACC_DTYPE)[:, None]
+    target = rest.target.astype(np.int64)
+    present = np.unique(target)
+    if len(present) < 2:
+        found = np.ones((len(X), 1))
+    else:
+        model.fit(rest.X, target, **weights)
+        if name == BOOSTING:
+            found = np.log(np.maximum(model.predict_proba(X), LEAST_PROBABILITY))
+        else:
+            found = model.decision_function(X)
+            found = np.stack([-found, found], axis=1) if found.ndim == 1 else found
+    every = np.full((len(X), n_classes), float(found.min()) - 1.0)
+    every[:, present] = found
+    return every if n_classes > 2 else every[:, 1:] - every[:, :1]

@@ -1,0 +1,258 @@
+"""Measure the quality of a model on labelled data, and its cost.
+
+Rows are evaluated in blocks (dcpred_tasks.task_bodies.evaluate_block), in this process or on workers, and the
+results of blocks are merged: the result is the same, bit for bit, for any number of workers.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dcpred.cost import measure_cost, predict_cost
+from dcpred.execution.progress import COMPILING, SILENT, Reporter, counted, say_dashboard
+from dcpred.execution.workers import Pool, Workers, this_process
+from dcpred.plan import MIB, BlockPlan, plan_scoring
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
+from dcpred_tasks.artifacts.drift_words import describe_drift
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.artifacts.trained_rows import TrainedRows
+from dcpred_tasks.errors import DataError, IncompleteError, InterruptedRunError
+from dcpred_tasks.evaluation.measures import Measures
+from dcpred_tasks.guard import Failure
+from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
+from dcpred_tasks.model.feature_names import check_same_names, feature_names
+from dcpred_tasks.model.label_rule import Costs, threshold_of
+from dcpred_tasks.scoring.scorer import chosen, is_compiled
+from dcpred_tasks.scoring.statistics import Statistics, sample_stride
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.task_bodies.evaluate_block import (
+    Evaluated,
+    EvaluationJob,
+    evaluate_block,
+    nothing_evaluated,
+    open_evaluated,
+    ready_to_evaluate,
+)
+
+SHOWN_SHARE = 0.02  # minimum fraction of training rows among evaluated ones for a warning
+EARLY = ("accuracy", "rmse", "r2")  # figures of the local models
+MEASURES_BYTES = 128 * MIB  # counts of a task, and copies of its rows and scores
+FEW_NUMBERS = 2**27  # numbers in X that one process evaluates faster than workers start
+
+
+def is_small(x: str) -> bool:
+    """Whether X has so few numbers that workers would not save time."""
+    return int(np.prod(zarr_arrays.open_array(x).shape, dtype=np.int64)) <= FEW_NUMBERS
+
+
+def evaluate(
+    path: str | Path,
+    x: str,
+    y: str,
+    pool: Pool = this_process,
+    *,
+    early: bool = False,
+    cost: bool = True,
+    drop_unlabelled: bool = False,
+    costs: Costs | None = None,
+    metric: str | None = None,
+    say: Reporter = SILENT,
+) -> dict[str, Any]:
+    """Quality and cost on the rows of a Zarr data set, block by block.
+
+    Returns n_samples; n_bad (skipped rows without a score); n_unlabelled (skipped rows without a target);
+    the fields of `Measures` (accuracy or rmse, r2 and so on); with `early` the same quality of the
+    local models as early_accuracy (or early_rmse, early_r2); with two classes threshold (the minimum
+    probability for the label of the second one); trained_share (the approximate fraction of rows that the
+    model was trained on; None if it is unknown); predicted_cost_ratio (None for baselines); engine (the
+    engine of this process, and why no faster one); drift (as in the manifest of a run); and with `cost`
+    the fields of `Cost`, whose measurement takes two or three seconds. Raises RefusedErrors, IncompleteError
+    if workers died, InterruptedRunError.
+
+    drop_unlabelled  whether to skip rows without a target, not refuse them
+    costs            costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
+    metric           a score of dcpred_tasks.evaluation.named_scores; it becomes `metric` and `score`
+    """
+    artifact = open_artifact(path)
+    model = open_evaluated(absolute(path), artifact.hash, early)
+    Measures(model, costs, metric)  # It refuses what the model does not provide.
+    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
+    check_matrix(X.shape, np.dtype(X.dtype))
+    check_same_encoding(x, artifact)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
+    check_same_names(feature_names(X), artifact.feature_names, x)
+    if remark := check_targets(X, target, x, y, model.task):
+        say.say(remark)
+    plan = plan_scoring(
+        X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
+    )
+    job = EvaluationJob(
+        model=absolute(path),
+        model_hash=artifact.hash,
+        x=absolute(x),
+        y=absolute(y),
+        chunk_rows=plan.chunk_rows,
+        early=early,
+        drop_unlabelled=drop_unlabelled,
+        costs=costs,
+        metric=metric,
+        trained=TrainedRows.of(artifact.provenance),
+        stride=sample_stride(plan.n_rows, plan.block_rows),
+    )
+    with pool() as workers:
+        workers.check_memory(
+            plan.task_bytes + MEASURES_BYTES,
+            "Write the data with smaller chunks, or start fewer or larger workers",
+        )
+        if workers.where or workers.n_threads() > 1:
+            say.say(f"evaluating {plan}{workers.where}")
+        say_dashboard(say, workers)
+        sampled = Statistics(model)
+        found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers, say)
+    result = _described(path, artifact.hash, x, model, found)
+    if (threshold := threshold_of(model, costs)) is not None:
+        result["threshold"] = threshold
+    result["engine"] = str(chosen(model))
+    result["drift"] = describe_drift(artifact, model, sampled)
+    if job.trained is not None:
+        trained = replace(job.trained)
+        trained.n_compared, trained.n_met = found.n_compared, found.n_met
+        result["trained_share"] = trained.known_share()
+    for remark in evaluation_remarks(result):
+        say.say(remark)
+    if not cost:
+        return result
+    say.say("measuring the cost")
+    return result | asdict(
+        measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows)))
+    )
+
+
+def evaluate_blocks(
+    job: EvaluationJob,
+    found: Evaluated,
+    sampled: Statistics,
+    plan: BlockPlan,
+    workers: Workers,
+    say: Reporter,
+) -> Evaluated:
+    """Merge the results of all blocks into `found` as they end, and into `sampled` in their order."""
+    if not all(workers.on_each(is_compiled)):
+        with say.step(COMPILING, None, ""):
+            for _ in workers.on_each(ready_to_evaluate, job):
+                pass
+    spans = [(start, stop) for _, start, stop in plan.spans()]
+    waiting: dict[int, dict[str, Any]] = {}
+    n_added = 0
+    with say.step("evaluating", plan.n_rows, "rows") as advance:
+        try:
+            for number, result in workers.each(evaluate_block, [(job, *span) for span in spans]):
+                if isinstance(result, Failure):
+                    raise _failed(result, *spans[number])
+                found.merge(result)
+                waiting[number] = result.packed
+                while n_added in waiting:
+                    sampled.add_packed(waiting.pop(n_added))
+                    n_added += 1
+                advance(result.n_rows)
+        except InterruptedRunError:
+            raise InterruptedRunError(
+                "interrupted; an evaluation stores nothing: run the same command again"
+            ) from None
+    return found
+
+
+def _failed(failure: Failure, start: int, stop: int) -> BaseException:
+    if not failure.deaths:
+        return failure.error
+    return IncompleteError(
+        f"Cannot evaluate rows {start:,} to {stop:,}: {counted(failure.deaths, 'worker', 'workers')} died"
+        f" ({type(failure.error).__name__}). Start workers with more memory, or evaluate without workers."
+    )
+
+
+def _described(path: str | Path, model_hash: str, x: str, model: Model, found: Evaluated) -> dict[str, Any]:
+    if found.n_unlabelled == found.n_rows:
+        raise DataError(
+            f"Cannot evaluate {x}: none of its {found.n_rows:,} rows has a target. Name labelled data."
+        )
+    if found.compact.n == 0:
+        raise DataError(f"Cannot evaluate {x}: none of its {found.n_rows:,} rows is finite. Clean the data.")
+    result = {
+        "model": str(path),
+        "model_hash": model_hash,
+        "data": x,
+        "task": model.task,
+        "n_samples": found.n_rows - found.n_unlabelled,
+        "n_bad": found.n_rows - found.n_unlabelled - found.compact.n,
+        "n_unlabelled": found.n_unlabelled,
+        "trained_share": None,
+        "predicted_cost_ratio": None if model.leaf_models is not None else predict_cost(model).cost_ratio,
+        **found.compact.as_dict(),
+    }
+    if found.local is not None:
+        local = found.local.as_dict()
+        result |= {f"early_{name}": local[name] for name in EARLY if name in local}
+    return without_infinite(result)
+
+
+def without_infinite(result: dict[str, Any]) -> dict[str, Any]:
+    """The result with None for figures that are not finite, which JSON does not have, and their names."""
+    names = [name for name, value in result.items() if isinstance(value, float) and not np.isfinite(value)]
+    return result | dict.fromkeys(names) | ({"beyond_float64": names} if names else {})
+
+
+def evaluation_remarks(result: dict[str, Any]) -> list[str]:
+    """Remarks on an evaluation besides its figures."""
+    return [remark for remark in (_trained(result), _one_class(result), _infinite(result)) if remark]
+
+
+def _trained(result: dict[str, Any]) -> str:
+    """A remark on rows that the model was trained on."""
+    share = result.get("trained_share") or 0.0
+    if share < SHOWN_SHARE:
+        return ""
+    return (
+        f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are equal"
+        " to rows that the model was trained on. It does worse on new ones: evaluate it on rows that"
+        " `dcpred split` set aside"
+    )
+
+
+def _one_class(result: dict[str, Any]) -> str:
+    """A remark on rows that all have one class."""
+    present = [one["class"] for one in result.get("classes", ()) if one["rows"]]
+    if len(present) != 1:
+        return ""
+    return (
+        f"all rows of {result['data']} have the class {present[0]}: accuracy is the recall of that class, and"
+        " there is no AUC. Evaluate rows of all classes"
+    )
+
+
+def _infinite(result: dict[str, Any]) -> str:
+    """A remark on figures beyond the range of float64."""
+    names = result.get("beyond_float64")
+    return f"{' and '.join(names)} of {result['data']} is larger in size than any float64" if names else ""
+
+
+def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, task: str) -> str:
+    """Raise DataError unless there is a target for each row of X; returns a remark on missing chunks of the
+    target, "" if all are stored.
+    """
+    if X.shape[0] == 0:
+        raise DataError(f"Cannot evaluate {x}: it has no rows. Pass data with rows.")
+    if target.shape != (X.shape[0],):
+        raise DataError(
+            f"Cannot use y at {y}: its shape is {target.shape}, but X needs one value for each row, shape"
+            f" ({X.shape[0]},). Correct the one that is wrong."
+        )
+    stored_chunks.check_complete(x, X)
+    if task == "classification":
+        return stored_chunks.check_labels(y, target)
+    stored_chunks.check_complete(y, target)
+    return ""

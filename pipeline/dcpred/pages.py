@@ -1,0 +1,646 @@
+"""Pages of HTML: their frame, their text, and charts as SVG with a sentence and a table that say the same."""
+
+import html
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred.version import __version__
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
+
+GENERATOR = "dcpred report"  # the generator that a page names
+MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
+LOOKED_AT = 1_000  # first bytes of a file, which hold our mark
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table."""
+
+    text: str
+    shade: float = 0.0
+    """From 0 to 1: how dark its background is."""
+    pale: bool = False
+    """Whether it is unimportant."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines of cells. The first column names the line."""
+
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str | Cell]]
+    title: str = ""
+    text: str = ""
+    """A remark."""
+    texts: int = 1
+    """Number of text columns, from the left; the others are numbers, which are right-aligned."""
+    wraps: bool = False
+    """Whether texts may take several lines: sentences, not names."""
+    dense: bool = False
+    """Whether its columns are close together."""
+    wide: bool = False
+    """Whether it takes the whole width of the page."""
+    is_table = True
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot, and the same in words and numbers."""
+
+    title: str
+    text: str
+    """Its meaning, in a sentence or two."""
+    svgs: Sequence[str]
+    """Elements (dcpred.pages.svg_of): one, or one for wide and one for narrow pages."""
+    table: Table | None = None
+    """Its numbers, which a reader may open."""
+    wide: bool = False
+    """Whether it takes the whole width of the page."""
+    is_table = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page with its own heading."""
+
+    title: str
+    text: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    parts: Sequence[Picture | Table] = ()
+    """Plots and tables, side by side if there is space."""
+    folded: Sequence[tuple[str, Table]] = ()
+    """Tables that a reader may open, with their titles."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text or self.facts or self.parts or self.folded)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page. The first facts are the most important."""
+
+    title: str
+    lead: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    sections: Sequence[Section] = ()
+    warnings: Sequence[str] = ()
+    """What a reader has to know first."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page of HTML. A notebook shows it."""
+
+    title: str
+    html: str = field(repr=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file. Replaces an existing one if it is such a page, too; else raises
+        DataError.
+        """
+        file = Path(local_path(path))
+        with resource_errors(file):
+            check_free(file)
+            replace_bytes(file, self.html.encode())
+
+    def _repr_html_(self) -> str:
+        """In a separate frame: neither this page nor the notebook changes the other."""
+        page = html.escape(self.html, quote=True)
+        return (
+            f'<iframe title="{html.escape(self.title, quote=True)}" sandbox="" srcdoc="{page}"'
+            ' style="width: 100%; height: 40rem; border: 1px solid #d5dae0; border-radius: 6px"></iframe>'
+        )
+
+
+def check_free(file: Path) -> None:
+    """Raise DataError or ResourceError if no page can be written, or a file exists that is not a page of
+    ours.
+    """
+    check_new_name(file, PARTIAL)
+    if file.is_dir():
+        raise DataError(f"Cannot write a report to {file}: it is a folder. Name a file in it.")
+    if not file.absolute().parent.is_dir():
+        raise DataError(f"Cannot write a report to {file}: its folder does not exist. Make it first.")
+    if file.exists():
+        with file.open("rb") as there:
+            if MARK not in there.read(LOOKED_AT):
+                raise DataError(
+                    f"Cannot write a report to {file}: it is another file. Remove it or choose another path."
+                )
+
+
+def check_packages(what: str, extra: str) -> None:
+    """Raise SettingsError if pages cannot be made. Before any work.
+
+    what   what makes pages, in words
+    extra  of the package, which installs what is missing
+    """
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise SettingsError(
+                f"Cannot draw plots of {what}: {package} is not installed. Install it (pip install"
+                f' "dcpred[{extra}]").'
+            )
+
+
+def render(page: Page) -> Report:
+    made = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    text = _template().render(page=page, version=__version__, made=made, generator=GENERATOR)
+    return Report(page.title, text)
+
+
+def _printable(value: Any) -> Any:
+    """A text of a page, without unprintable characters. Markup is ours."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else "�" for c in value)
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - optional
+
+    environment = Environment(
+        loader=PackageLoader("dcpred.pages", "."),
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")
+
+
+LONGEST = 200  # letters of a name
+
+
+def plain(value: Any, longest: int = LONGEST) -> str:
+    """A value on one line, without unprintable characters, cut if it is long."""
+    text = "".join(c if c.isprintable() else "�" for c in str(value)[: longest + 1])
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number in so many digits; a dash if it is missing."""
+    if value is None:
+        return "–"
+    whole = isinstance(value, int) or abs(value) >= 10**digits
+    return f"{value:,.0f}".replace("-", "−") if whole else f"{value:.{digits}g}".replace("-", "−")
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return "–" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def counted(n: int, one: str, many: str) -> str:
+    return f"{n:,} {one if n == 1 else many}" if n else f"no {many}"
+
+
+def size(n_bytes: float | None) -> str:
+    if n_bytes is None:
+        return "–"
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024 or unit == "GiB":
+            break
+        n_bytes /= 1024
+    return f"{n_bytes:,.0f} {unit}" if unit == "bytes" or n_bytes >= 10 else f"{n_bytes:.1f} {unit}"
+
+
+# Colours of drawings, by the page's names for them: a page is light or dark, and so are its plots.
+COLOURS = {
+    "#1b1f24": "ink",
+    "#5b6570": "muted",
+    "#d5dae0": "grid",
+    "#0a5ea8": "first",
+    "#ad4400": "second",
+    "#9aa3ad": "pale",
+    "#ffffff": "paper",
+}
+INK, MUTED, GRID, FIRST, SECOND, PALE, PAPER = COLOURS
+STYLE: dict[str, Any] = {
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 11,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",  # part of matplotlib: texts of a page are narrower
+    "font.size": 11,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "hatch.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",  # texts stay texts
+    "svg.hashsalt": "dcpred",  # the same plot has the same names
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+}
+NAMESPACE = re.compile(r"\{[^}]*\}")
+REFERENCE = re.compile(r"url\(#([^)]+)\)")
+LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+FAMILY = re.compile(r"font-family:[^;]*;? ?")
+# The form of matplotlib 3.9: weight, size and families.
+FONT = re.compile(r"font:(?P<weight> \d+)? (?P<size>[\d.]+px)[^;]*;? ?")
+UNSEEN = ("metadata", "style")
+
+
+@contextmanager
+def drawing(width: int, height: int) -> Iterator[Any]:
+    """A figure of matplotlib to draw on, of so many CSS pixels, within a `with` statement."""
+    from matplotlib import rc_context  # noqa: PLC0415 - optional, and slow to import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context(STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It warns of letters that the measuring font lacks.
+        yield Figure(figsize=(width / 72, height / 72), layout="constrained")
+
+
+def svg_of(figure: Any, name: str, title: str, text: str, kind: str = "") -> str:
+    """A figure, within the `with` statement that made it, as an element of a page.
+
+    name   of the plot in its page
+    title  its title
+    text   its text alternative
+    kind   classes of the element
+    """
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(file.getvalue())
+    _clean(root, name)
+    summary = {
+        "role": "img",
+        "aria-labelledby": f"{name}-title {name}-text",
+        "class": f"picture {kind}".strip(),
+    }
+    root.attrib = {"viewBox": root.attrib["viewBox"], **summary}
+    for number, (tag, content) in enumerate((("title", title), ("desc", text))):
+        element = ElementTree.Element(tag, {"id": f"{name}-{'title' if tag == 'title' else 'text'}"})
+        element.text = plain(content)
+        root.insert(number, element)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def png_of(figure: Any) -> bytes:
+    """The same as a separate file, on white."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=160, facecolor=PAPER)
+    return file.getvalue()
+
+
+def _clean(root: Any, name: str) -> None:
+    """Plain elements, without unused names, and with the colours of the page."""
+    used = {reference for element in root.iter() for reference in _references(element)}
+    names = {old: f"{name}-{number}" for number, old in enumerate(sorted(used))}
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if NAMESPACE.sub("", child.tag) in UNSEEN:
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = NAMESPACE.sub("", element.tag)
+        element.tail = None
+        if element.tag != "text":
+            element.text = None
+        element.attrib = {
+            NAMESPACE.sub("", key): _attribute(NAMESPACE.sub("", key), value, names)
+            for key, value in element.attrib.items()
+            if key != "id" or value in used
+        }
+
+
+def _references(element: Any) -> list[str]:
+    found = [one for value in element.attrib.values() for one in REFERENCE.findall(value)]
+    links = [value for key, value in element.attrib.items() if key.endswith("href")]
+    return found + [link.removeprefix("#") for link in links]
+
+
+def _attribute(key: str, value: str, names: dict[str, str]) -> str:
+    if key == "id":
+        return names[value]
+    if key == "href":
+        return f"#{names[value.removeprefix('#')]}"
+    if key == "style":
+        for colour, called in COLOURS.items():
+            value = value.replace(colour, f"var(--{called})")
+        value = FONT.sub(_font, FAMILY.sub("", value))
+    value = REFERENCE.sub(lambda found: f"url(#{names[found[1]]})", value)
+    return LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
+
+
+def _font(found: re.Match[str]) -> str:
+    return f"font-weight:{found['weight'] or ' 400'}; font-size: {found['size']}; "
+
+
+Paint = Callable[[Any], None]  # draws on the axes of a figure
+Numbers = Sequence[float] | NDArray[Any]
+SIZE = (360, 250)  # CSS pixels: the width of a phone, where texts of 11 pixels are readable
+WIDE, NARROW = (860, 380), (360, 400)
+LINE_PIXELS = 14  # height of a line of text
+NAME_LETTERS = 18  # the longest name in a plot
+# Colour, dashes, marker of lines in their order.
+LOOKS: tuple[tuple[str, Any, str], ...] = (
+    (FIRST, "-", "o"),
+    (SECOND, (0, (5, 2)), "s"),
+    (INK, (0, (1, 1.5)), "^"),
+    (MUTED, (0, (6, 2, 1, 2)), "D"),
+    (FIRST, (0, (2, 2)), "v"),
+    (SECOND, (0, (8, 2, 2, 2)), "P"),
+    (INK, (0, (10, 3)), "X"),
+    (MUTED, (0, (1, 3)), "*"),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+
+
+def picture(
+    title: str,
+    text: str,
+    paint: Paint,
+    *,
+    size: tuple[int, int] = SIZE,
+    table: Table | None = None,
+    wide: bool = False,
+) -> Picture:
+    """A plot; with `wide` drawn twice: for wide pages and for narrow ones."""
+    name = "p-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60]
+    drawn = []
+    for kind, pixels in (("wide", WIDE), ("narrow", NARROW)) if wide else (("", size),):
+        with drawing(*pixels) as figure:
+            paint(figure.add_subplot())
+            drawn.append(svg_of(figure, f"{name}-{kind}" if kind else name, title, text, kind))
+    return Picture(title, text, drawn, table, wide)
+
+
+def short(name: Any, letters: int = NAME_LETTERS) -> str:
+    return plain(name, letters)
+
+
+def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Names at the right of the axes, (height, name, colour), at the height of their lines if there is
+    space: in data of the y axis, whose limits are set.
+    """
+    pixels = axes.figure.get_figheight() * 72 - 60
+    least = LINE_PIXELS / pixels
+    height = axes.transData + axes.transAxes.inverted()
+    x = axes.get_xlim()[0]
+    wanted = sorted((float(height.transform((x, y))[1]), name, colour) for y, name, colour in labels)
+    for (_, name, colour), at in zip(wanted, spread([y for y, _, _ in wanted], least), strict=True):
+        axes.text(1.02, at, name, transform=axes.transAxes, color=colour, va="center", ha="left")
+
+
+def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> list[str]:
+    """Names next to points, (x, y, name, colour), the most important first: each where there is space,
+    near its point, and within the axes, whose limits are set. Returns names without space.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()  # lays the axes out
+    box = axes.get_window_extent()
+    scale = 72 / figure.dpi
+    points = [(axes.transData.transform((x, y)) - box.min) * scale for x, y, _, _ in labels]
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    left = []
+    for x, y, name, colour in labels:
+        at = axes.transData.transform((x, y))
+        if not box.contains(*at):
+            continue
+        found = _free_place(name, (at - box.min) * scale, (box.width * scale, box.height * scale), taken)
+        if found is None:
+            left.append(name)
+            continue
+        taken.append(found)
+        middle = ((found[0] + found[2]) / 2, (found[1] + found[3]) / 2)
+        share = (middle[0] / (box.width * scale), middle[1] / (box.height * scale))
+        axes.text(*share, name, transform=axes.transAxes, color=colour, ha="center", va="center", fontsize=10)
+    return left
+
+
+LETTER_PIXELS = 6.2  # width of a letter
+# Possible positions of a name, as multiples of its width and of the height of a line, from the point to its
+# middle.
+PLACES = [
+    (side * (0.5 * w), up)
+    for up in (0.0, 1.0, -1.0, 1.9, -1.9, 2.8, -2.8)
+    for side in (1, -1)
+    for w in ((1.0,) if up == 0.0 else (0.6, 1.0))
+] + [(0.0, 1.1), (0.0, -1.1)]
+
+
+def _free_place(
+    name: str,
+    at: Any,
+    bounds: tuple[float, float],
+    taken: Sequence[tuple[float, float, float, float]],
+) -> tuple[float, float, float, float] | None:
+    """The corners of a name near a point that overlaps no other, in pixels of the axes."""
+    width, height = LETTER_PIXELS * len(name), LINE_PIXELS
+    for across, up in PLACES:
+        x = at[0] + across * width + (6 if across > 0 else -6 if across < 0 else 0)
+        y = at[1] + up * (height - 2)
+        corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= bounds[0] and corners[3] <= bounds[1]
+        if inside and not any(
+            corners[0] < o[2] and o[0] < corners[2] and corners[1] < o[3] and o[1] < corners[3] for o in taken
+        ):
+            return corners
+    return None
+
+
+def spread(places: Numbers, least: float) -> list[float]:
+    """Ascending places, moved as little as possible to be at least `least` apart; within 0 and 1 if
+    there is space.
+    """
+    found = list(places)
+    for _ in range(50):
+        for i in range(1, len(found)):
+            gap = found[i] - found[i - 1]
+            if gap < least:
+                found[i - 1] -= (least - gap) / 2
+                found[i] += (least - gap) / 2
+        if found and (len(found) - 1) * least <= 1.0:
+            found[0], found[-1] = max(found[0], 0.0), min(found[-1], 1.0)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + least)
+    return found
+
+
+def lines(axes: Any, found: Sequence[Line], *, letters: int = NAME_LETTERS) -> None:
+    """Lines with their names at the right."""
+    for number, line in enumerate(found):
+        colour, dashes, marker = LOOKS[number % len(LOOKS)]
+        every = max(len(line.x) // 8, 1)
+        axes.plot(line.x, line.y, color=colour, linestyle=dashes, marker=marker, markevery=every)
+    if len(found) > 1:
+        axes.set_ylim(axes.get_ylim())
+        ends = [
+            (line.y[-1], short(line.name, letters), LOOKS[number % len(LOOKS)][0])
+            for number, line in enumerate(found)
+        ]
+        label_ends(axes, ends)
+
+
+def unit_square(
+    axes: Any, x: str, y: str, within: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
+) -> None:
+    """Axes of fractions, or the corner of them from left to right and from the bottom to the top."""
+    left, right, bottom, top = within
+    more = 0.01 * (right - left)
+    axes.set_xlim(left - more, right + more)
+    axes.set_ylim(bottom - more, top + more)
+    for ticks, setting in (
+        (np.linspace(left, right, 6), axes.set_xticks),
+        (np.linspace(bottom, top, 6), axes.set_yticks),
+    ):
+        setting(ticks, [f"{t:g}" for t in ticks.round(3)])
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str], colour: str = FIRST) -> None:
+    """Horizontal bars from the top down, with their values next to them."""
+    at = np.arange(len(names))
+    axes.barh(at, values, color=colour, height=0.7)
+    for place, value, text in zip(at, values, shown, strict=True):
+        axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", ha="left")
+    axes.set_yticks(at, [short(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.18)
+    axes.set_xlim(left=0)
+
+
+def bars_height(n: int) -> int:
+    """CSS pixels of a plot of so many bars."""
+    return 70 + 20 * n
+
+
+def histogram(axes: Any, edges: Numbers, rows: Numbers, colour: str = FIRST) -> None:
+    left, right = np.asarray(edges[:-1]), np.asarray(edges[1:])
+    axes.bar(left, rows, width=right - left, align="edge", color=colour, linewidth=0.4, edgecolor="none")
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("rows")
+    axes.yaxis.set_major_formatter(in_thousands)
+
+
+def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> None:
+    """Two distributions over the same bins: that of training filled, the current one as a line."""
+    edges = np.arange(len(names) + 1) - 0.5
+    axes.stairs(before, edges, fill=True, color=PALE, label="training rows")
+    axes.stairs(now, edges, color=SECOND, linewidth=2, label="these rows")
+    step = -(-len(names) // 6)
+    axes.set_xticks(range(0, len(names), step), [short(name, 12) for name in names[::step]], fontsize=8)
+    axes.tick_params(axis="x", rotation=30)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("fraction of rows, %")
+    axes.set_ylim(0.0, 1.25 * max(*before, *now))
+    axes.legend(loc="upper left", frameon=False, ncols=2, fontsize=9)
+
+
+def swarm(axes: Any, names: Sequence[str], values: NDArray[Any]) -> None:
+    """A line for each name with a point for each row (rows, names), side by side if they are many."""
+    low, high = float(values.min()), float(values.max())
+    for place, own in enumerate(values.T):
+        _, bin_of = np.unique(np.round((own - low) / max(high - low, 1e-300) * 60), return_inverse=True)
+        order = np.argsort(bin_of, kind="stable")
+        starts = np.flatnonzero(np.diff(bin_of[order], prepend=-1))
+        rank = np.arange(len(own)) - np.repeat(starts, np.diff(np.append(starts, len(own))))
+        side = np.where(rank % 2, -1, 1) * ((rank + 1) // 2)
+        widest = max(int(np.abs(side).max()), 1)
+        axes.scatter(own[order], place + 0.38 * side / max(widest, 12), s=6, color=FIRST, linewidths=0)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+
+
+def band(axes: Any, x: Numbers, low: Numbers, middle: Numbers, high: Numbers) -> None:
+    """A line, with a band that contains most rows."""
+    axes.fill_between(x, low, high, color=FIRST, alpha=0.18, linewidth=0)
+    axes.plot(x, low, color=FIRST, linewidth=0.8, linestyle=LOOKS[1][1])
+    axes.plot(x, high, color=FIRST, linewidth=0.8, linestyle=LOOKS[1][1])
+    axes.plot(x, middle, color=FIRST, marker="o")
+
+
+def log_x(axes: Any) -> None:
+    """A logarithmic axis with plain numbers."""
+    axes.set_xscale("log")
+    plain_logs(axes.xaxis)
+
+
+def plain_logs(axis: Any) -> None:
+    """Plain numbers on a logarithmic axis: at 1, 2 and 5."""
+    for setting in (axis.set_major_formatter, axis.set_minor_formatter):
+        setting(lambda value, _: in_thousands(value) if f"{value:e}"[0] in "125" else "")
+
+
+def thousands_x(axes: Any) -> None:
+    """An axis of counts, with few integers."""
+    axes.locator_params(axis="x", nbins=5, integer=True)
+    axes.xaxis.set_major_formatter(in_thousands)
+
+
+def threshold(axes: Any, y: float, text: str) -> None:
+    """A horizontal line with its meaning."""
+    axes.axhline(y, color=SECOND, linestyle=LOOKS[1][1], linewidth=1.2)
+    axes.annotate(
+        text, (0.0, y), (3, 3), xycoords=("axes fraction", "data"), textcoords="offset points", color=SECOND
+    )
+
+
+def frontier(
+    axes: Any, points: Sequence[tuple[float, float, float]], chosen: tuple[float, float | None]
+) -> None:
+    """The Pareto front with errors, as steps, and the chosen point, if it was evaluated."""
+    if points:
+        x, y, error = zip(*sorted(points), strict=True)
+        axes.step(x, y, where="post", color=FIRST, marker="o")
+        axes.errorbar(x, y, yerr=error, fmt="none", ecolor=MUTED, elinewidth=1, capsize=3)
+        if x[-1] - x[0] < 0.1 * x[-1]:  # These count as one cost.
+            axes.set_xlim(0.9 * x[0], 1.1 * x[-1])
+    if chosen[1] is None:
+        return
+    axes.plot(*chosen, "s", markersize=12, fillstyle="none", color=SECOND, markeredgewidth=2)
+    axes.annotate("chosen", chosen, (9, -12), textcoords="offset points", color=SECOND)
+
+
+def in_thousands(value: float, _: Any = None) -> str:
+    """A count on an axis."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+
+
+def context(axes: Any, x: Numbers, y: Numbers) -> None:
+    """A line for comparison only."""
+    axes.plot(x, y, color=PALE, linewidth=1.0, linestyle=LOOKS[2][1])

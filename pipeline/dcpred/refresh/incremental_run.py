@@ -1,0 +1,381 @@
+"""A run that reuses the blocks of an earlier one where the rows are unchanged."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from dcpred.execution.lease import Lock
+from dcpred.execution.progress import Reporter
+from dcpred.execution.workers import Pool
+from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
+from dcpred.refresh.root import Root, each_of, run_number
+from dcpred.runs.latest import RUNS
+from dcpred.runs.ledger import Ledger
+from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.score import (
+    RECORD_BYTES,
+    Planned,
+    check_place,
+    default_pool,
+    output_bytes,
+    plan_run,
+    score,
+)
+from dcpred_tasks.artifacts.commit_records import (
+    CommitRecord,
+    ScoreRun,
+    list_records,
+    parsed_record,
+    record_bytes,
+)
+from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.label_rule import Costs
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
+from dcpred_tasks.storage.place import Entry, Folder, Place
+from dcpred_tasks.storage.store_requests import Retrying
+from dcpred_tasks.storage.stored_chunks import InputState, open_input
+from dcpred_tasks.task_bodies.score_block import create_scores
+
+LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
+
+
+def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
+    """Whether blocks of one run may be those of another, by their plans."""
+    kept = ("x", "model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride")
+    return all(getattr(old, name) == getattr(run, name) for name in kept)
+
+
+def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
+    """Blocks that hold the same rows in both runs, made of the same input chunks; all others must be
+    scored. The plans allow it (`can_take_over`).
+    """
+    n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
+    return [
+        block
+        for block in range(n_blocks)
+        if old.rows(block) == run.rows(block) and now.unchanged(before, *run.rows(block))
+    ]
+
+
+def take_over(
+    root: Root,
+    source: str,
+    name: str,
+    run: ScoreRun,
+    model: Model,
+    blocks: list[int],
+    lease: Lock,
+    say: Reporter,
+) -> int:
+    """Reuse blocks of run `source` in run `name`, which is `run`; blocks that have a record there stay
+    unchanged. Returns the number of reused blocks.
+    """
+    old = root.run(source)
+    if old is None:
+        return 0
+    there, known = list_records(run), list_records(old)
+    wanted = [block for block in blocks if block in known and block not in there]
+    place, n = root.place, 0
+    suffixes = {column.name: "/0" * len(column.row_shape(model)) for column in run.columns}
+    with say.step("reusing", 2 * len(wanted), "blocks") as advance:
+        whole = []
+        link = partial(_link_chunks, place, source, name, run, suffixes)
+        for block, done in each_of(place, link, wanted):
+            if done:
+                whole.append(block)
+            _look(block, lease)
+            advance(1)
+        stored = place.listing(f"{RUNS}/{name}/scores.zarr") if not isinstance(place, Folder) else {}
+        renew = partial(_renew_record, old, source, run, suffixes, f"{RUNS}/{name}", stored)
+        for block, done in each_of(place, renew, whole):
+            n += done
+            _look(block, lease)
+            advance(1)
+        if n and isinstance(place, Folder):
+            # Records were written without waiting for the disk, one by one.
+            sync_file_system(place.path)
+    return n
+
+
+def _look(block: int, lease: Lock) -> None:
+    if lease.lost or block % LOOK_BLOCKS == 0:
+        lease.check()
+
+
+def _chunks(run: ScoreRun, suffixes: dict[str, str], block: int) -> Iterator[tuple[str, str]]:
+    """The output chunks of a block: array, and name below the run."""
+    for array, suffix in suffixes.items():
+        for start, _ in run.chunks(block):
+            yield array, f"scores.zarr/{array}/c/{start // run.chunk_rows}{suffix}"
+
+
+def _link_chunks(
+    place: Place, source: str, name: str, run: ScoreRun, suffixes: dict[str, str], block: int
+) -> bool:
+    """Whether all chunks of a block existed."""
+    retrying = Retrying()
+    for _, chunk in _chunks(run, suffixes, block):
+        try:
+            retrying(partial(place.duplicate, f"{RUNS}/{source}/{chunk}", f"{RUNS}/{name}/{chunk}"))
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def _renew_record(
+    old: ScoreRun,
+    source: str,
+    run: ScoreRun,
+    suffixes: dict[str, str],
+    folder: str,
+    stored: dict[str, Entry],
+    block: int,
+) -> bool:
+    """Whether a block was reused: its record is complete, and has no skipped row."""
+    retrying, name = Retrying(), run.record_name(block)
+    standing = retrying(partial(old.place.read, name))
+    record = None if standing is None else parsed_record(old, block, standing.data)
+    if record is None or record.quarantined or (record.start, record.stop) != run.rows(block):
+        return False
+    tags: dict[str, list[str]] = {array: [] for array in suffixes if stored}
+    for array, chunk in _chunks(run, suffixes, block):
+        if stored:
+            tags[array].append(stored[f"{folder}/{chunk}"].tag)
+    data = record_bytes(_renewed(record, run.run, source, tags))
+    place = run.place
+    if isinstance(place, Folder):
+        with resource_errors(place.path):
+            replace_bytes(place.path / name, data)
+        return True
+    return retrying(partial(place.create, name, data))
+
+
+def _renewed(record: CommitRecord, run: str, source: str, tags: dict[str, list[str]]) -> CommitRecord:
+    """The record of a reused block. The time of its scoring belongs to the run that did it."""
+    origin = record.origin or source
+    return replace(
+        record,
+        run=run,
+        read_seconds=0.0,
+        score_seconds=0.0,
+        write_seconds=0.0,
+        process=f"run {origin}",
+        peak_memory_bytes=0,
+        retries=0,
+        statistics={**record.statistics, "seconds": 0.0},
+        tags=tags,
+        attempt=secrets.token_hex(8) if tags else "",
+        origin=origin,
+    )
+
+
+TICK_SECONDS = 0.05  # clocks of file systems have steps, mostly of some milliseconds
+ROUNDS = 3  # attempts at scoring an input that changes meanwhile
+
+
+@dataclass(frozen=True)
+class Job:
+    """The request, for any input."""
+
+    model: str | Path
+    """Address of the model."""
+    model_hash: str
+    outputs: tuple[str, ...]
+    """Output columns in their order."""
+    alpha: float | None
+    """The alpha of one of them; None if none has one."""
+    costs: Costs | None
+    """The same for costs."""
+    pool: Pool | None
+    tolerance: FailurePolicy
+    full: bool
+    """Whether everything is scored, and nothing reused."""
+    say: Reporter
+
+
+@dataclass
+class IncrementalRun:
+    """Update of one input of a job.
+
+    x       address of the array
+    latest  the run that readers have now; "" for none
+    taken   reused blocks
+    scored  scored blocks
+    """
+
+    job: Job
+    root: Root
+    x: str
+    latest: str
+    taken: int = 0
+    scored: int = 0
+    made: list[str] = field(default_factory=list)
+
+    def run(self) -> str:
+        """The name of a finished run of the current input; `latest`, if that is one. Raises
+        IncompleteError if the input changes all the time.
+        """
+        for _ in range(ROUNDS):
+            state = self._state()
+            self._check_input(state)
+            name = self._standing(state)
+            if not name:
+                name = self._made(state)
+                self.made.append(name)
+                if not open_input(self.x, self._now()).unchanged(state, 0, state.n_rows):
+                    self.job.say.say("the input changed during scoring; scoring the changes again")
+                    continue
+            for other in {*self.made, *self.root.settings.unfinished} - {name}:
+                self.root.remove(other)
+            return name
+        for other in self.made[:-1]:
+            self.root.remove(other)
+        raise IncompleteError(
+            f"Cannot score {self.x}: it changed {ROUNDS} times during scoring, or its disk has a clock that"
+            " is"
+            " ahead. Refresh when nothing writes to it, and where clocks agree."
+        )
+
+    def _now(self) -> float:
+        """The time by the clock of the disk."""
+        place = self.root.place
+        on_disk = isinstance(place, Folder) and place.path.is_dir()
+        return place.clock() if on_disk else time.time()
+
+    def _state(self) -> InputState:
+        """The current input, once its youngest chunk is older than one that is written later."""
+        state = open_input(self.x, self._now())
+        if "" in state.marks:
+            time.sleep(stored_chunks.SETTLED_SECONDS + TICK_SECONDS)
+            state = open_input(self.x, self._now())
+        return state
+
+    def _check_input(self, state: InputState) -> None:
+        before = self.root.state(self.latest) if self.latest and not self.job.full else None
+        if before is None:
+            return
+        if state.n_rows < before.n_rows:
+            so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} scored ones"
+        elif state.n_features != before.n_features:
+            so = f"it has {state.n_features:,} features, and the scored rows had {before.n_features:,}"
+        elif state.dtype != before.dtype:
+            so = f"it holds {state.dtype}, and the scored rows were {before.dtype}"
+        else:
+            return
+        raise DataError(
+            f"Cannot score new rows of {self.x}: {so}. Restore it, or score everything with --full."
+        )
+
+    def _standing(self, state: InputState) -> str:
+        """A finished run of this input, the latest first; "" if there is none."""
+        if self.job.full:
+            return ""
+        latest_first = sorted(self.root.finished(), key=lambda name: name != self.latest)
+        runs = self.root.planned(latest_first)
+        return next((name for name, run in runs if self._is_of(name, run, state)), "")
+
+    def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
+        """Compares the plan first: it is small, and a mismatch saves further reads."""
+        job = self.job
+        asked = job.model_hash, job.outputs, job.alpha, job.costs, self.x, state.n_rows
+        if (run.model_hash, run.outputs, run.alpha, run.costs, run.x, run.n_rows) != asked:
+            return False
+        same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
+        before = self.root.state(name) if same_cut else None
+        return before is not None and before.same(state) and self.root.is_whole(run)
+
+    def _cut(self, state: InputState) -> Cut:
+        """The blocks of the first run, as long as they suit the input."""
+        X = zarr_arrays.open_array(self.x)
+        input_rows, row_bytes = zarr_arrays.chunk_rows(X), state.n_features * X.dtype.itemsize
+        cut = self.root.settings.cut
+        if cut is not None and not self.job.full and self.root.settings.form == state.form:
+            few = -(-state.n_rows // cut.block_rows) <= MAX_BLOCKS
+            if few and is_possible(cut, row_bytes, input_rows):
+                return cut
+        return growing_cut(state.n_rows, row_bytes, input_rows)
+
+    def _made(self, state: InputState) -> str:
+        """A finished run of this input: an interrupted one, which is resumed, or a new one."""
+        job, cut, address = self.job, self._cut(state), self.root.place.address
+        run, plan, model = plan_run(
+            job.model,
+            self.x,
+            address,
+            job.outputs,
+            alpha=job.alpha,
+            costs=job.costs,
+            may_lack_chunks=job.tolerance.quarantine,
+            cut=cut,
+        )
+        name, begun = self._place_for(run, state)
+        planned = replace(run, output=absolute(self.root.address(name))), plan, model
+        source, blocks = self._source(planned[0], state)
+        if not begun:
+            check_place(self.root.place, _needed(planned, len(blocks)))
+            self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
+        n_left = self._take_over(name, planned, source, blocks)
+        pool = job.pool or default_pool(self.x, address, n_left, job.tolerance)
+        report = score(
+            job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned, say=job.say
+        )
+        self.scored += report.scored_blocks
+        self.root.end(name)
+        return name
+
+    def _place_for(self, run: ScoreRun, state: InputState) -> tuple[str, bool]:
+        """The name of the run to make, and whether it was begun. Removes an unusable begun run."""
+        found = ""
+        for name in self.root.settings.unfinished:
+            if not found and self._goes_on(name, run, state):
+                found = name
+            else:
+                self.root.remove(name)
+        if found:
+            return found, True
+        numbers = [run_number(name) for name in self.root.names()]
+        return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
+
+    def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
+        """Whether an unfinished run is of this plan and input; and, if everything is to be scored, was
+        begun for that.
+        """
+        standing, before = self.root.run(name), self.root.state(name)
+        if standing is None or before is None or not before.same(state):
+            return False
+        return replace(standing, output=run.output) == run and self.root.is_full(name) >= self.job.full
+
+    def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
+        """The newest finished run of the same model and blocks, and its unchanged blocks."""
+        for name, old in self.root.planned([] if self.job.full else self.root.finished()):
+            before = self.root.state(name) if can_take_over(old, run) else None
+            if before is not None and self.root.is_whole(old):
+                blocks = unchanged_blocks(old, before, run, state)
+                if blocks:
+                    return name, blocks
+        return "", []
+
+    def _take_over(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
+        """Begin the run with reusable blocks. Returns the number of remaining blocks."""
+        run, plan, model = planned
+        ledger, say = Ledger(run, plan.n_blocks), self.job.say
+        with ledger.claimed() as lease:
+            create_scores(run, model)
+            if source and ledger.manifest() is None:
+                taken = take_over(self.root, source, name, run, model, blocks, lease, say)
+                self.taken += taken
+                say.say(f"{taken:,} of {plan.n_blocks:,} blocks did not change since {source}")
+            return len(ledger.pending())
+
+
+def _needed(planned: Planned, n_kept: int) -> int:
+    """The maximum bytes to write: scores of blocks that are not reused, and all records."""
+    run, plan, model = planned
+    scores = output_bytes(run, model, 0) * (plan.n_blocks - n_kept) // plan.n_blocks
+    return scores + plan.n_blocks * RECORD_BYTES

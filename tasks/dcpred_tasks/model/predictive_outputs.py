@@ -1,0 +1,152 @@
+"""Predictive outputs of a model beside decision values: probabilities, intervals and novelty, from decision
+values and leaves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers, SingleArray
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.leaf_arrays import outlined
+from dcpred_tasks.model.target_transform import NO_TRANSFORM
+from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty
+
+# (1 + r) exp(−r) of a distance r, as the kernel that it is.
+NEARNESS = Kernel("matern32", 1.0 / 6.0)
+
+
+def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
+    """The calibration of a model. Raises DataError, which names `what`, where the model lacks it."""
+    found = None if model.sureness is None else model.sureness.calibration
+    if found is None:
+        raise _without(what, model, "classification")
+    return found
+
+
+def intervals_of(model: Model) -> Intervals:
+    """Raises DataError where the model has none."""
+    found = None if model.sureness is None else model.sureness.intervals
+    if found is None:
+        raise _without("intervals", model, "regression")
+    return found
+
+
+def novelty_of(model: Model) -> Novelty:
+    """The novelty of a model. Raises DataError where the model lacks it."""
+    if model.sureness is None:
+        raise _without("novelty", model, model.task)
+    return model.sureness.novelty
+
+
+def _without(what: str, model: Model, task: str) -> DataError:
+    if model.task != task:
+        return DataError(
+            f"Cannot compute {what}: the task of the model is {model.task}, and only {task} has them. Leave"
+            " them out."
+        )
+    return DataError(
+        f"Cannot compute {what}: the model was trained with calibrate=false, or by a version of dcpred"
+        " without calibration. Train it again."
+    )
+
+
+def probabilities(model: Model, decision: Scores) -> FloatArray:
+    """Probabilities float64 (n, n_classes) of decision values (n, n_outputs); NaN in rows without a score.
+    The largest of a row is that of its label. Raises DataError.
+    """
+    return calibration_of(model).probabilities(decision.astype(ACC_DTYPE), class_numbers(decision))
+
+
+def nearness_model(model: Model) -> Model:
+    """The model whose decision values are s(x) of Novelty: one point in each leaf, and the same tree. Raises
+    DataError.
+    """
+    found = novelty_of(model)
+    n = model.n_leaves
+    sizes = {"feature": model.n_columns, "output": 1}
+    arrays = outlined(Model, n, {"landmark": 1, "basis": 1}, sizes)
+    return replace(
+        model,
+        **arrays
+        | {
+            "landmarks": found.point,
+            "gamma": np.full(n, NEARNESS.gamma, MODEL_DTYPE),
+            "beta": np.ones((n, 1), MODEL_DTYPE),
+            "leaf_factor": found.factor,
+        },
+        task="classification",
+        classes=(0, 1),
+        kernel=NEARNESS,
+        support=None,
+        leaf_models=None,
+        sureness=None,
+        target=NO_TRANSFORM,
+    )
+
+
+def novelty(model: Model, nearness: SingleArray, leaf: LeafNumbers) -> FloatArray:
+    """Shares float64 (n,) of the training rows of a leaf that lie nearer; see Novelty.of. Raises
+    DataError.
+    """
+    return novelty_of(model).of(nearness, leaf)
+
+
+def scale_model(model: Model) -> Model | None:
+    """The model whose decision values are the log of σ(x) over the size of a leaf's residuals, on the same
+    tree and basis; None where widths of intervals are those of leaves.
+    """
+    found = None if model.sureness is None else model.sureness.scale
+    if found is None:
+        return None
+    return replace(
+        model,
+        beta=found.beta,
+        intercept=found.intercept,
+        bounds=found.bounds,
+        support=None,
+        leaf_models=None,
+        sureness=None,
+        target=NO_TRANSFORM,
+    )
+
+
+def intervals(
+    model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, alpha: float
+) -> FloatArray:
+    """Lower and upper bounds float64 (n, 2) of predictions (n,); see Intervals.bounds. Raises DataError,
+    SettingsError.
+
+    log_scale  (n,), decision values of the scale model; (0,) for a model without
+    """
+    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    return model.target.bound(intervals_of(model).bounds(own, sizes, alpha))
+
+
+def quantile(
+    model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, share: float
+) -> FloatArray:
+    """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
+    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    return model.target.bound(intervals_of(model).below(own, sizes, share))
+
+
+def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
+    """The requested shares, one or several. Raises SettingsError, DataError where the model lacks one of
+    them.
+    """
+    if np.ndim(q) > 1 or not np.size(q):
+        raise SettingsError(f"Cannot use q={q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
+    shares = tuple(np.atleast_1d(np.asarray(q)).tolist())
+    for share in shares:
+        intervals_of(model).signed_at(share)
+    return shares
+
+
+def _sizes(model: Model, leaf: LeafNumbers, log_scale: FloatArray) -> FloatArray:
+    assert model.sureness is not None
+    assert len(log_scale) == (0 if model.sureness.scale is None else len(leaf))
+    return intervals_of(model).sizes(leaf, log_scale)
