@@ -77,8 +77,9 @@ def test_the_core_imports_no_baseline() -> None:
     """Neither to train nor to score compact and exact models."""
     code = (
         "import sys, numpy as np; from dcpred import DCPredClassifier, Settings; X = np.eye(40, 3);"
-        " DCPredClassifier(n_leaves=1, settings=Settings(machine='exact')).fit(X, np.arange(40) % 2).predict(X);"
-        " DCPredClassifier(n_leaves=1).fit(X, np.arange(40) % 2).predict(X);"
+        " y = np.arange(40) % 2; exact = Settings(machine='exact');"
+        " DCPredClassifier(n_leaves=1, settings=exact).fit(X, y).predict(X);"
+        " DCPredClassifier(n_leaves=1).fit(X, y).predict(X);"
         " sys.exit(any('dcpred_baselines' in name for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], env=os.environ, check=True)
