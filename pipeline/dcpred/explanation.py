@@ -344,12 +344,12 @@ def explain_rows(
 ) -> Explanations:
     """Explain raw rows with these numbers."""
     sure = model.sureness is not None
-    rows = decide(model, X, nearness=sure, score=score_rows)
+    rows = decide(model, X, typicality=sure, score=score_rows)
     parts = parts_of_table(schema, names, model.n_features)
     divided = model.leaf_models is None
     added = contributions_of(model, X, rows.decision, rows.leaf, parts=parts) if divided else None
     blame = bad_features(model.scaling, X)
-    new = novelty(model, rows.nearness, rows.leaf) if sure else None
+    new = novelty(model, rows.typicality, rows.leaf) if sure else None
     chances = probabilities(model, rows.decision) if sure and model.task == "classification" else None
     out = Explanations()
     for i, number in enumerate(numbers):

@@ -31,8 +31,7 @@ group, where the paper has one λ for a data set.
 
 Mean and variance of a kernel value over a group are those of section 2.1. A group has the mean μ; d = ‖μ − z‖
 is the distance of a row z from it. Of its vectors x, drawn with their weights, ‖x − μ‖ is always r
-(assumption 1), and cos θ between μ − z and x − μ is normal with mean 0 and variance σ² = λ/K (assumption 2),
-so that
+(assumption 1), and cos θ between μ − z and x − μ is normal with mean 0 and variance σ² = λ/K (assumption 2):
 
     ‖x − z‖² = d² + r² + 2 d y,   y = r cos θ normal with variance v = σ² r².
 
@@ -116,8 +115,8 @@ class Moments:
 def group_moments(
     vectors: RealArray, weight: FloatArray, mean: RealArray, looked_at: RealArray
 ) -> tuple[float, float]:
-    """r² and v of one group: the weighted mean of ‖x − μ‖², and of y² in the directions of the rows that are
-    looked at.
+    """r² and v of one group: the weighted mean of ‖x − μ‖², and of y² in the directions of the given
+    rows.
     """
     share = weight / weight.sum()
     middle = mean.astype(np.float64)

@@ -80,7 +80,7 @@ def drawn(rows: LeafRows, settings: Settings) -> LeafRows:
     target, weight = rows.target[some], rows.weight[some].copy()
     for one in np.unique(target):
         weight[target == one] *= rows.weight[rows.target == one].sum() / weight[target == one].sum()
-    return replace(rows, X=rows.X[some], target=target, weight=weight, halo=rows.halo[some])
+    return replace(rows, X=rows.X[some], target=target, weight=weight, borrowed=rows.borrowed[some])
 
 
 def representing(rows: LeafRows, kernel: Kernel, size: int) -> LeafRows:
@@ -97,7 +97,7 @@ def representing(rows: LeafRows, kernel: Kernel, size: int) -> LeafRows:
         X=rows.X[which],
         target=rows.target[which],
         weight=np.concatenate(beta),
-        halo=rows.halo[which],
+        borrowed=rows.borrowed[which],
     )
 
 

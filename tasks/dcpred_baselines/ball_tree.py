@@ -11,7 +11,7 @@ and bounds of f(x) are sums of these over all cells. A row looks into cells in r
 is sure, or with several outputs the largest of them: first into none, then into those whose gap (P − N)(K_max
 − K_min) is more than a THRESHOLD over their number, then into all. The value is the middle of the bounds. So
 the class is that of the exact model, and with one output |f(x) − value| ≤ |value|: far from the border the
-value tells little but the class. A row whose class is not sure to the end gets the exact value.
+value has little information but the class. A row whose class is not sure to the end gets the exact value.
 
 Bounds help where kernels are narrow in few features. Where training rows say that they do not, the exact
 model is kept as it is.

@@ -12,7 +12,7 @@ x has zeros put behind it up to the next power of two, d'. A block has d' freque
 is the Walsh–Hadamard matrix of ±1, Π a permutation, G normal numbers, all but H and Π diagonal. A row of
 H G Π H B has the length √d' ‖G‖, for H Hᵀ = d' I; with S_ii = s_i / ‖G‖ and s_i drawn from the chi
 distribution of d' degrees of freedom, a row of V is √(2γ) s_i long, and its direction is uniform: each
-frequency alone has the distribution that `fourier` draws from, so that the features are unbiased. Those of a
+frequency alone has the distribution that `fourier` draws from: the features are unbiased. Those of a
 block depend on each other. Where D is no multiple of d', the last frequencies of the last block are not used.
 
 A product with H takes d' log₂ d' additions. No matrix is stored: five numbers for a frequency, whatever d is.
@@ -148,7 +148,7 @@ class Fastfood:
         return self._dense.sizes(X)
 
     def _products(self, X: RowArray) -> RealArray:
-        """V x of rows, (size, n): rows lie last, so that all steps go along them."""
+        """V x of rows, (size, n): rows lie last, and all steps go along them."""
         blocks, width = self.signs.shape
         values = np.zeros((blocks, width, len(X)), X.dtype)
         values[:, : self.n_features] = X.T
@@ -210,12 +210,12 @@ def fastfood_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Fastfood:
     if blocks != -(-len(phases) // width):
         raise ValueError("Fastfood features have other phases than blocks")
     if permutation.size and not 0 <= permutation.min() <= permutation.max() < width:
-        raise ValueError("Fastfood features have a permutation that is none")
+        raise ValueError("Fastfood features have an invalid permutation")
     return Fastfood(int(numbers[0]), signs, permutation, gaussian, scale, phases)
 
 
 def fit_fastfood(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Fastfood:
-    """Features for rows like X; only how many features they have is looked at."""
+    """Features for rows like X; only their number of features is read."""
     width = width_of(X.shape[1])
     shape = (-(-size // width), width)
     signs = rng.random(shape) < 0.5

@@ -3,7 +3,7 @@ complete binary tree, which is learned with them. With a 1 appended to x,
 
     f(x) = Σ_k I_k(x) tanh(v_k·x) w_k·x,   I_k(x) = Π ½ (1 ± sign(θ_l·x)) over the ancestors l of node k,
 
-+ for the left child and − for the right one, so that a row sees the nodes of one path alone: log₂ M + 1 of
++ for the left child and − for the right one: a row sees the nodes of one path alone, log₂ M + 1 of
 them, M leaves.
 
 The paper was not at hand, but its equations, in Singal and Maneriker's study of it (IIT Kanpur). It writes
@@ -14,7 +14,7 @@ It is learned by minimising
 
     λ/2 (‖W‖² + ‖V‖² + ‖Θ‖²) + Σ_i weight_i max(0, 1 − y_i f(x_i)) / Σ_i weight_i,   λ = 1 / (C Σ_i weight_i),
 
-so that C means what it does in an SVM, with t = tanh(s·) in place of the sign in f. s grows until t is nearly
+where C means what it does in an SVM, with t = tanh(s·) in place of the sign in f. s grows until t is nearly
 the sign; the last passes have the sign itself, and learn V and W of the paths that are.
 
 What differs from Jose et al., as Singal and Maneriker describe it: one λ stands for its three, and

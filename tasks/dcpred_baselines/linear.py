@@ -1,6 +1,6 @@
 """A linear SVM or ridge regression on the functions of a basis: f(x) = β · c̄(x) + b.
 
-Z Zᵀ of the functions z = c̄(x) stands for the kernel, so that C and λ mean what they do in the exact model.
+Z Zᵀ of the functions z = c̄(x) stands for the kernel: C and λ mean what they do in the exact model.
 """
 
 from collections.abc import Mapping

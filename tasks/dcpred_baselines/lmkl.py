@@ -15,7 +15,7 @@ which V makes as small as it can. At the best a, with q_im = a_i η_m(x_i) Σ_j 
     ∂J/∂v_m = −Σ_i (q_im − η_m(x_i) Σ_k q_ik) x_i :
 
 the two sums over pairs that the product rule gives are equal, and are one here. SVM and gate are taken in
-turn: after each SVM a step against the gradient, halved until J of the SVM there is smaller, so that J never
+turn: after each SVM a step against the gradient, halved until J of the SVM there is smaller: J never
 rises. The kernels are the linear one, the polynomial one of degree 2, and rbf; the first two have a diagonal
 of about 1, as rbf has. All this was derived again, without the paper.
 """
@@ -154,7 +154,7 @@ def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settin
     most = kind.most_trained_on(len(rows.X), settings.local_rows)
     seen = local_sample(len(rows.X), replace(settings, local_rows=max(most, 2)))
     own = replace(
-        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]
+        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], borrowed=rows.borrowed[seen]
     )
     rng = np.random.default_rng([settings.seed, seed])
     return fitted(own, (*plain_kernels(own.X), kernel), settings.C, rng)

@@ -114,7 +114,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Maclaurin:
         raise ValueError("Maclaurin features have other parts than orders")
     # How many there are of order 0 is bounded by a linear model, which has weights for each.
     if ((counts < 0) | (counts > MOST_OF_AN_ORDER)).any():
-        raise ValueError("Maclaurin features have a count that is none")
+        raise ValueError("Maclaurin features have an invalid count")
     if sum(order * count for order, count in enumerate(counts.tolist())) != len(signs):
         raise ValueError("Maclaurin features have other signs than orders")
     return Maclaurin(exact, counts, scale, signs)
@@ -127,7 +127,7 @@ def coefficients(kernel: Kernel) -> FloatArray:
 
 
 def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Maclaurin:
-    """Features for rows like X; only how many features they have is looked at."""
+    """Features for rows like X; only their number of features is read."""
     a = coefficients(kernel)
     exact = np.zeros(2)
     if name == "maclaurin_h01":

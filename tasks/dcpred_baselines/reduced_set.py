@@ -7,7 +7,7 @@ vectors, minimise
     E(Z, B) = Σ_k ‖ w_k − Σ_j β_jk φ(z_j) ‖².
 
 Vectors are found one by one. With c the coefficients of what is left, over the points p (rows and vectors so
-far), and K(z, z) = 1, the next one maximises Σ_k g_k(z)² with g_k(z) = Σ_i c_ik K(z, p_i), so that
+far), and K(z, z) = 1, the next one maximises Σ_k g_k(z)² with g_k(z) = Σ_i c_ik K(z, p_i); then
 
     z = Σ_i m_i K(z, p_i) p_i / Σ_i m_i K(z, p_i),   m_i = Σ_k g_k(z) c_ik,
 

@@ -5,7 +5,7 @@ for its support vectors as a K(x, c), a = Σ_cell α_i, where at r = ‖x − c�
 
     max( K(max(r − R, 0)) − K(r), K(r) − K(r + R) ) ≤ ε,
 
-so that the error of an output is at most ε · Σ_i |α_i|, for every row; a row looks into every other cell. ε
+and the error of an output is at most ε · Σ_i |α_i|, for every row; a row looks into every other cell. ε
 is chosen by training rows, for an error in the spread of decision values.
 
 Ukkonen ("The support vector tree", Algorithms and Applications, LNCS 6060, 2010) has the idea that a tree

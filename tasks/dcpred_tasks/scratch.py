@@ -149,7 +149,7 @@ class LeafWork:
     leaf: int
     sources: tuple[Source, ...]
     n_rows: int
-    halo: tuple[int, ...] = ()
+    borrowed: tuple[int, ...] = ()
     folds: int = 0
     """Parts of its rows that are held out of further fits (`held_out.folds_of_leaves`)."""
 

@@ -271,7 +271,7 @@ def test_overlap_of_tiny_data_and_of_more_than_all_leaves(tmp_path: Path, n: int
 
 
 def test_overlap_where_rows_are_all_alike(tmp_path: Path) -> None:
-    """A leaf that cannot be divided fills max_leaf_rows by itself, and has no room for a halo."""
+    """A leaf that cannot be divided fills max_leaf_rows by itself, and has no room for a borrowed."""
     X = np.zeros((2_000, 3), np.int16)
     X[:200] = np.random.default_rng(0).integers(50, 99, (200, 3))
     data = Classes(X, (np.arange(2_000) % 3 == 0).astype(np.int8))

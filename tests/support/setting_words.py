@@ -61,7 +61,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
-SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other systems -->)", re.DOTALL)
+SYSTEMS = re.compile(r"(?<=<!-- baselines -->\n).*?(?=<!-- end of baselines -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 # Parameters of baselines, which the constructors do not need any more: `machine` is compact or exact.
 # Parameters that are no settings, or take more than the setting does.

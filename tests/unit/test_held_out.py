@@ -175,7 +175,7 @@ def test_novelty_of_test_rows_is_even_and_of_others_near_one() -> None:
 
     def novelty(X: np.ndarray) -> np.ndarray:
         leaves = np.empty(len(X), np.int32)
-        near, _ = score_rows(predictive_outputs.nearness_model(model), X, leaves=leaves)
+        near, _ = score_rows(predictive_outputs.typicality_model(model), X, leaves=leaves)
         return predictive_outputs.novelty(model, near[:, 0], leaves)
 
     known = novelty(data.X[2_000:])

@@ -371,14 +371,14 @@ def test_head_gamma_is_a_factor_of_the_median() -> None:
 
 
 def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[FittedLeaf, NDArray[np.float32]]:
-    """Every other row is of the halo, and may have its class exchanged. Landmarks go by weight alone."""
+    """Every other row is of the borrowed, and may have its class exchanged. Landmarks go by weight alone."""
     X, target = data(2, n=300)
-    halo = np.arange(300) // 2 % 2 == 1
-    told = np.where(halo & flip, 1 - target, target)
+    borrowed = np.arange(300) // 2 % 2 == 1
+    told = np.where(borrowed & flip, 1 - target, target)
     settings = replace(settings, landmark_floor=1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solvers, "HALO_WEIGHT", halo_weight)
-        return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
+        patch.setattr(solvers, "OVERLAP_WEIGHT", halo_weight)
+        return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, borrowed), X
 
 
 @every_way
@@ -414,7 +414,7 @@ def test_a_leaf_that_only_its_halo_makes_varied(
     X, target = data(2, n=120)
     values = target if task == "classification" else target.astype(float)
     settings = replace(settings, task=task, landmark_floor=0.0)
-    monkeypatch.setattr(solvers, "HALO_WEIGHT", halo_weight)
+    monkeypatch.setattr(solvers, "OVERLAP_WEIGHT", halo_weight)
     leaf = fit_leaf(X, values, np.ones(120), 1, SAME, settings, 0, target == 1)
     check_shapes(leaf, 3, 1)
     decision = compact(leaf, X[target == 0])[:, 0]
@@ -425,14 +425,14 @@ def test_a_leaf_that_only_its_halo_makes_varied(
 def test_own_rows_that_are_no_support_vectors_still_find_landmarks(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All α² is in the halo, which has no weight."""
+    """All α² is in the borrowed, which has no weight."""
     rng = np.random.default_rng(0)
     left, right = (rng.normal([middle, 0], 0.1, (40, 2)) for middle in (-5, 5))
     edge = rng.normal(0, 0.3, (40, 2))
     X = np.concatenate([left, right, edge]).astype(np.float32)
     target = np.r_[np.zeros(40), np.ones(40), X[80:, 0] > 0].astype(int)
     settings = replace(settings, landmark_floor=0.0, C=100.0)
-    monkeypatch.setattr(solvers, "HALO_WEIGHT", 0.0)
+    monkeypatch.setattr(solvers, "OVERLAP_WEIGHT", 0.0)
     kernel = Kernel("polynomial", 1.0, 1, 0.0)
     leaf = fit_leaf(
         X,

@@ -87,7 +87,7 @@ KNOWN: dict[int, tuple[Model, Scored]] = {}
 def _scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
-    rows = decide(model, X, nearness=True, scale=True, reasons=True, score=score_rows)
+    rows = decide(model, X, typicality=True, scale=True, reasons=True, score=score_rows)
     values = encode_outputs(model, columns(asked(model)), rows)
     done = Scored(X, rows.decision, rows.status, rows.leaf, values, rows)
     assert len(done.good) > 50
@@ -182,8 +182,10 @@ def test_rounding_is_no_difference_and_another_value_is(column: OutputColumn, mo
     rows, right = done.rows.take(index), done.values[column.name][index]
     decision, off = rows.decision, tolerance(model, done.X)[index]
     nudged = decision + 0.4 * off.reshape(-1, 1) * np.where(np.arange(decision.shape[1]) % 2, 1, -1)
-    nearness = (rows.nearness + 1e-6 * np.where(index % 2, 1, -1)).astype(np.float32)
-    stored = column.encode(model, replace(rows, decision=nudged.astype(decision.dtype), nearness=nearness))
+    typicality = (rows.typicality + 1e-6 * np.where(index % 2, 1, -1)).astype(np.float32)
+    stored = column.encode(
+        model, replace(rows, decision=nudged.astype(decision.dtype), typicality=typicality)
+    )
     assert column.differing(model, right, right, rows, off).tolist() == []
     assert column.differing(model, stored, right, rows, off + 1e-6 * np.abs(decision).max()).tolist() == []
     none = rows.take(slice(0, 0))
@@ -245,7 +247,7 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
     score_block(plan, 0)
     done = scored(model)
     decided = {
-        start: decide(model, done.X[start : start + 30], nearness=True, scale=True, reasons=True)
+        start: decide(model, done.X[start : start + 30], typicality=True, scale=True, reasons=True)
         for start in (0, 30)
     }
     for column in plan.columns:
@@ -272,7 +274,7 @@ def test_no_other_module_names_a_column() -> None:
     package exports a function `contributions`.
     """
     for path in (*ROOT.glob("tasks/**/*.py"), *ROOT.glob("pipeline/**/*.py")):
-        if path.name not in ("outputs.py", "outputs.py", "statistics.py", "demo.py", "__init__.py"):
+        if path.name not in ("outputs.py", "predictive_outputs.py", "statistics.py", "demo.py", "__init__.py"):
             constants = {
                 node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
             }

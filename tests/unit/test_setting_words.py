@@ -89,7 +89,7 @@ def test_the_tables_of_settings() -> None:
 
 def test_the_table_of_other_systems() -> None:
     found = SYSTEMS.search(SYSTEMS_PAGE.read_text())
-    assert found, f"{SYSTEMS_PAGE} has no table of other systems"
+    assert found, f"{SYSTEMS_PAGE} has no table of baselines"
     assert found[0] == systems_table(), WRITE
     for one in LEAF_MODELS.values():
         assert "|" not in one.meaning + one.counted

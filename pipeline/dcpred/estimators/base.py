@@ -589,7 +589,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
 
 def _seed(random_state: Any) -> int:
-    """A whole number is the seed itself, as that of the command line is; else it is drawn."""
+    """An integer is the seed itself, as on the command line; any other value draws one."""
     if isinstance(random_state, Integral) and 0 <= int(random_state) < 2**31:
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

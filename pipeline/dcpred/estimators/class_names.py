@@ -1,4 +1,4 @@
-"""Names of classes: where a target of whole numbers carries them, and how numbers are put as names; and
+"""Names of classes: where a target of integers carries them, and how numbers are put as names; and
 what their weights may be.
 
 Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets that were imported do: the
@@ -58,7 +58,7 @@ def check_known(y: Any, name: str = "y") -> None:
 
 def plain_column(column: Any, name: str = "y") -> Any:
     """A target or weights in memory as a NumPy array of their own values: NumPy and scikit-learn convert some
-    to float64, in which large whole numbers are the same. Anything else as it is. Raises DataError for a
+    to float64, in which large integers are the same. Anything else as it is. Raises DataError for a
     missing value.
     """
     if column is None or is_lazy(column):

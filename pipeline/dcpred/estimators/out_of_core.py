@@ -149,7 +149,7 @@ def _exact(X: Any, *, lengths: bool) -> Any:
 
 
 def _unmasked_dtype(data: da.Array) -> np.dtype[Any]:
-    """The dtype of the blocks once masked cells are NaN, which whole numbers do not have."""
+    """The dtype of the blocks once masked cells are NaN, which integers do not have."""
     masked = isinstance(data._meta, np.ma.MaskedArray) and data.dtype.kind in "biu"
     return np.dtype(np.float64) if masked else data.dtype
 

@@ -56,15 +56,15 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         logarithm of 1 + the target. sqrt: its square root. Predictions and intervals are on the scale of the
         target, and predictions are means. A search tries log1p and sqrt for skewed targets.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
-        How features are scaled, after they are mapped. learned: a factor for each feature, such that near
-        rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long
-        as it pays, so that few features may outweigh all others. standard: to variance 1. minmax: to the
-        range 0 to 1. None: standard.
+        How features are scaled, after they are mapped. learned: an ARD scale for each feature, by which near
+        rows have like targets; a feature that does not matter gets 0. sharpened: the same, as long as it
+        pays: few features may then outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.
+        None: standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
         frequent one, rare ones and those that no training row has. auto: the categories of a table; a search
-        may add features of 3 to 256 different whole numbers. Features that are listed are coded beside the
-        categories of a table; auto may stand among them, so that a search may add others. none: no feature.
+        may add features of 3 to 256 different integers. Listed features are one-hot encoded in addition to
+        the categories of a table; with auto among them a search may add others. none: no feature.
     missing : str, default "auto"
         What a missing value (NaN) is. refuse: a value that no row may have. impute: the mean of its feature,
         or the most frequent code. indicate: the same, and every feature with missing values gets a column

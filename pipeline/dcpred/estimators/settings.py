@@ -21,14 +21,14 @@ class Settings:
     Parameters
     ----------
     feature_map : {"none", "clip", "quantile"} or None, default None
-        How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all
-        others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their
-        share of smaller values in training rows, linear between at most 63 quantiles. None: none.
+        How amounts are mapped before they are scaled: a few extreme values then do not outweigh all others.
+        clip: linear about the median, and flat beyond three interquartile ranges. quantile: their share of
+        smaller values in training rows, linear between at most 63 quantiles. None: none.
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows) or None, default None
-        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they
-        take 1 GiB as float32. None: 100000.
+        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features: they take at
+        most 1 GiB as float32. None: 100000.
     local_rows : int (from 2 to 100,000 rows) or None, default None
         Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
         bound the memory of a task: 8 bytes times the square of this number. None: 8000.
@@ -39,7 +39,7 @@ class Settings:
     keep_support_vectors : bool or None, default None
         Keep the local machines in the model. Early prediction needs them. None: False.
     calibrate : bool or None, default None
-        Measure on rows that are held out of a second fit of some leaves how sure predictions are:
+        Measure on rows that are held out of a second fit of some leaves how uncertain predictions are:
         probabilities, intervals and novelty need it. None: True.
     machine : {"compact", "exact"} or None, default None
         The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge

@@ -235,8 +235,8 @@ class Training:
         outputs, stored = n_outputs(len(classes)), self.job.settings
         times = self._times_held_out(rows, outputs, survey)
         work = leaf_work(sources, rows.tolist(), times.tolist())
-        halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
-        self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
+        borrowed = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
+        self._timed("leaves", lambda: self._leaves([replace(one, borrowed=borrowed) for one in work]))
         begin = time.perf_counter()
         leaves, held, folded = zip(
             *(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True

@@ -39,7 +39,7 @@ class ScoreRun:
     chunk_rows: int
     """Rows of an output chunk."""
     block_rows: int
-    """Rows of a block, a whole number of output chunks; the last block may have fewer."""
+    """Rows of a block, one or more output chunks; the last block may have fewer."""
     stride: int = 0
     """One row in so many is sampled for statistics; 0: `sample_stride` derives it from the number of rows."""
     alpha: float | None = None

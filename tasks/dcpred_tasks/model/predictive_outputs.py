@@ -61,7 +61,7 @@ def probabilities(model: Model, decision: Scores) -> FloatArray:
     return calibration_of(model).probabilities(decision.astype(ACC_DTYPE), class_numbers(decision))
 
 
-def nearness_model(model: Model) -> Model:
+def typicality_model(model: Model) -> Model:
     """The model whose decision values are s(x) of Novelty: one point in each leaf, and the same tree. Raises
     DataError.
     """
@@ -88,11 +88,11 @@ def nearness_model(model: Model) -> Model:
     )
 
 
-def novelty(model: Model, nearness: SingleArray, leaf: LeafNumbers) -> FloatArray:
+def novelty(model: Model, typicality: SingleArray, leaf: LeafNumbers) -> FloatArray:
     """Shares float64 (n,) of the training rows of a leaf that lie nearer; see Novelty.of. Raises
     DataError.
     """
-    return novelty_of(model).of(nearness, leaf)
+    return novelty_of(model).of(typicality, leaf)
 
 
 def scale_model(model: Model) -> Model | None:

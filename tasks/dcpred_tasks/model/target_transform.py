@@ -1,8 +1,8 @@
 """The scale that a regression is trained on, where that is not the scale of its target.
 
 A model of log1p(y) or of the square root predicts on that scale; predictions, intervals and quantiles are
-taken back to the scale of the target. Both functions are continued to negative numbers as odd functions, so
-that each has an inverse and every finite prediction can be taken back, and forth again.
+taken back to the scale of the target. Both functions are continued to negative numbers as odd functions:
+each has an inverse, and every finite prediction can be taken back, and forth again.
 
 A value that is taken back is about the median of a row's target, and a prediction is a mean. `shift` makes up
 for that: it is added before log1p is undone, and after the square root is. It makes the mean prediction of

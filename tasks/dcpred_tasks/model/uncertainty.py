@@ -225,19 +225,19 @@ class Novelty:
     edge: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "level"), in_leaf="own_edge")]
     """s at each of `LEVELS`, descending: that share of the leaf's rows has a larger s."""
 
-    def of(self, nearness: SingleArray, leaf: LeafNumbers) -> FloatArray:
+    def of(self, typicality: SingleArray, leaf: LeafNumbers) -> FloatArray:
         """The share of the leaf's training rows that are nearer, float64 (n,): 1 beyond all of them, NaN for
         rows without a score.
 
-        nearness  float32 (n,), the typicality s; NaN for rows without a score
+        typicality  float32 (n,), the typicality s; NaN for rows without a score
         leaf      (n,), any number where the typicality is NaN
         """
-        out = np.empty(len(nearness), ACC_DTYPE)
+        out = np.empty(len(typicality), ACC_DTYPE)
         step = STRIP_NUMBERS // len(LEVELS)
-        for start in range(0, len(nearness), step):
+        for start in range(0, len(typicality), step):
             part = slice(start, start + step)
-            known = ~np.isnan(nearness[part])
-            out[part] = np.where(known, self._strip(nearness[part], np.where(known, leaf[part], 0)), np.nan)
+            known = ~np.isnan(typicality[part])
+            out[part] = np.where(known, self._strip(typicality[part], np.where(known, leaf[part], 0)), np.nan)
         return out
 
     def _strip(self, s: SingleArray, leaf: LeafNumbers) -> FloatArray:

@@ -19,7 +19,7 @@ from dcpred_tasks.dtypes import (
 )
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.model.contributions import contributions
-from dcpred_tasks.model.predictive_outputs import nearness_model, scale_model
+from dcpred_tasks.model.predictive_outputs import scale_model, typicality_model
 from dcpred_tasks.scoring import scorer
 
 Label = int | float | str | bool
@@ -85,7 +85,7 @@ class Decided:
     """Status codes (n,)."""
     leaf: LeafNumbers
     """The leaf that scored each row, int32 (n,)."""
-    nearness: SingleArray
+    typicality: SingleArray
     """s of dcpred_tasks.model.uncertainty.Novelty, float32 (n,), NaN where the status is not 1; (0,) unless
     requested.
     """
@@ -107,14 +107,14 @@ def decide(
     model: Model,
     X: NDArray[np.generic],
     *,
-    nearness: bool = False,
+    typicality: bool = False,
     scale: bool = False,
     reasons: bool = False,
     score: ScoreRows = scorer.score_rows,
 ) -> Decided:
     """Score raw rows (n, n_features).
 
-    nearness  whether typicality is requested: rows then go down the tree once more, to another model
+    typicality  whether typicality is requested: rows then go down the tree once more, to another model
     scale     whether log_scale is requested
     reasons   whether contributions are requested
     score     the scorer, or the definition
@@ -122,7 +122,7 @@ def decide(
     Raises DataError where the model has no typicality or no contributions.
     """
     leaf = np.empty(len(X), LEAF_DTYPE)
-    near = typicality_scorer(model) if nearness else None
+    near = typicality_scorer(model) if typicality else None
     spread = scale_scorer(model) if scale else None
     decision, status = score(model, X, leaves=leaf)
     found, log_scale, ok = _none, np.empty(0), status == Status.OK
@@ -138,7 +138,7 @@ def decide(
 
 def typicality_scorer(model: Model) -> Model:
     """The typicality model of a model, built once. Raises DataError."""
-    found = _made(model, nearness_model)
+    found = _made(model, typicality_model)
     assert found is not None
     return found
 

@@ -46,8 +46,8 @@ class OutputColumn(ABC):
     """Tasks whose models have it."""
     standard: bool = True
     """Whether it is a default output."""
-    needs_nearness: bool = False
-    """Whether it needs `Decided.nearness`."""
+    needs_typicality: bool = False
+    """Whether it needs `Decided.typicality`."""
     needs_scale: bool = False
     """Whether it needs `Decided.log_scale`."""
     needs_reasons: bool = False
@@ -145,7 +145,7 @@ class OutputColumn(ABC):
 class Needs(TypedDict):
     """Arguments of `decide`."""
 
-    nearness: bool
+    typicality: bool
     scale: bool
     reasons: bool
 
@@ -154,7 +154,7 @@ def needed(asked: Iterable[OutputColumn]) -> Needs:
     """The arguments of `decide` that columns need."""
     asked = tuple(asked)
     return {
-        "nearness": any(column.needs_nearness for column in asked),
+        "typicality": any(column.needs_typicality for column in asked),
         "scale": any(column.needs_scale for column in asked),
         "reasons": any(column.needs_reasons for column in asked),
     }
@@ -347,13 +347,13 @@ class NoveltyColumn(_NumbersColumn):
 
     name = "novelty"
     dtypes = (SCORE_DTYPE,)
-    needs_nearness = True
+    needs_typicality = True
 
     def require(self, model: Model) -> None:
         novelty_of(model)
 
     def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
-        return novelty(model, rows.nearness, rows.leaf).astype(SCORE_DTYPE)
+        return novelty(model, rows.typicality, rows.leaf).astype(SCORE_DTYPE)
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
         yield from super().check(values, fill, status)
@@ -368,7 +368,7 @@ class NoveltyColumn(_NumbersColumn):
         tolerance: FloatArray,
     ) -> IntArray:
         nearer, farther = (
-            novelty(model, (rows.nearness + off).astype(SCORE_DTYPE), rows.leaf)
+            novelty(model, (rows.typicality + off).astype(SCORE_DTYPE), rows.leaf)
             for off in (ROUNDING, -ROUNDING)
         )
         return np.flatnonzero(~((stored >= nearer - ROUNDING) & (stored <= farther + ROUNDING)))

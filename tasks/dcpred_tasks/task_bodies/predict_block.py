@@ -138,8 +138,8 @@ def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> Fl
 
 def novelty_block(X: NDArray[Any], model: Model) -> FloatArray:
     """Novelty (n_samples,) of raw rows; NaN in rows without a score."""
-    rows = decide(model, X, nearness=True)
-    return novelty(model, rows.nearness, rows.leaf)
+    rows = decide(model, X, typicality=True)
+    return novelty(model, rows.typicality, rows.leaf)
 
 
 def number_block(decision: Scores) -> NDArray[np.int64]:

@@ -137,7 +137,7 @@ def load_engine(run: ScoreRun) -> None:
 def models_that_score(model: Model, columns: Iterable[OutputColumn]) -> list[Model]:
     """The model, and further ones that columns of an output need."""
     needs = needed(columns)
-    further = [typicality_scorer(model) if needs["nearness"] else None]
+    further = [typicality_scorer(model) if needs["typicality"] else None]
     further += [scale_scorer(model) if needs["scale"] else None]
     return [model, *filter(None, further)]
 
@@ -336,8 +336,8 @@ def _score(
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         rows.status[lost], rows.decision[lost] = given_up[lost], np.nan
-        if len(rows.nearness):
-            rows.nearness[lost] = np.nan
+        if len(rows.typicality):
+            rows.typicality[lost] = np.nan
         if len(rows.contributions):
             rows.contributions[lost] = np.nan
     return ScoredRows(X, rows.decision, rows.status, rows.leaf, encode_outputs(model, asked, rows))

@@ -155,9 +155,9 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
     check_arithmetic(job.refined_by)
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
-    halo, _ = _gather(job, {source: work.leaf for work in group for source in _halo(work)})
+    borrowed, _ = _gather(job, {source: work.leaf for work in group for source in _halo(work)})
     for work in group:
-        fitted, held = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work)
+        fitted, held = _fit_leaf(job, own.pop(work.leaf), borrowed.pop(work.leaf, None), work)
         write_arrays(
             job.leaf_file(work.leaf),
             {f"{HELD}{name}": value for name, value in asdict(held).items()}
@@ -168,7 +168,7 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
 
 
 def _halo(work: LeafWork) -> list[Source]:
-    return [Source(generation, work.leaf) for generation in work.halo]
+    return [Source(generation, work.leaf) for generation in work.borrowed]
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
@@ -190,12 +190,14 @@ def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict
     return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
 
 
-def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tuple[FittedLeaf, HeldOut]:
+def _fit_leaf(job: TrainJob, own: Rows, borrowed: Rows | None, work: LeafWork) -> tuple[FittedLeaf, HeldOut]:
     division, settings = read_division(job), job.settings
     rows = own
-    if halo is not None:
-        halo = _thin(halo, settings.max_leaf_rows - len(own.number), job)
-        rows = Rows(*(np.concatenate([getattr(own, f.name), getattr(halo, f.name)]) for f in fields(Rows)))
+    if borrowed is not None:
+        borrowed = _thin(borrowed, settings.max_leaf_rows - len(own.number), job)
+        rows = Rows(
+            *(np.concatenate([getattr(own, f.name), getattr(borrowed, f.name)]) for f in fields(Rows))
+        )
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
     is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))

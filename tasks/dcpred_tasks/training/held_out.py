@@ -259,11 +259,11 @@ class LeafRowsToFit:
     X: SingleArray
     target: NDArray[np.generic]
     weight: FloatArray
-    halo: NDArray[np.bool_]
+    borrowed: NDArray[np.bool_]
     recoded: Recoded | None = None
 
     def take(self, index: NDArray[np.generic]) -> "LeafRowsToFit":
-        return LeafRowsToFit(self.X[index], self.target[index], self.weight[index], self.halo[index])
+        return LeafRowsToFit(self.X[index], self.target[index], self.weight[index], self.borrowed[index])
 
     def without(self, fold: int) -> "LeafRowsToFit":
         """These rows while a fold is held out."""
@@ -313,7 +313,7 @@ def fit_and_judge(
     fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
-    own = rows.take(np.flatnonzero(~rows.halo))
+    own = rows.take(np.flatnonzero(~rows.borrowed))
     residual, scale = _residuals(_alone(fitted, own.X, kernels, settings), own, settings)
     place = own_place(own.X)
     fitted = replace(
@@ -354,7 +354,7 @@ def _fit(
         # An SVM of rows that count as both classes takes long, and landmarks only begin from it.
         if not (settings.keep_support_vectors or settings.loss == DISTANCE):
             settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
-    return fit_leaf(rows.X, rows.target, rows.weight, n_outputs, kernels, settings, leaf, rows.halo)
+    return fit_leaf(rows.X, rows.target, rows.weight, n_outputs, kernels, settings, leaf, rows.borrowed)
 
 
 def _judged(
@@ -367,7 +367,7 @@ def _judged(
     prior: Prior | None,
 ) -> HeldOut:
     rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
-    own = rest.take(np.flatnonzero(~rest.halo))
+    own = rest.take(np.flatnonzero(~rest.borrowed))
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
     other = _alone(_fit(rest, n_outputs, kernels, settings, leaf, prior), rest.X, kernels, settings)

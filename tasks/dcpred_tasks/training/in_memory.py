@@ -232,14 +232,14 @@ def _trained(
         costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
-        halo = _halo_rows(rows, tree, settings.overlap)
+        borrowed = _overlap_rows(rows, tree, settings.overlap)
         outputs, counts = n_outputs(n_classes), np.array([len(part) for part in own])
         times = np.zeros(len(own), np.int64)
         if not folds.by_units:
             times = folds_of_leaves(counts, outputs, settings, survey.class_weights, folds.count)
 
         def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
-            first, second = chosen(own[number], halo[number], settings)
+            first, second = chosen(own[number], borrowed[number], settings)
             both = np.concatenate([first, second])
             recoded = None if fitted is None else _recoded(fitted, division.scaling, stored[both], both)
             is_halo = np.arange(len(both)) >= len(first)
@@ -283,10 +283,10 @@ def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic],
     return Recoded(fitted.folds.of(rows), lambda held: scaling(fitted(stored, rows, held)))
 
 
-def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
+def chosen(own: IntArray, borrowed: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
     """The numbers of the rows that train a leaf, (own rows, overlap rows): at most max_leaf_rows together."""
     own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
-    return own, halo[thinned(halo, settings.max_leaf_rows - len(own), settings.seed)]
+    return own, borrowed[thinned(borrowed, settings.max_leaf_rows - len(own), settings.seed)]
 
 
 def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tuple[Tree, list[IntArray]]:
@@ -314,7 +314,7 @@ def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tupl
     return tree, _grouped(balanced.final[leaf], numbers, tree.n_leaves)
 
 
-def _halo_rows(rows: SingleArray, tree: Tree, overlap: int) -> list[IntArray]:
+def _overlap_rows(rows: SingleArray, tree: Tree, overlap: int) -> list[IntArray]:
     """The numbers of the rows of other leaves that each leaf is trained on, too."""
     near = near_leaves(tree, rows, overlap - 1)
     number, column = np.nonzero(near >= 0)

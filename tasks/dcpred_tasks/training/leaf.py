@@ -258,21 +258,21 @@ def fit_leaf(
     kernels: Kernels,
     settings: Settings,
     seed: int,
-    halo: NDArray[np.bool_] | None = None,
+    borrowed: NDArray[np.bool_] | None = None,
 ) -> FittedLeaf:
     """Fit one leaf.
 
     X       float32 (n, n_features), scaled, not written
     target  classification: class numbers; regression: float64 values; (n,)
     weight  float64 (n,), > 0
-    halo    (n,), overlap rows of neighbouring leaves: full members of the local SVM, with less weight in the
-            compact model
+    borrowed  (n,), rows of neighbouring leaves: full members of the local SVM, with less weight in
+              the compact model
     """
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
     if settings.machine != COMPACT:
-        rows = leaf_rows(X, target, weight, halo, n_outputs, settings)
+        rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
             rows, fit_exact(rows, leaf_kernels(rows, kernels, settings).local, settings), settings
         )
@@ -280,7 +280,7 @@ def fit_leaf(
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = leaf_rows(own, target, weight, halo, n_outputs, settings)
+    rows = leaf_rows(own, target, weight, borrowed, n_outputs, settings)
     kernels = leaf_kernels(rows, kernels, settings)
     local = local_machine(rows, kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
@@ -307,13 +307,13 @@ def leaf_rows(
     X: SingleArray,
     target: NDArray[np.generic],
     weight: FloatArray,
-    halo: NDArray[np.bool_] | None,
+    borrowed: NDArray[np.bool_] | None,
     n_outputs: int,
     settings: Settings,
 ) -> LeafRows:
     """The rows of a leaf as `fit_leaf` takes them."""
-    halo = np.zeros(len(X), bool) if halo is None else halo
-    return LeafRows(X, target, weight, halo, n_outputs, settings.task)
+    borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed
+    return LeafRows(X, target, weight, borrowed, n_outputs, settings.task)
 
 
 def with_leaf_model(rows: LeafRows, fitted: LeafModel, settings: Settings) -> FittedLeaf:

@@ -130,7 +130,7 @@ class Judged:
     """A candidate on held-out rows, at the best of its kernel widths."""
 
     w: FloatArray  # (d,), factors of squared differences, the width of the kernel among them
-    losses: FloatArray  # (held-out rows,), weighted so that their mean is the loss
+    losses: FloatArray  # (held-out rows,), weighted; their mean is the loss
     neighbour_distance: float  # median squared distance to the last neighbour
 
     @property

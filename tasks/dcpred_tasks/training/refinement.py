@@ -12,7 +12,7 @@ over all output weights. ℓ is one of `losses`; with classes a share of it may 
 values of the local SVM, which is 0 on its side of ±1. Arrays and cost are the same, with far fewer landmarks
 than Nyström.
 
-With loss=distance landmarks and β stay near the local SVM: the term NEARNESS E(U, β) / ‖w‖² of `expansion`
+With loss=distance landmarks and β stay near the local SVM: the term E(U, β) / ‖w‖² of `expansion`
 joins the squared hinge, all landmarks have the γ of the local SVM, and they start at the nearest ones that
 L-BFGS finds from those of k-means.
 

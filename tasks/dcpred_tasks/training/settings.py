@@ -255,9 +255,9 @@ class Settings:
     # features and tree
     scaling: str = setting(
         "standard",
-        "How features are scaled, after they are mapped. learned: a factor for each feature, such that near"
-        " rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as"
-        " long as it pays, so that few features may outweigh all others. standard: to variance 1. minmax: to"
+        "How features are scaled, after they are mapped. learned: an ARD scale for each feature, by which"
+        " near rows have like targets; a feature that does not matter gets 0. sharpened: the same, as long as"
+        " it pays: few features may then outweigh all others. standard: to variance 1. minmax: to"
         " the range 0 to 1.",
         choices=SCALINGS,
     )
@@ -265,8 +265,8 @@ class Settings:
         "auto",
         "Features whose values are codes and not amounts: each becomes a column for every value but the most"
         " frequent one, rare ones and those that no training row has. auto: the categories of a table; a"
-        " search may add features of 3 to 256 different whole numbers. Features that are listed are coded"
-        " beside the categories of a table; auto may stand among them, so that a search may add others."
+        " search may add features of 3 to 256 different integers. Listed features are one-hot encoded in"
+        " addition to the categories of a table; with auto among them a search may add others."
         " none: no feature.",
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
@@ -283,7 +283,7 @@ class Settings:
     )
     feature_map: str = setting(
         "none",
-        "How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all"
+        "How amounts are mapped before they are scaled: a few extreme values then do not outweigh all"
         " others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their"
         " share of smaller values in training rows, linear between at most 63 quantiles.",
         choices=FEATURE_MAPS,
@@ -302,8 +302,8 @@ class Settings:
     min_leaf_rows: int = setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
     sample_rows: int = setting(
         100_000,
-        "Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they"
-        " take 1 GiB as float32.",
+        "Rows that the scaling and the tree are learned from; fewer of more than 2,684 features: they"
+        " take at most 1 GiB as float32.",
         low=16,
         high=10**8,
         unit="rows",
@@ -359,7 +359,7 @@ class Settings:
     )
     calibrate: bool = setting(
         True,
-        "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
+        "Measure on rows that are held out of a second fit of some leaves how uncertain predictions are:"
         " probabilities, intervals and novelty need it.",
     )
     machine: str = setting(

@@ -186,7 +186,7 @@ def solve_positive(A: FloatArray, b: NDArray[np.float64], lower: bool = True) ->
 
 # Decision value of a class without a row in the leaf: below that of a present class, however far the row.
 ABSENT = -1e30
-HALO_WEIGHT = 0.3  # weight of a row in the compact models of leaves that are not its own
+OVERLAP_WEIGHT = 0.3  # weight of a row in the compact models of leaves that are not its own
 
 
 @dataclass(frozen=True)
@@ -196,19 +196,19 @@ class LeafRows:
     X       float32 (n, n_features), scaled
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
-    halo    bool (n,), whether the row belongs to another leaf
+    borrowed  bool (n,), whether the row belongs to another leaf
     """
 
     X: SingleArray
     target: NDArray[np.generic]
     weight: FloatArray
-    halo: NDArray[np.bool_]
+    borrowed: NDArray[np.bool_]
     n_outputs: int
     task: str
 
     def compact_weight(self) -> FloatArray:
         """Row weights of the compact fit, in which overlap rows count less."""
-        return np.where(self.halo, HALO_WEIGHT, 1.0) * self.weight
+        return np.where(self.borrowed, OVERLAP_WEIGHT, 1.0) * self.weight
 
 
 def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
@@ -244,7 +244,7 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
     """The local SVM (eq. 1 and 2) of at most local_rows rows; the dual of other rows is 0."""
     seen = local_sample(len(rows.X), settings)
     own = replace(
-        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]
+        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], borrowed=rows.borrowed[seen]
     )
     found = _trained(own, kernel, settings)
     dual = np.zeros((len(rows.X), found.dual.shape[1]))

@@ -306,7 +306,7 @@ def remarks(
         f"{_listed(found, names)} {words}"
         for found, words in (
             (constant, "the same value in every training row; leave it out"),
-            (ids, "ascending whole numbers, as ids have; leave it out, or keep it with --id"),
+            (ids, "ascending integers, as ids have; leave it out, or keep it with --id"),
         )
         if found
     ]
@@ -393,7 +393,7 @@ def distinct_rows(
     U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str
 ) -> tuple[LabelledRows, IntArray]:
     """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
-    row among its neighbours would foretell its label at any metric. With the numbers of these rows.
+    row among its neighbours would predict its label at any metric. With the numbers of these rows.
     """
     U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # Turns −0 into 0: equal rows have equal bytes.
     keys = (

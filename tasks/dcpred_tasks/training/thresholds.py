@@ -1,8 +1,8 @@
 """The probability from which on a row gets the label of the second of two classes.
 
 A threshold t is the same as class weights w₀ = 2 t and w₁ = 2 (1 − t): w₁ p > w₀ (1 − p) where p > t. A
-calibration with these weights (model.uncertainty.Calibration) moves decision values so that their
-sign is the label, and leaves probabilities as they are.
+calibration with these weights (model.uncertainty.Calibration) moves decision values: their
+sign is then the label, and leaves probabilities as they are.
 """
 
 import re

@@ -250,7 +250,7 @@ def balance(
         if not large:
             break
         first = len(totals)
-        # Numbers are reserved for MAX_ARITY children each, so that all leaves of a round are divided at once.
+        # Numbers are reserved for MAX_ARITY children each: all leaves of a round are divided at once.
         firsts = [first + MAX_ARITY * i for i in range(len(large))]
         results = split(list(zip(large, firsts, strict=True)))
         totals.extend([0] * (MAX_ARITY * len(large)))
