@@ -40,7 +40,7 @@ _HOMES = {
     "explain": "explanation",
     "import_data": "datasets.importing",
     "load_model": "serving",
-    "open_scores": "results.open_scores",
+    "open_scores": "results.stored_scores",
     "report": "reports.report",
     "storage_options": "serving",
 }

@@ -177,7 +177,7 @@ def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - optional
 
     environment = Environment(
-        loader=PackageLoader("dcpred.pages", "."),
+        loader=PackageLoader("dcpred", "templates"),
         autoescape=True,
         finalize=_printable,
         undefined=StrictUndefined,

@@ -216,7 +216,7 @@ MISTAKES: dict[str, Case] = {
     "tcp to a TLS port": (
         lambda h: f"tcp://{h.host}",
         lambda h: {},
-        ("the one there speaks TLS", "write tls://127.0.0.1:", "--tls-ca-file"),
+        ("the one there speaks TLS", "Write tls://127.0.0.1:", "--tls-ca-file"),
     ),
     "no scheme to a TLS port": (lambda h: h.host, lambda h: {}, ("the one there speaks TLS",)),
     "tcp and certificates": (

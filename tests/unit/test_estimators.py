@@ -251,7 +251,9 @@ def test_a_regression_on_few_rows_neither_trusts_noise_nor_misses_a_function(
 
 def test_text_is_no_number() -> None:
     X, _ = units(40, 0)
-    with pytest.raises(DataError, match=r"y holds text such as 'oak'; pass numbers, or train a DCPredCl"):
+    with pytest.raises(
+        DataError, match=r"y for regression: it holds text, for example 'oak'\. Pass numbers, or"
+    ):
         DCPredRegressor().fit(X, np.full(40, "oak"))
 
 
@@ -625,13 +627,13 @@ def test_no_threads_are_refused_before_anything_else(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({0: -1.0, 1: 1.0}, r"gives class 0 the weight -1\.0, but a weight is a number more than 0"),
-        ({1: 0}, "gives class 1 the weight 0, but"),
-        ({1: math.nan}, "gives class 1 the weight nan, but"),
-        ({1: "much"}, "gives class 1 the weight 'much', but"),
-        ("balance", "was set to 'balance', but it must be balanced, or a dict"),
+        ({0: -1.0, 1: 1.0}, r"class 0 has the weight -1\.0, which is not a"),
+        ({1: 0}, "class 1 has the weight 0, which"),
+        ({1: math.nan}, "class 1 has the weight nan, which"),
+        ({1: "much"}, "class 1 has the weight 'much', which"),
+        ("balance", "='balance': it is neither"),
     ],
 )
 def test_weights_of_classes_that_are_none(given: Any, why: str, data: Classes) -> None:
-    with pytest.raises(SettingsError, match=f"class_weight {why}"):
+    with pytest.raises(SettingsError, match=f"Cannot use class_weight.*{why}"):
         DCPredClassifier(n_leaves=1, class_weight=given).fit(data.X, data.y == data.y[0])

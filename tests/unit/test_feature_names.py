@@ -140,7 +140,7 @@ def test_other_columns_are_refused(
             ["width", "age"],
         ),
         r"X: it lacks the feature 'mass'": (data.X, [*NAMES[:3], "Mass"]),
-        r"X has the feature 'id' beside.*X\[model.feature_names_in_\]": (
+        r"X: it has the feature 'id' beside.*X\[model.feature_names_in_\]": (
             data.X[:, [0, 0, 1, 2, 3]],
             ["id", *NAMES],
         ),
@@ -225,7 +225,7 @@ def test_names_that_are_no_strings_are_refused(
     served = () if "dask" in kind else (serve(model).predict, serve(plain).predict)
     words = (
         rf"^Cannot use X: the names of its columns are not strings \({labels[0]}, .*Make them"
-        r" strings, by X.*$"
+        r" strings with X.*$"
     )
     for call in (lambda X: small().fit(X, data.y), model.predict, plain.predict, *served):
         with pytest.raises(DataError, match=words) as refusal:
@@ -265,7 +265,7 @@ def test_columns_that_are_only_numbered(model: DCPredClassifier, data: Classes, 
     for call in (model.predict,) if "dask" in kind else (model.predict, serve(model).predict):
         with pytest.raises(
             DataError,
-            match=r"only numbered, but the model was trained on the features 'width', .* and 1 more;",
+            match=r"only numbered, but the model was trained on the features 'width', .* and 1 more\.",
         ):
             call(X)
 
@@ -307,7 +307,7 @@ def test_evaluate_compares_them(tmp_path: Path, model: DCPredClassifier, data: C
     )
     assert evaluate(tmp_path / "m", f"{good}/X", f"{good}/y", cost=False)["n_bad"] == 0
     with pytest.raises(
-        DataError, match=r"the features of .*w.zarr/X are not those that the model was trained on"
+        DataError, match=r"w.zarr/X: its features are not those that the model was trained on"
     ):
         evaluate(tmp_path / "m", f"{wrong}/X", f"{wrong}/y")
     result = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m"), str(wrong)])

@@ -533,7 +533,7 @@ def test_a_table_in_place_of_an_output(tmp_path: Path, monkeypatch: pytest.Monke
     text(tmp_path, "a,y\n1,0\n")
     done = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()])
     assert done.exit_code
-    assert "It is a table" in " ".join(done.output.split())
+    assert "it is a table" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", ["new.txt", "new.json", "new.xlsx"])

@@ -277,7 +277,7 @@ def test_blocks_that_are_masked_or_sparse(model: DCPredClassifier, data: Classes
 
 
 def test_zarr_rows_that_are_not_numbers(model: DCPredClassifier) -> None:
-    with pytest.raises(DataError, match=r"X has dtype StringDType.*, which is not numbers"):
+    with pytest.raises(DataError, match=r"X: its dtype StringDType.* is not"):
         model.predict(zarr.create_array({}, shape=(3, 4), dtype=np.dtypes.StringDType()))
 
 

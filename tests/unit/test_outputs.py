@@ -274,7 +274,13 @@ def test_no_other_module_names_a_column() -> None:
     package exports a function `contributions`.
     """
     for path in (*ROOT.glob("tasks/**/*.py"), *ROOT.glob("pipeline/**/*.py")):
-        if path.name not in ("outputs.py", "predictive_outputs.py", "statistics.py", "demo.py", "__init__.py"):
+        if path.name not in (
+            "outputs.py",
+            "predictive_outputs.py",
+            "statistics.py",
+            "demo.py",
+            "__init__.py",
+        ):
             constants = {
                 node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
             }

@@ -125,7 +125,7 @@ def test_pictures_take_colours_and_font_from_the_page() -> None:
         "grid",
         "first",
     }
-    css = (Path(pages.__file__).parent / "page.css").read_text()
+    css = (Path(pages.__file__).parent / "templates" / "page.css").read_text()
     for name in COLOURS.values():
         assert css.count(f"--{name}:") == 3, "light, dark and printed"
 

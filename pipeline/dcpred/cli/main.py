@@ -174,8 +174,8 @@ def _option(short: str, long: str, level: Verbosity, meaning: str) -> click.Opti
 
 
 class Commands(click.Group):
-    """Commands by name: command NAME is `NAME_command` of the module dcpred.cli.NAME_command. Each has -v and
-    -q, and an example in its help.
+    """Commands by name: command NAME is `NAME_command` of the module dcpred.cli.NAME_command, or of that of
+    `homes`. Each has -v and -q, and an example in its help.
     """
 
     summaries: ClassVar[dict[str, str]] = {
@@ -200,6 +200,7 @@ class Commands(click.Group):
         "warm": "Compile the scoring engine and refinement ahead of time.",
         "completion": "Print a completion script for a shell.",
     }
+    homes: ClassVar[dict[str, str]] = {"errors": "status", "example": "demo"}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.summaries)
@@ -207,7 +208,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.summaries:
             return None
-        command = getattr(import_module(f"dcpred.cli.{cmd_name}_command"), f"{cmd_name}_command")
+        module = self.homes.get(cmd_name, cmd_name)
+        command = getattr(import_module(f"dcpred.cli.{module}_command"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         if not any(parameter.name == "quiet" for parameter in command.params):
             command.params += verbosity_options()

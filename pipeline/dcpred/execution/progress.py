@@ -449,8 +449,7 @@ def reporter(verbose: int | None = None) -> Reporter:
     if level == Verbosity.QUIET or takes_standard_error():
         return EventReporter()
     if in_notebook():
-        notebook: Reporter = import_module("dcpred.execution.progress").NotebookLine(level)
-        return notebook
+        return NotebookLine(level)
     live = rewrites(sys.stderr)
     console = Console(
         stderr=True,

@@ -81,7 +81,7 @@ def _add_struct(kind: type[Any], found: dict[str, str]) -> None:
 
 
 def declared(kind: Any) -> str:
-    """The result of engine.arguments.described for a value of this type."""
+    """The result of engine.described for a value of this type."""
     if hasattr(kind, "_fields"):
         parts = (f"{name}: {declared(hint)}" for name, hint in get_type_hints(kind).items())
         return f"{kind.__name__}({', '.join(parts)})"
