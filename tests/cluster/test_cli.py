@@ -319,7 +319,7 @@ def test_refusals(
         tmp_path / "unseen.zarr", np.zeros((9, 4)), np.full(9, 1, np.int8), labels=["ash", "elm"]
     )
     refused("did you mean 'landmarks'", "train", data, new, "--set", "landmark=3")
-    refused("must be a whole number", "train", data, new, "--set", "landmarks=many")
+    refused("must be an integer", "train", data, new, "--set", "landmarks=many")
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)
     refused("it is a table. Import it first", "train", place / "trees.csv", new)
     refused("only one class", "train", other, new, "--workers", 1)
@@ -327,7 +327,7 @@ def test_refusals(
     refused("7 features, but the model was trained with 4", "score", model, other, new)
     refused("not numbers", "score", model, words, new)
     refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")
-    refused("label elm, which the model was not trained on", "evaluate", model, unseen)
+    refused("the model was not trained on its label elm", "evaluate", model, unseen)
     away = ("train", data, new, "--scheduler")
     refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
     refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")

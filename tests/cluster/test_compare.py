@@ -46,7 +46,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
     for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
         monkeypatch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
-    monkeypatch.setattr("dcpred.comparison.trial.MOST_ROWS", 60)
+    monkeypatch.setattr("dcpred.comparison.trial.WIDTH_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
     monkeypatch.setattr("dcpred.cli.compare_command.connect", lambda *_, **__: inline())
     monkeypatch.setattr(comparing, "try_system", try_here)

@@ -251,9 +251,7 @@ def test_a_regression_on_few_rows_neither_trusts_noise_nor_misses_a_function(
 
 def test_text_is_no_number() -> None:
     X, _ = units(40, 0)
-    with pytest.raises(
-        DataError, match=r"y for regression: it holds text, for example 'oak'\. Pass numbers, or"
-    ):
+    with pytest.raises(DataError, match=r"y for regression: it holds text, for example 'oak'\. Pass"):
         DCPredRegressor().fit(X, np.full(40, "oak"))
 
 
@@ -522,7 +520,7 @@ def test_out_of_core_refusals(tmp_path: Path, data: Classes) -> None:
     X, y = over("dask", data.X, tmp_path), over("dask", data.y, tmp_path)
     with pytest.raises(DataError, match="class_weight"):
         small(class_weight={0: 1.0}).fit(X, y)
-    with pytest.raises(DataError, match="Pass one value for each row"):
+    with pytest.raises(DataError, match="needs one value for each row"):
         small().fit(X, y[:-1])
     unknown = X[X[:, 0] > 0]
     with pytest.raises(DataError, match="compute_chunk_sizes"):

@@ -320,7 +320,7 @@ def test_an_estimator_that_refuses_gaps(rows: Any) -> None:
     X, y = rows
     refusing = DCPredRegressor(n_leaves=1, landmarks=4, missing="refuse")
     assert not refusing.__sklearn_tags__().input_tags.allow_nan
-    with pytest.raises(DataError, match=r"missing is refuse, but X has nan in row .* set missing to auto"):
+    with pytest.raises(DataError, match=r"X: it has nan in row .*missing is refuse.* set missing to auto"):
         refusing.fit(X, y)
     refusing.fit(np.nan_to_num(X), y)
     with pytest.raises(DataError, match="Cannot predict row 0 of X"):

@@ -301,7 +301,7 @@ def _date(name: str, document: dict[str, Any]) -> Column | Asked:
 
 def _category(name: str, document: dict[str, Any]) -> Column | Asked:
     encoding = document.get("encoding", "")
-    if encoding and encoding not in ENCODINGS:
+    if not isinstance(encoding, str) or (encoding and encoding not in ENCODINGS):
         raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {TARGET}")
     if not set(document) - {"name", "kind", "encoding"}:
         return Asked(name, Codes.kind, TARGET if encoding == MEANS else encoding)
