@@ -278,7 +278,7 @@ def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
     own, found, names, schema = model.rows_to_explain(X)
     if not isinstance(found, np.ndarray):
         raise DataError(
-            f"Cannot explain a {type(X).__name__} that is not in memory. Pass some rows of it, computed."
+            f"Cannot explain X: it is not in memory ({type(X).__name__}). Pass some rows of it, computed."
         )
     return RowsToExplain(own, found, None if names is None else [str(n) for n in names], schema)
 

@@ -256,7 +256,7 @@ def test_rows_that_there_are_not_and_rows_that_are_not_there_yet(
     assert explain(classifier, X, []) == []
     with pytest.raises(DataError, match=r"Cannot explain 1,020 rows: the maximum is 1,000"):
         explain(classifier, np.tile(X, (17, 1)))
-    with pytest.raises(DataError, match=r"Cannot explain a Array that is not in memory"):
+    with pytest.raises(DataError, match=r"Cannot explain X: it is not in memory \(Array\)"):
         explain(classifier, da.from_array(X))
     for rows in (3, [1.5], [True, False], np.array([True] * len(X)), "01", np.array(3)):
         with pytest.raises(DataError, match=r"^Cannot explain row .*: rows are a list of integers"):

@@ -272,7 +272,7 @@ def test_blocks_that_are_masked_or_sparse(model: DCPredClassifier, data: Classes
     sparse = LAZY["dask array"](data.X).map_blocks(scipy.sparse.csr_matrix)
     np.testing.assert_array_equal(model.predict(sparse).compute(scheduler="sync"), model.predict(data.X))
     whole = da.ma.masked_array(LAZY["dask array"](data.y), mask=np.arange(400) == 7)
-    with pytest.raises(DataError, match=r"y: it has .*(missing|NaN)"):
+    with pytest.raises(DataError, match=r"y: row 7 has the target nan"):
         small().fit(LAZY["dask array"](data.X), whole)
 
 
@@ -305,7 +305,7 @@ def test_nothing_to_train_on(kind: str) -> None:
 def test_collections_that_are_no_arrays_are_refused(model: DCPredClassifier, data: Classes) -> None:
     dataset = xr.Dataset({"features": (("row", "feature"), data.X)})
     refused = {
-        "X is an xarray.Dataset": (dataset, dataset.chunk()),
+        "X: it is an xarray.Dataset": (dataset, dataset.chunk()),
         "Cannot use X: it is a Dask Bag": (dask.bag.from_sequence(data.X),),
         "Cannot use X: it is a Dask Delayed": (dask.delayed(data.X),),
     }
@@ -341,7 +341,7 @@ def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Clas
     ):
         for method in (served.predict, served.predict_early, served.decision_function):
             with pytest.raises(
-                DataError, match=r"X is a \w+ that is not in memory.*map_blocks\(model.*`dcpred score`"
+                DataError, match=r"X: it is not in memory \(\w+\).*map_blocks\(model.*`dcpred score`"
             ):
                 method(X)
 
@@ -459,7 +459,7 @@ def test_xarray_that_is_not_yet_read(
         small().fit(data.X, y)
     for method in (serve(model).predict, serve(model).decision_function):
         with pytest.raises(
-            DataError, match="Cannot predict a DataArray that is not in memory: a served model predicts"
+            DataError, match=r"X: it is not in memory \(DataArray\), and a served model predicts"
         ):
             method(X)
 

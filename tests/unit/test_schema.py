@@ -616,9 +616,7 @@ def test_several_kinds_in_one_column() -> None:
 def test_what_has_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LEVELS", 3)
     for wish in (None, Asked("a", "category", "codes")):
-        with pytest.raises(
-            DataError, match=r"as categories: it holds more than 3 different values\. Keep"
-        ):
+        with pytest.raises(DataError, match=r"as categories: it holds more than 3 different values\. Keep"):
             found(texts(list("abcd")), wish)
     monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LETTERS", 2)
     with pytest.raises(DataError, match=r"as categories: it holds texts of more than 4,096 characters"):

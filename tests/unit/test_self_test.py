@@ -62,7 +62,7 @@ def test_another_result_is_refused(
         otherwise,
     )
     with pytest.raises(
-        ModelFormatError, match=r"model at /m was .* of the 16 rows of its self-test .* compare"
+        ModelFormatError, match=r"model at /m: for .* of the 16 rows of its self-test .* Compare"
     ) as caught:
         check_self_test(model, test, "/m", plain=plain)
     assert ("DCPRED_NO_COMPILER" in str(caught.value)) is not plain

@@ -104,7 +104,7 @@ def test_a_shape_that_claims_more_chunks_than_there_is_memory_for(tmp_path: Path
     file.write_text(json.dumps(told | {"shape": [4 * 10**15, 3 * 10**12]}))
     array = open_array(tmp_path / "a")
     assert count_missing(array) == 10**27 - 6
-    with pytest.raises(DataError, match=r"c/0/2 of .* is missing"):
+    with pytest.raises(DataError, match=r"c/0/2 is missing"):
         check_complete("a", array)
 
 

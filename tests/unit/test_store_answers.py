@@ -246,7 +246,7 @@ def test_who_is_second_with_a_model_leaves_nothing(seed: int, monkeypatch: pytes
         return create(self, name, data)
 
     monkeypatch.setattr(Bucket, "create", late)
-    with nullcontext() if seed == 5 else pytest.raises(DataError, match="that exists"):
+    with nullcontext() if seed == 5 else pytest.raises(DataError, match="it already exists"):
         write_model(place.address, random_model(seed), {}, {})
     assert stored(f"{seed}-model") == stored("first")
     for standing in bucket.open_bucket(f"{AT}/first").listing():
