@@ -185,8 +185,8 @@ class ServedModel:
         """Raw rows with their features in the order of training."""
         if is_lazy(X):
             raise DataError(
-                f"Cannot predict X: it is not in memory ({type(X).__name__}), and a served model predicts rows"
-                " in memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
+                f"Cannot predict X: it is not in memory ({type(X).__name__}), and a served model predicts"
+                " rows in memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
                 " score`, or pass X.compute()."
             )
         check_one_table(X, "X")

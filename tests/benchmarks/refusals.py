@@ -301,7 +301,7 @@ def read_only(bench: Bench) -> tuple[int, str]:
 
 ENVIRONMENTS = {
     "another driver at work": (held, 6, "in use by process"),
-    "too little room": (full, 5, "make room"),
+    "too little room": (full, 5, "Free space"),
     "no permission to write": (read_only, 5, "Permission denied"),
 }
 

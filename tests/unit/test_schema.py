@@ -619,7 +619,7 @@ def test_what_has_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DataError, match=r"as categories: it holds more than 3 different values\. Keep"):
             found(texts(list("abcd")), wish)
     monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LETTERS", 2)
-    with pytest.raises(DataError, match=r"as categories: it holds texts of more than 4,096 characters"):
+    with pytest.raises(DataError, match=r"as categories: it holds texts of more than 2 characters"):
         found(texts(["abc"]))
 
 

@@ -118,7 +118,7 @@ def test_without_calibrate_there_is_nothing_of_it(data: Classes, folder: Path) -
     assert not hasattr(plain, "predict_log_proba")
     assert not hasattr(DCPredRegressor(settings=Settings(calibrate=False)), "predict_interval")
     for ask in (plain.novelty, served(plain, folder).novelty, served(plain, folder).predict_proba):
-        with pytest.raises(DataError, match=r"trained with calibrate=false, or by .*; train it again"):
+        with pytest.raises(DataError, match=r"trained with calibrate=false, or by .*\. Train it again"):
             ask(data.X)
     assert plain.distance_shares_.sum() == pytest.approx(1)
 

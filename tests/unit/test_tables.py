@@ -329,7 +329,7 @@ def test_columns_that_were_named(tmp_path: Path) -> None:
         ("a,b\n1,x\n", {"ids": ["bb"]}, ["Cannot store column 'bb' as id", "Did you mean 'b'?"]),
         ("a,b\n1,x\n", {"categorical": ["c"]}, ["Cannot encode column 'c' as category"]),
         ("a,b\n1,x\n", {"target": "a", "drop": ["b"]}, ["no column besides the target"]),
-        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["named as id and as target"]),
+        ("a,b\n1,x\n", {"target": "a", "ids": ["a"]}, ["as id and as target"]),
         ("a,y\n1,x\n", {"ids": ["y"]}, ["Cannot store column 'y' next to X", "Rename it"]),
         ("a,b/c\n1,x\n", {"ids": ["b/c"]}, ["'b/c'", "Rename it"]),
         ("a,a.weekday\n2020-01-01,1\n", {}, ["two features are called 'a.weekday'"]),
@@ -576,7 +576,9 @@ def test_a_schema_that_is_damaged_is_told(tmp_path: Path) -> None:
     bring(path, tmp_path)
     group = zarr.open_group(tmp_path / "out-1.zarr", mode="r+")
     group.attrs["dcpred_schema"] = {"version": 1, "columns": [{"name": "a", "kind": "nonsense"}]}
-    refused(path, tmp_path, "out-1.zarr cannot be used", "'nonsense'", like=tmp_path / "out-1.zarr")
+    refused(
+        path, tmp_path, "Cannot use the schema of", "out-1.zarr", "'nonsense'", like=tmp_path / "out-1.zarr"
+    )
 
 
 # -- Schemas by hand -----------------------------------------------------------------------------------------
@@ -628,7 +630,7 @@ def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for content, why in (
         ("{", "is not valid JSON"),
         ("[" * 99_999, "is not valid JSON"),
-        ("3", "not hold a JSON object"),
+        ("3", "is not a JSON object"),
     ):
         given.write_text(content)
         refused(path, tmp_path, why, schema=given)
