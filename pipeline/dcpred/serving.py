@@ -186,8 +186,8 @@ class ServedModel:
         if is_lazy(X):
             raise DataError(
                 f"Cannot predict X: it is not in memory ({type(X).__name__}), and a served model predicts"
-                " rows in memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
-                " score`, or pass X.compute()."
+                " rows in memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or"
+                " `dcpred score`, or pass X.compute()."
             )
         check_one_table(X, "X")
         check_given(X, "X")

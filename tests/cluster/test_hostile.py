@@ -366,7 +366,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(ResourceError, match="remove what is there"), hold(tmp_path / "out"):
+    with pytest.raises(ResourceError, match="Remove what is there"), hold(tmp_path / "out"):
         pass
     assert (tmp_path / "precious").read_text() == "mine"
 
