@@ -45,7 +45,7 @@ from dcpred_tasks.errors import (
     ResourceError,
     SchedulerError,
 )
-from dcpred_tasks.storage import plain_files, zarr_arrays
+from dcpred_tasks.storage import plain_store, zarr_arrays
 from dcpred_tasks.storage.atomic_files import decoded, read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
@@ -372,7 +372,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_more_bytes_than_a_machine_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_files, "LARGEST_FILE", 10_000)
+    monkeypatch.setattr(plain_store, "LARGEST_FILE", 10_000)
     zarr.create_array(tmp_path / "X", data=np.ones((10, 2)), chunks=(10, 2), compressors=None)
     (tmp_path / "X/c/0/0").write_bytes(bytes(20_000))
     with pytest.raises(DamagedChunkError, match="quarter of this machine's memory"):

@@ -30,7 +30,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.train import publish as publish_model
+from dcpred.training.publishing import publish as publish_model
 from dcpred.training.train import train
 from dcpred.verification import verify
 from dcpred_tasks.artifacts.commit_records import read_record
@@ -627,7 +627,7 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     assert [line.taken_blocks for line in root_status(root).runs] == [second.n_blocks - 4, 0]
     held = run_cli("verify", root / "latest").stderr
     assert "It is of several inputs" in held
-    one = held.strip().rsplit(" ", 1)[1]
+    one = held.strip().rsplit(" ", 1)[1].removesuffix(".")
     found = run_cli("verify", one)
     assert found.exit_code == 0, found.output
     assert publish(root, second.run) == first.run

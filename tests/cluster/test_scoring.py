@@ -389,7 +389,7 @@ def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None
     refused(DataError, "no rows", np.zeros((0, 5)))
     refused(SettingsError, "Cannot write output 'labels'", outputs=("labels",))
     (data / "X" / "c" / "3" / "0").unlink()
-    refused(DataError, "chunk c/3/0 of .* is missing")
+    refused(DataError, "chunk c/3/0 is missing")
 
 
 def test_a_chunk_that_goes_missing_later_stops_its_block_only(

@@ -648,7 +648,7 @@ def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
 
 def test_missing_chunk(tmp_path: Path, blobs_zarr: Path) -> None:
     (blobs_zarr / "X" / "c" / "2" / "0").unlink()
-    with pytest.raises(DataError, match=r"chunk c/2/0 of .* is missing"):
+    with pytest.raises(DataError, match=r"chunk c/2/0 is missing"):
         run(blobs_zarr, tmp_path / "model", pool=None)
 
 
@@ -693,7 +693,7 @@ def test_data_written_again_are_other_data(tmp_path: Path, blobs: Classes) -> No
 def test_a_missing_chunk_of_weights_is_no_weight_of_zero(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, w=np.ones(600))
     (data / "w" / "c" / "2").unlink()
-    with pytest.raises(DataError, match=r"chunk c/2 of .*w is missing"):
+    with pytest.raises(DataError, match=r"w: chunk c/2 is missing"):
         run(data, tmp_path / "model", pool=None, weight=f"{data}/w")
 
 
@@ -710,7 +710,7 @@ def test_a_damaged_chunk_is_named(tmp_path: Path, blobs_zarr: Path, pool) -> Non
 
 def test_targets_and_weights_that_are_no_numbers(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y.astype(complex), w=np.ones(600, complex))
-    with pytest.raises(DataError, match="y has dtype complex128"):
+    with pytest.raises(DataError, match="y: its dtype is complex128"):
         run(data, tmp_path / "model", pool=None)
     good = make_group(tmp_path / "g.zarr", blobs.X, blobs.y)
     with pytest.raises(DataError, match="the sample weight has dtype complex128"):

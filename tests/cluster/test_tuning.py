@@ -174,7 +174,7 @@ def test_a_budget_holds_and_costs_accuracy(
         SettingsError, match="Cannot find a model within a budget of 1ns: the cheapest one"
     ) as refused:
         tune(*address, tmp_path / "none", inline, policy=SMALL, budget=Budget(ns=1.0))
-    least = re.search(r"takes ([\d.]+x); ask", str(refused.value))
+    least = re.search(r"takes ([\d.]+x)", str(refused.value))
     assert least is not None
     tune(*address, tmp_path / "least", inline, policy=SMALL, budget=parse_budget(least[1]))
     assert not (tmp_path / "none").exists()

@@ -10,9 +10,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dcpred.cli.rendering import imported
-from dcpred.datasets import importing
-from dcpred.datasets.importing import Repeats, hashes_of_values, import_data
+from dcpred.datasets import writing
+from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split_data
+from dcpred.datasets.writing import Repeats, hashes_of_values
 from dcpred.refresh.limits import Limits
 from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
 from dcpred_tasks.artifacts.model_checks import check_model
@@ -232,8 +233,8 @@ def test_repeats_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
     other = Repeats()
     other.add(hashes_of_values(np.arange(19_990, 30_000)))
     assert counted().rows_also_in(other) == 10
-    monkeypatch.setattr(importing, "KEPT", 2_000)
-    monkeypatch.setattr(importing, "WAITING", 1_000)
+    monkeypatch.setattr(writing, "KEPT", 2_000)
+    monkeypatch.setattr(writing, "WAITING", 1_000)
     found = counted()
     assert found.repeated() == pytest.approx(4_000, rel=0.15)
     assert len(found.hashes) == 2_000

@@ -23,7 +23,8 @@ from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
 from dcpred.datasets import array_sources, arrow_files, containers, csv_reader, importing, table
-from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
+from dcpred.datasets.importing import Imported, import_data
+from dcpred.datasets.writing import default_chunk_rows
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks

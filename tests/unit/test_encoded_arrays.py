@@ -145,7 +145,7 @@ def test_a_target_without_a_value_is_named(tmp_path: Path, packed: bool) -> None
     y = np.where(np.arange(40) == 7, -1, np.arange(40) % 2).astype(np.int8)
     attributes = {"_FillValue": -1} | ({"scale_factor": 2.0} if packed else {})
     group.create_array("y", data=y, attributes=attributes)
-    with pytest.raises(DataError, match=r"array 'y' of in.zarr is missing in row 7"):
+    with pytest.raises(DataError, match=r"array 'y' of in.zarr as target: it is missing in row 7"):
         bring(tmp_path / "in.zarr", tmp_path)
     group["y"][7] = 1
     found = bring(tmp_path / "in.zarr", tmp_path)["y"]
@@ -218,7 +218,7 @@ def test_text_that_stands_for_a_missing_value(tmp_path: Path) -> None:
     assert (X[1] == X[::4]).sum() == (X[1] == X[2::4]).sum() == 0
     group.create_array("X", data=FLOATS)
     group.create_array("t", data=words, attributes={"missing_value": "none"})
-    with pytest.raises(DataError, match=r"array 't' of in.zarr is missing in row 1"):
+    with pytest.raises(DataError, match=r"array 't' of in.zarr as target: it is missing in row 1"):
         import_data(tmp_path / "in.zarr", tmp_path / "other.zarr", y="t")
 
 

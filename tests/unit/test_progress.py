@@ -15,11 +15,9 @@ from rich.console import Console
 
 from dcpred import DCPredRegressor
 from dcpred.execution import progress
-from dcpred.execution.events import Verbosity, at_verbosity
 from dcpred.execution.progress import (
     FIRST_GUESS_SECONDS,
     FIRST_GUESS_SHARE,
-    MOST_COLUMNS,
     SILENT,
     Bars,
     EventReporter,
@@ -28,10 +26,11 @@ from dcpred.execution.progress import (
     ProgressEstimate,
     Reporter,
     Shares,
-    cut,
     reporter,
     roughly,
 )
+from dcpred.execution.terminal import MOST_COLUMNS, cut
+from dcpred.execution.verbosity import Verbosity, at_verbosity
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.tune import forecast_tuning

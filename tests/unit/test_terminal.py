@@ -21,11 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cli import main, rendering
-from dcpred.cli.main import EXAMPLES
-from dcpred.cli.options import print_error
-from dcpred.execution import progress
-from dcpred.execution.events import Verbosity, verbosity
-from dcpred.execution.progress import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
+from dcpred.cli.errors import EXAMPLES, print_error
+from dcpred.execution import terminal
+from dcpred.execution.terminal import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
+from dcpred.execution.verbosity import Verbosity, verbosity
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.processes import run
@@ -93,7 +92,7 @@ def test_colours_and_lines_written_anew_are_for_terminals(monkeypatch: pytest.Mo
         assert columns(io.StringIO()) == MOST_COLUMNS
     closed = io.StringIO()
     closed.close()
-    assert not any(progress.is_terminal(stream) for stream in (None, closed))
+    assert not any(terminal.is_terminal(stream) for stream in (None, closed))
 
 
 def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(

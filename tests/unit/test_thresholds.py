@@ -130,7 +130,9 @@ def test_train_and_evaluate_print_the_threshold(tmp_path: Path, monkeypatch: pyt
     assert re.search(rf"^threshold +{t:.4g}$", words, re.MULTILINE)
     for option, found in (([], t), (["--threshold", "0.25"], 0.25), (["--threshold", "cost=3"], 0.25)):
         words = run("evaluate", str(tmp_path / "m"), data, "--no-cost", *option)
-        assert re.search(rf"^threshold +{found:.6g}  \(minimum probability of class 1 for its label", words, re.MULTILINE)
+        assert re.search(
+            rf"^threshold +{found:.6g}  \(minimum probability of class 1 for its label", words, re.MULTILINE
+        )
 
 
 def test_models_without_a_threshold_have_no_such_attribute() -> None:

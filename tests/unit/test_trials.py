@@ -17,12 +17,13 @@ from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.model_page import search_sections
 from dcpred.tuning import tune
+from dcpred.tuning.cache import checked_search
 from dcpred.tuning.frontier_plot import reference_words
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.policy import STANDARD, THOROUGH, Budget
 from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.trials import Candidate, TrialResult, Trials, checked_search
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import described, parse_budget, quality_of
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial

@@ -19,8 +19,9 @@ from dcpred.cli.options import (
 )
 from dcpred.cli.rendering import beyond_training, drift_words, rows
 from dcpred.evaluation import evaluate, is_small
-from dcpred.execution.events import Verbosity, verbosity
-from dcpred.execution.progress import reporter, wrapped
+from dcpred.execution.progress import reporter
+from dcpred.execution.terminal import wrapped
+from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Pool, Scheduler, connect, this_process
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.model.label_rule import Costs

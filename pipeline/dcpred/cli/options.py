@@ -19,9 +19,10 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from dcpred.execution.events import Verbosity, verbosity
+from dcpred.cli.errors import print_error
 from dcpred.execution.interrupts import signals_handled
-from dcpred.execution.progress import columns, has_colours, is_terminal, reporter, wrapped
+from dcpred.execution.progress import reporter
+from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError
@@ -120,20 +121,6 @@ def _read_toml(path: Path) -> dict[str, object]:
         raise SettingsError(
             f"Cannot read settings from {path}: it is not valid TOML ({error}). Correct it."
         ) from None
-
-
-NAME = "dcpred: "
-
-
-def print_error(sentence: str) -> None:
-    """Print a sentence: wrapped on a terminal, elsewhere on one line for search and parsing."""
-    sentence = sentence.encode(errors="backslashreplace").decode()  # a name may be invalid text
-    if not is_terminal(sys.stderr):
-        click.echo(f"{NAME}{sentence}", err=True)
-        return
-    text = wrapped(sentence, columns(sys.stderr), begin=len(NAME), indent=len(NAME))
-    name = click.style(NAME, fg="red", bold=True) if has_colours(sys.stderr) else NAME
-    click.echo(f"{name}{text}", err=True, color=has_colours(sys.stderr))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

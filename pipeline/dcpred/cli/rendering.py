@@ -4,8 +4,10 @@ import shlex
 import sys
 from typing import Any
 
-from dcpred.execution.progress import columns, counted, duration, is_terminal, wrapped
+from dcpred.execution.progress import counted, duration
+from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.training.column_report import gaps_in_words, map_in_words
+from dcpred.tuning.cache import quality_name
 from dcpred.tuning.frontier_plot import (
     interval_words,
     is_share,
@@ -16,7 +18,6 @@ from dcpred.tuning.frontier_plot import (
     with_cost,
     words_of,
 )
-from dcpred.tuning.trials import quality_name
 
 SHOWN = 30  # columns that are shown one by one
 NAMES = 2  # categories of a column that are shown

@@ -27,7 +27,7 @@ from dcpred.cli.options import (
 )
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.train import trained_beside
+from dcpred.training.publishing import trained_beside
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.zarr_arrays import find_array

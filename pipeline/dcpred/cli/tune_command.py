@@ -25,7 +25,7 @@ from dcpred.cli.options import (
 )
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.train import trained_beside
+from dcpred.training.publishing import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings

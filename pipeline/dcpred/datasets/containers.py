@@ -1,13 +1,9 @@
-"""Containers of several arrays: HDF5, NetCDF, Zarr, and the files of a store."""
+"""Containers of several arrays: HDF5, NetCDF and Zarr."""
 
-import secrets
-import shutil
-import tempfile
-import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,15 +15,10 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 from dcpred.datasets.table import damaged
-from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
-from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
-from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import MARKERS
-from dcpred_tasks.storage.place import Folder, Place, open_place
-from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadata_file, unwritten_group
 
 HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"), (".nc", ".nc4", ".cdf", ".netcdf")
 HDF5_MAGIC, NETCDF_3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
@@ -292,102 +283,3 @@ def container(path: Path) -> Container:
             ' it by `pip install "dcpred[hdf5]"`.'
         )
     return Hdf5File(path)
-
-
-GROUP_FILE = "zarr.json"
-CLAIM = "importing.json"  # present while a data set is written to a store
-SILENT_SECONDS = 3.0  # maximum wait for the removal of one object
-
-
-@contextmanager
-def local_source(source: str) -> Iterator[Path]:
-    """A file on this computer with the bytes of `source`, and its name. One on a store is fetched into the
-    folder for temporary files.
-    """
-    if not is_remote(source):
-        yield Path(local_path(source))
-        return
-    address, _, name = absolute(source).rpartition("/")
-    place = open_place(address)
-    assert isinstance(place, Bucket)
-    with tempfile.TemporaryDirectory(prefix="dcpred-import-") as folder:
-        path = Path(folder) / name
-        try:
-            with resource_errors(path), path.open("wb") as file:
-                place.fetch(name, file)
-        except FileNotFoundError:
-            raise DataError(f"Cannot import {source}: it does not exist. Name an existing file.") from None
-        yield path
-
-
-@contextmanager
-def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Group]:
-    """A group to fill, which becomes valid when everything in it is written.
-
-    On a store, which cannot rename, the metadata of the group are created last. Guards against:
-
-    1. Imports A and B find the place free.
-    2. A creates the claim; B's create finds it, and B is refused before it writes.
-    3. A is killed. The claim stays, and marks the data as incomplete.
-    """
-    if isinstance(place, Folder):
-        with new_directory(place.path, alike=False) as partial_folder:
-            yield create_group(partial_folder, attributes)
-        return
-    if not place.create(CLAIM, secrets.token_bytes(16)):
-        raise DataError(
-            f"Cannot import into {place.address}: another import writes there, or was interrupted."
-            " Choose another path, or remove what is there."
-        )
-    try:
-        yield unwritten_group(place.address, attributes)
-    except BaseException as error:
-        if not _emptied(place) and isinstance(error, KeyboardInterrupt):
-            raise InterruptedRunError(
-                f"interrupted, and the store does not answer; remove what is in {place.address} before the"
-                " next import"
-            ) from None
-        raise
-    # Nothing is removed from here on: the contents may be another process's.
-    if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
-        raise DataError(
-            f"Cannot import into {place.address}: another import finished there meanwhile. Choose"
-            " another path."
-        )
-    place.remove(CLAIM)
-
-
-def _emptied(place: Place) -> bool:
-    """Whether everything in a place was removed. Does not wait for a store that does not answer."""
-    removed: list[str] = []
-
-    def remove() -> None:
-        with suppress(OSError, DcpredError):
-            for name in place.listing():
-                place.remove(name)
-                removed.append(name)
-
-    thread = threading.Thread(target=remove, name="dcpred-emptied", daemon=True)
-    thread.start()
-    before = -1
-    while thread.is_alive() and len(removed) > before:
-        before = len(removed)
-        thread.join(SILENT_SECONDS)
-    return not thread.is_alive()
-
-
-@contextmanager
-def temporary_folder(place: Place | None) -> Iterator[Path]:
-    """A directory next to a future folder, to find out early whether it is writable; for a store, or without
-    a future folder, among temporary files. It is removed at the end.
-    """
-    if isinstance(place, Folder):
-        beside = next(parent for parent in place.path.parents if parent.exists())
-        with resource_errors(place.path):
-            folder = tempfile.mkdtemp(prefix=f"{place.path.name}.partial-", dir=beside)
-    else:
-        folder = tempfile.mkdtemp(prefix="dcpred-import-")
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -14,9 +14,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.containers import new_data_set
-from dcpred.datasets.importing import Repeats
 from dcpred.datasets.split_rules import LISTED, Drawn, Rule, SplitSource
+from dcpred.datasets.store_files import new_data_set
+from dcpred.datasets.writing import Repeats
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError

@@ -1,4 +1,4 @@
-"""Events of a run, and how much of them a person sees."""
+"""Events of a run, for files and for monitoring."""
 
 import errno
 import json
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,30 +129,3 @@ def json_lines(name: str) -> Iterator[JsonLines]:
 def lost(name: str, error: OSError) -> None:
     """Report that a file of events or metrics is no longer writable."""
     print(f"dcpred: cannot write {name} ({error.strerror}); the run continues without it", file=sys.stderr)
-
-
-class Verbosity(IntEnum):
-    """The `verbose` of an estimator."""
-
-    QUIET = 0
-    NORMAL = 1
-    MORE = 2
-
-
-_now = Verbosity.NORMAL
-
-
-def verbosity() -> Verbosity:
-    """The level of this command."""
-    return _now
-
-
-@contextmanager
-def at_verbosity(level: Verbosity) -> Iterator[None]:
-    """Set a level within a `with` statement."""
-    global _now
-    before, _now = _now, level
-    try:
-        yield
-    finally:
-        _now = before

@@ -16,6 +16,7 @@ from dcpred.reports.evaluation_page import (
     without_places,
 )
 from dcpred.training.column_report import describe_map, map_in_words
+from dcpred.tuning.cache import quality_name
 from dcpred.tuning.frontier_plot import (
     interval_words,
     is_share,
@@ -25,7 +26,6 @@ from dcpred.tuning.frontier_plot import (
     unseen_words,
     words_of,
 )
-from dcpred.tuning.trials import quality_name
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.contributions import known_importances

@@ -24,8 +24,8 @@ from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import PLAN, open_ledger
 from dcpred.serving import ServedModel
+from dcpred.tuning.cache import checked_search
 from dcpred.tuning.frontier_plot import with_cost
-from dcpred.tuning.trials import checked_search
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.dtypes import Status

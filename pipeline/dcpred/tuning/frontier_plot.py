@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.pages import PAPER, drawing, frontier
-from dcpred.tuning.trials import quality_name
+from dcpred.tuning.cache import quality_name
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
 

@@ -32,12 +32,13 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
+from dcpred.tuning.cache import found_before
 from dcpred.tuning.frontier_plot import shown
 from dcpred.tuning.metrics import SQUARED, Metric, compare
 from dcpred.tuning.policy import STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.trials import Candidate, TrialResult, Trials, found_before
+from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.compiler import forget_failures

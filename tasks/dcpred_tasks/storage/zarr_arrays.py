@@ -49,7 +49,8 @@ from dcpred_tasks.storage.object_arrays import (
     lists_nothing,
     names_of_encoding,
 )
-from dcpred_tasks.storage.plain_files import PlainStore, plain, read_plain
+from dcpred_tasks.storage.plain_files import plain, read_plain
+from dcpred_tasks.storage.plain_store import PlainStore
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
 
 # Errors of Zarr, and of compressors, also those of the standard library.

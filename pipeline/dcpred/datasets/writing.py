@@ -1,0 +1,262 @@
+"""Write a `Table` (table.py) as arrays of a Zarr group, chunk by chunk."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dcpred.datasets.table import Batch, Table
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array
+
+LISTED = 20  # maximum number of rows, and of features, to name
+
+
+@dataclass(frozen=True)
+class NotFiniteFeature:
+    """A feature with NaN or infinity in `n_rows` rows."""
+
+    feature: int
+    name: str | None
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is
+    refused.
+
+    Rows and features are counted from 0. Names the first LISTED rows, and the LISTED features with the
+    most of these rows, the most first.
+    """
+
+    n_rows: int
+    rows: list[int]
+    n_features: int
+    features: list[NotFiniteFeature]
+    n_targets: int
+    target_rows: list[int]
+
+
+class NotFiniteSurvey:
+    """Counts rows that are not finite, chunk by chunk. Integers cost nothing, and finite chunks one pass."""
+
+    def __init__(self, n_features: int, names: tuple[str, ...] | None) -> None:
+        self.names = names
+        self.by_feature = np.zeros(n_features, np.int64)
+        self.n_rows = self.n_targets = 0
+        self.rows: list[int] = []
+        self.target_rows: list[int] = []
+
+    def add(self, first_row: int, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+        """Count the rows of a chunk; X and y are not modified.
+
+        X  (n_rows, n_features), its first row being row `first_row` of the data
+        y  (n_rows,)
+        """
+        if X.dtype.kind == "f" and not (finite := np.isfinite(X)).all():
+            self.by_feature += len(X) - finite.sum(axis=0)
+            self.n_rows += _note(~finite.all(axis=1), first_row, self.rows)
+        if y is not None and y.dtype.kind == "f":
+            self.n_targets += _note(~np.isfinite(y), first_row, self.target_rows)
+
+    def found(self) -> NotFinite:
+        n_features = int(np.count_nonzero(self.by_feature))
+        features = [
+            NotFiniteFeature(int(j), None if self.names is None else self.names[j], int(self.by_feature[j]))
+            for j in np.argsort(-self.by_feature, kind="stable")[: min(n_features, LISTED)]
+        ]
+        return NotFinite(self.n_rows, self.rows, n_features, features, self.n_targets, self.target_rows)
+
+
+def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
+    """The number of bad rows; the first of them are added to `rows`, up to LISTED."""
+    found = np.flatnonzero(bad)
+    rows += (found[: LISTED - len(rows)] + first_row).tolist()
+    return len(found)
+
+
+KEPT = 2**20  # different hashes, 16 MiB with their counts
+WAITING = 2**18  # hashes that are merged at once
+Hashes = NDArray[np.uint64]
+
+
+class Repeats:
+    """The values of some rows, by their hashes."""
+
+    def __init__(self) -> None:
+        self.hashes: Hashes = np.empty(0, np.uint64)
+        self.rows = np.empty(0, np.int64)
+        self.limit = 2**64 - 1
+        """The largest hash to keep."""
+        self.waiting: list[Hashes] = []
+        self.n_waiting = 0
+
+    def add(self, hashes: Hashes) -> None:
+        own = hashes if self.limit == 2**64 - 1 else hashes[hashes <= np.uint64(self.limit)]
+        self.waiting.append(own)
+        self.n_waiting += len(own)
+        if self.n_waiting >= WAITING:
+            self.settle()
+
+    def settle(self) -> "Repeats":
+        """Merge the waiting hashes."""
+        new = np.concatenate([self.hashes, *self.waiting])
+        before = np.concatenate([self.rows, np.ones(self.n_waiting, np.int64)])
+        self.waiting, self.n_waiting = [], 0
+        found, at = np.unique(new, return_inverse=True)
+        rows = np.bincount(at, weights=before, minlength=len(found)).astype(np.int64)
+        if len(found) > KEPT:
+            self.limit = int(found[KEPT - 1])
+        self.hashes, self.rows = found[:KEPT], rows[:KEPT]
+        return self
+
+    @property
+    def share(self) -> float:
+        """The fraction of all hashes that may be kept."""
+        return self.limit / (2**64 - 1)
+
+    def repeated(self) -> int:
+        """About how many rows repeat a value of an earlier row."""
+        self.settle()
+        return round((int(self.rows.sum()) - len(self.rows)) / self.share)
+
+    def rows_also_in(self, other: "Repeats") -> int:
+        """About how many rows have a value that the other also has."""
+        one, two = self.settle(), other.settle()
+        most = np.uint64(min(one.limit, two.limit))
+        same = np.isin(one.hashes, two.hashes) & (one.hashes <= most)
+        return round(int(one.rows[same].sum()) / min(one.share, two.share))
+
+
+def hashes_of_values(values: NDArray[np.generic]) -> Hashes:
+    """A hash of each value (n,), a number or text, stable within this process."""
+    found = np.fromiter((hash(value) for value in values.tolist()), np.int64, len(values)).view(np.uint64)
+    # Python's hash of a number is the number: mix it (SplitMix64 of Steele, Lea and Flood, 2014).
+    with np.errstate(over="ignore"):
+        z = found * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression
+CHUNK_MULTIPLE = 1024  # rows: longer chunks are a multiple of it
+
+
+def default_chunk_rows(n_features: int, itemsize: int) -> int:
+    """Rows in about 8 MiB; multiples of 1,024 if they are more."""
+    rows = max(CHUNK_BYTES // (n_features * itemsize), 1)
+    return rows if rows < CHUNK_MULTIPLE else rows // CHUNK_MULTIPLE * CHUNK_MULTIPLE
+
+
+def write_table(
+    table: Table,
+    group: zarr.Group,
+    source: str,
+    chunk_rows: int,
+    progress: Callable[[int, int | None], None] | None,
+) -> tuple[NotFinite, dict[str, int]]:
+    """Write all chunks of X, y and ids; returns the rows that are not finite, and about how many rows repeat
+    an id of an earlier row, by column.
+
+    source    name of the table in messages
+    progress  called with (rows written, rows in all)
+    """
+    n = table.n_samples
+    X = _new_array(group, "X", (n, table.n_features), table.dtype, chunk_rows, "feature_names", table.names)
+    arrays = {
+        name: _new_array(group, name, (n,), dtype, chunk_rows, "", None) for name, dtype in table.ids.items()
+    }
+    y = None
+    if table.target_dtype is not None:
+        y = _new_array(group, "y", (n,), table.target_dtype, chunk_rows, "labels", table.labels)
+    survey, done = NotFiniteSurvey(table.n_features, table.names), 0
+    repeats = {name: Repeats() for name in arrays}
+    for rows, targets, ids in _chunks(table, chunk_rows):
+        start, done = done, done + len(rows)
+        if done > n:
+            break
+        X[start:done] = rows
+        if y is not None and targets is not None:
+            y[start:done] = targets
+        for name, values in ids.items():
+            arrays[name][start:done] = values
+            repeats[name].add(hashes_of_values(values))
+        survey.add(start, rows, targets)
+        if progress is not None:
+            progress(done, n)
+    if done != n:
+        raise DataError(
+            f"Cannot import {source}: it changed after the first pass, which found {n:,} rows. Import it when"
+            " nothing writes to it."
+        )
+    return survey.found(), {name: one.repeated() for name, one in repeats.items()}
+
+
+def _new_array(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    chunk_rows: int,
+    attribute: str,
+    strings: tuple[str, ...] | None,
+) -> zarr.Array[Any]:
+    attributes = None if strings is None else {attribute: list(strings)}
+    names = DATA_DIMENSIONS[: len(shape)]
+    fill_value = _fill_value(dtype)
+    return create_array(
+        group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes, dimensions=names
+    )
+
+
+def _fill_value(dtype: Any) -> Any:
+    """The value of a lost chunk: for floats it must not look like data."""
+    if dtype is str:
+        return ""
+    return np.nan if dtype.kind == "f" else dtype.type(0)
+
+
+def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:
+    """Rows in chunks of `chunk_rows`, the last one shorter; each is overwritten by the next."""
+    buffer = _buffer(table, chunk_rows)
+    held = 0
+    for batch in table.batches(chunk_rows):
+        given, first = _columns(batch), 0
+        while first < len(batch.X):
+            n = min(chunk_rows - held, len(batch.X) - first)
+            for name, values in given.items():
+                buffer[name][held : held + n] = values[first : first + n]
+            held, first = held + n, first + n
+            if held == chunk_rows:
+                yield _batch(buffer, held)
+                held = 0
+    if held:
+        yield _batch(buffer, held)
+
+
+Named = dict[tuple[str, str], NDArray[Any]]  # arrays by kind, X, y or id, and by name
+
+
+def _buffer(table: Table, chunk_rows: int) -> Named:
+    buffer: Named = {("X", ""): np.empty((chunk_rows, table.n_features), table.dtype)}
+    if table.target_dtype is not None:
+        buffer["y", ""] = np.empty(chunk_rows, table.target_dtype)
+    for name, dtype in table.ids.items():
+        buffer["id", name] = np.empty(chunk_rows, np.dtypes.StringDType() if dtype is str else dtype)
+    return buffer
+
+
+def _columns(batch: Batch) -> Named:
+    y = {} if batch.y is None else {("y", ""): batch.y}
+    return {("X", ""): batch.X, **y, **{("id", name): values for name, values in batch.ids.items()}}
+
+
+def _batch(buffer: Named, n: int) -> Batch:
+    y = buffer.get(("y", ""))
+    ids = {name: values[:n] for (kind, name), values in buffer.items() if kind == "id"}
+    return Batch(buffer["X", ""][:n], None if y is None else y[:n], ids)
