@@ -185,7 +185,7 @@ def test_numbers(tmp_path: Path) -> None:
         (["--time-limit", "inf"], 3, "Cannot compare within inf s"),
         (["--time-limit", 0.5], 3, "Use another"),
         (["--budget", "cheap"], 3, "cheap"),
-        (["--budget", "8x"], 3, "the systems are exact, fourier, kmeans_nystrom, random_forest; add dcpred,"),
+        (["--budget", "8x"], 3, "the systems are exact, fourier, kmeans_nystrom, random_forest. Add dcpred,"),
     ],
 )
 def test_what_is_refused(words: list[object], code: int, sentence: str, data: Path, tmp_path: Path) -> None:

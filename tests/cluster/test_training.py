@@ -713,7 +713,7 @@ def test_targets_and_weights_that_are_no_numbers(tmp_path: Path, blobs: Classes)
     with pytest.raises(DataError, match="y: its dtype is complex128"):
         run(data, tmp_path / "model", pool=None)
     good = make_group(tmp_path / "g.zarr", blobs.X, blobs.y)
-    with pytest.raises(DataError, match="the sample weight has dtype complex128"):
+    with pytest.raises(DataError, match="the sample weight: its dtype is complex128"):
         run(good, tmp_path / "model", pool=None, weight=f"{data}/w")
 
 

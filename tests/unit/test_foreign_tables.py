@@ -418,7 +418,7 @@ def test_files_of_one_folder_whose_types_hold_no_common_values(tmp_path: Path) -
 
 def test_whole_numbers_of_a_frame_are_not_rounded_when_it_is_encoded() -> None:
     frame = pl.DataFrame({"a": [2**53 + 1], "b": [decimal.Decimal(2)]})
-    with pytest.raises(DataError, match=r"column 'a' .*9007199254740993"):
+    with pytest.raises(DataError, match=r"column 'a'.*9007199254740993"):
         encode_frame(numbers_schema(["a", "b"]), frame)
     assert encode_frame(numbers_schema(["a", "b"]), frame.with_columns(a=2**53)).tolist() == [[2.0**53, 2.0]]
 
@@ -533,7 +533,7 @@ def test_a_table_in_place_of_an_output(tmp_path: Path, monkeypatch: pytest.Monke
     text(tmp_path, "a,y\n1,0\n")
     done = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()])
     assert done.exit_code
-    assert "it is a table" in " ".join(done.output.split())
+    assert "it is a table" in " ".join(done.output.lower().split())
 
 
 @pytest.mark.parametrize("name", ["new.txt", "new.json", "new.xlsx"])

@@ -178,7 +178,7 @@ def test_what_is_too_much_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match=r"column 'shop': .* y has 40 classes, .*--categorical"):
         fit_target_means(sums, CODED, survey, Folds(0), ["a", "shop"])
     monkeypatch.setattr(categories, "MOST_NUMBERS", 3)
-    with pytest.raises(DataError, match=r"the 152 categories of column 1 .* more than the 3 numbers"):
+    with pytest.raises(DataError, match=r"column 1: 152 categories .* more than the 3 numbers"):
         fitted_to(TARGETS["binary"])
 
 
