@@ -214,6 +214,6 @@ def test_no_package(
         monkeypatch.setitem(sys.modules, "obstore", None)
         filled = [text.format(root=root, folder=folder) for text in arguments]
         result = CliRunner().invoke(main, filled, prog_name="dcpred")
-    check_refused(result, 3, 'install "dcpred[stores]" where driver and workers run')
+    check_refused(result, 3, 'nstall "dcpred[stores]" where driver and workers run')
     assert not (folder / "out").exists()
     assert not (folder / "made").exists()

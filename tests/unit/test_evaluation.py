@@ -478,7 +478,7 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     assert [round(float(word)) for word in said.splitlines()[-1].split()] == [4, 24, 49, 74, 94]
     y[3] = np.nan
     odd = make_group(tmp_path / "odd.zarr", X, y)
-    with pytest.raises(DataError, match=r"row 3 of .* has no target, .* leave .* --drop-unlabelled"):
+    with pytest.raises(DataError, match=r"row 3 of .*: it has no target\. .* omit .* --drop-unlabelled"):
         evaluate(tmp_path / "model", f"{odd}/X", f"{odd}/y", cost=False)
     text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
     assert "Name an array of numbers with --y" in command(tmp_path / "model", text, code=3)

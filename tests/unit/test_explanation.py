@@ -213,7 +213,7 @@ def test_what_cannot_be_told_is_said_in_a_sentence(X: np.ndarray) -> None:
         for one in found:
             assert any(sentence in remark for remark in one.remarks), one.remarks
             assert sentence in " ".join(explained([one]).split())
-    other = explain(said["its leaf holds a fourier model"], X, [0])[0]
+    other = explain(said["its leaf holds another model (exact)"], X, [0])[0]
     assert (other.decision, other.landmarks) == (other.intercept, [])
     plain = explain(said["trained without calibrate=true"], X, [0])[0]
     assert (plain.novelty, plain.classes[0].probability) == (None, None)

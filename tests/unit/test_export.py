@@ -429,7 +429,7 @@ REFUSED: dict[str, Refused] = {
     "data without names": ({"beside": ["some/new.zarr"]}, DataError, "Write some/new.zarr:NAME"),
     "no names": ({"beside": ["x.zarr:"]}, SettingsError, "it names none. Write DATA:NAME"),
     "empty names": ({"beside": ["id,,age"]}, SettingsError, "it names none. Write DATA:NAME"),
-    "no data": ({"beside": ["nowhere.zarr:id"]}, DataError, "nowhere.zarr, but it does not exist"),
+    "no data": ({"beside": ["nowhere.zarr:id"]}, DataError, "nowhere.zarr: it does not exist"),
     "a name twice": ({"beside": ["id,age,id"]}, SettingsError, "two columns called id"),
     "that of a column": ({"beside": ["status"]}, DataError, "no one-dimensional array"),
     "no comparison": ({"only": ["oak"]}, SettingsError, "not a comparison"),
