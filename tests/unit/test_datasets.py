@@ -22,7 +22,15 @@ from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
-from dcpred.datasets import array_sources, arrow_files, containers, csv_reader, importing, table
+from dcpred.datasets import (
+    array_sources,
+    arrow_files,
+    containers,
+    csv_reader,
+    store_files,
+    table,
+    writing,
+)
 from dcpred.datasets.importing import Imported, import_data
 from dcpred.datasets.writing import default_chunk_rows
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
@@ -624,13 +632,13 @@ def test_a_file_that_changes_between_the_passes(
     tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = text(tmp_path, "a\n1\n2\n")
-    create = containers.create_group
+    create = store_files.create_group
 
     def change(*args: Any) -> Any:
         path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
         return create(*args)
 
-    monkeypatch.setattr(containers, "create_group", change)
+    monkeypatch.setattr(store_files, "create_group", change)
     refused(path, "it changed after the first pass, which found 2 rows")
 
 
@@ -737,7 +745,7 @@ def test_integers_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise AssertionError("integers are finite")
 
-    monkeypatch.setattr(importing.np, "isfinite", refuse)
+    monkeypatch.setattr(writing.np, "isfinite", refuse)
     assert bring(npz(tmp_path, X=SMALL, y=SMALL[:, 0]))[0].not_finite.n_rows == 0
     with pytest.raises(AssertionError, match="integers are finite"):
         import_data(str(npz(tmp_path, X=SMALL / 2)), str(tmp_path / "floats.zarr"))
