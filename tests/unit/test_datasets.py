@@ -25,7 +25,6 @@ from dcpred.cli import main
 from dcpred.datasets import (
     array_sources,
     arrow_files,
-    containers,
     csv_reader,
     store_files,
     table,
@@ -649,7 +648,7 @@ def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatc
     def full(*_args: Any) -> None:
         raise OSError(number, "no room")
 
-    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (containers, "create_group")]
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (store_files, "create_group")]
     for place, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
