@@ -183,8 +183,8 @@ CASES: dict[str, tuple[Case, int, str]] = {
         "2 'd' for 'c', 3 'c' for 'd'",
     ),
     "a missing chunk": (case(lambda b: (b.data / "X" / "c" / "3" / "0").unlink()), 3, "is missing"),
-    "an unknown output": (case(nothing, "--outputs", "labels"), 3, "output 'labels' was asked for"),
-    "no output": (case(nothing, "--outputs", ","), 3, "no outputs were asked for"),
+    "an unknown output": (case(nothing, "--outputs", "labels"), 3, "Cannot write output 'labels'"),
+    "no output": (case(nothing, "--outputs", ","), 3, "Cannot score without outputs"),
     "a folder of other files": (
         case(lambda b: (b.out.mkdir(), (b.out / "mine").touch())),
         3,
@@ -216,7 +216,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "a scheduler without a port": (
         lambda b: ["score", str(b.model), str(b.data), str(b.out), "--scheduler", "here"],
         3,
-        "is no address",
+        "it is not an address",
     ),
     "workers and a scheduler": (
         case(nothing, "--scheduler", "tcp://127.0.0.1:1"),
@@ -244,7 +244,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "training: complex targets": (
         case(with_target(np.ones(N_ROWS, complex)), do="train"),
         3,
-        "dtype complex128",
+        "dtype is complex128",
     ),
     "training: an unknown setting": (case(nothing, "--set", "leaves=4", do="train"), 3, "leaves"),
     "training: a setting out of range": (case(nothing, "--set", "landmarks=-1", do="train"), 3, "landmarks"),
@@ -301,7 +301,7 @@ def read_only(bench: Bench) -> tuple[int, str]:
 
 ENVIRONMENTS = {
     "another driver at work": (held, 6, "in use by process"),
-    "too little room": (full, 5, "Free space"),
+    "too little room": (full, 5, "Free some space"),
     "no permission to write": (read_only, 5, "Permission denied"),
 }
 
