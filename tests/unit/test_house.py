@@ -82,7 +82,7 @@ def test_what_is_imported_is_installed_with_the_package_or_an_extra() -> None:
     for extra in set(project["optional-dependencies"]) - {"test"}:
         installed |= named_by(project["optional-dependencies"][extra])
     imported = {name for path in SOURCES for name in imported_names(path)} - set(sys.stdlib_module_names)
-    elsewhere = dict.fromkeys(("daal4py", "sklearnex"), ["scikit-learn-intelex"])  # No test installs it.
+    elsewhere = {key: ["scikit-learn-intelex"] for key in ("daal4py", "sklearnex")}  # No test installs it.
     homes = elsewhere | dict(metadata.packages_distributions())
     missing = {name for name in imported if not {h.lower() for h in homes.get(name, [name])} & installed}
     assert missing <= {"dcpred", "dcpred_tasks", "dcpred_baselines", "ziglang"}, (
