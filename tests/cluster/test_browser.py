@@ -151,6 +151,12 @@ CUT_OFF = f"""
   .filter(e => {BOX}.right > {EDGE} + 1 || {BOX}.left < -1).map(e => e.textContent)
 """
 PICTURES_SHOWN = f"[...document.querySelectorAll('svg')].filter(e => {BOX}.width > 0).length"
+# Sections with pictures or tables that leave the right half of a wide page empty.
+HALF_EMPTY = f"""
+[...document.querySelectorAll("section")].filter(e => e.querySelector(".parts"))
+  .filter(e => Math.max(...[...e.querySelectorAll("svg, table")].map(e => {BOX}.right)) < {EDGE} / 2)
+  .map(e => e.querySelector("h2").textContent)
+"""
 LEAST_TEXT = f"""
 Math.min(...[...document.querySelectorAll("svg text")].map(e => {BOX}.height).filter(h => h > 0))
 """
@@ -173,6 +179,7 @@ def check(tab: Browser, address: str, width: int) -> None:
     assert wide <= own <= width, where
     assert tab.value(STICKING_OUT) == [], where
     assert tab.value(CUT_OFF) == [], where
+    assert width < max(WIDTHS) or tab.value(HALF_EMPTY) == [], where
     assert tab.value(LEAST_TEXT) >= LEAST_PIXELS, where
     assert tab.value("document.querySelectorAll('script, b').length") == 0, where
     pictures = [node for node in tree(tab) if node["role"] in ("image", "img", "graphics-document")]

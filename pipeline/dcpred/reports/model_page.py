@@ -332,19 +332,17 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
 
 def _decisions(trace: list[dict[str, Any]]) -> Section:
     text = "Every decision: a candidate replaces the incumbent if a paired test on held-out rows favours it."
-    heads = ["step", "candidate", "loss", "cost", "incumbent", "its loss", "gain ± error", "rows", "verdict"]
+    texts = ("step", "candidate", "verdict", "incumbent")
     lines = [
         [
-            *(plain(line[name]) for name in ("step", "candidate")),
-            *(number(line["loss"], 4), number(line["cost_ratio"], 3), plain(line["incumbent"])),
-            number(line["incumbent_loss"], 4),
+            *(plain(line[name]) for name in texts),
             f"{line['gain']:.2g} ± {line['standard_error']:.2g}",
-            f"{line['rows']:,}",
-            plain(line["verdict"]),
+            *(number(line["loss"], 4), number(line["cost_ratio"], 3), f"{line['rows']:,}"),
         ]
         for line in trace
     ]
-    return Section("Decisions", text, parts=[Table(heads, lines)])
+    heads = [*texts, "gain ± error", "loss", "cost", "rows"]
+    return Section("Decisions", text, parts=[Table(heads, lines, texts=4, dense=True, wide=True)])
 
 
 def _quality(point: dict[str, Any]) -> tuple[str, str]:
