@@ -46,7 +46,7 @@ def made(n: int, rate: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
 def real(folder: Path, name: str, seed: int, most: int) -> Rows:
     """One class of a table against the rest: the one whose number REAL gives, by its share, ascending."""
     with np.load(folder / f"{name}.npz") as data:
-        X, y = data["X"], data["y"]
+        X, y = (np.concatenate([data[part] for part in data.files if part[0] == name]) for name in "Xy")
     order = np.random.default_rng(seed).permutation(len(X))[:most]
     X, y = X[order].astype(float), y[order]
     classes, counts = np.unique(y, return_counts=True)
