@@ -351,32 +351,30 @@ def _die() -> None:
     os._exit(1)
 
 
-def test_a_lost_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[events.Event] = []
+def test_a_lost_worker_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(_die, "__module__", "__main__")
-    with connect(1) as workers, heard_by(heard.append):
+    counted = Metrics("a", "score", "1", 0.0)
+    with connect(1) as workers, heard_by(counted):
         ((_, result),) = workers.each(_die, [()])
     assert isinstance(result, Failure)
-    lost = [event for event in heard if event.name == "worker_lost"]
+    lost = [vars(record)["facts"] for record in caplog.records if record.msg == "worker_lost"]
     assert len(lost) == result.deaths
-    assert all(event.facts["tasks"] == 1 for event in lost)
-    assert all("127.0.0.1:" in event.facts["worker"] or not event.facts["worker"] for event in lost)
-    counted = Metrics("a", "score", "1", 0.0)
-    for event in lost:
-        counted(event)
+    assert all(facts["tasks"] == 1 for facts in lost)
+    assert all("127.0.0.1:" in facts["worker"] or not facts["worker"] for facts in lost)
     assert "dcpred_run_workers_lost" in counted.text(1.0)
 
 
-def test_a_signal_is_told() -> None:
-    heard: list[events.Event] = []
-    with listening() as asked, heard_by(heard.append):
+def test_a_signal_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with listening() as asked:
         asked.set()
         try:
             with pytest.raises(InterruptedRunError):
                 list(InlineWorkers().each(_die, [()]))
         finally:
             asked.clear()
-    assert [(event.name, event.facts) for event in heard] == [("paused", {"done": 0, "in_flight": 0})]
+    (record,) = caplog.records
+    assert (record.name, record.msg) == ("dcpred.events", "paused")
+    assert vars(record)["facts"] == {"done": 0, "in_flight": 0}
 
 
 # -- the page ------------------------------------------------------------------------------------------------

@@ -209,8 +209,9 @@ def test_one_line_fits_the_terminal(clock: Clock, columns: int) -> None:
                 clock.now += 20
                 advance(1)
             assert say.line is not None
-            with say.showing(say.line) as live:
-                text = str(live.get_renderable())  # type: ignore[attr-defined]
+            seen = Console(file=io.StringIO(), width=columns)
+            seen.print(say.shown.get_renderable())
+            text = seen.file.getvalue().strip("\n")  # type: ignore[attr-defined]
             assert len(text) == columns
             assert "50 %" in text
             assert ("1 min 40 s, about 2 min left" in text) == (columns >= 40)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred import DCPredRegressor
 from dcpred.cli import main
-from dcpred.reports.report import is_evaluation
+from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.training.train import train
 from dcpred.verification import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
@@ -260,7 +260,7 @@ def test_evaluate_states_coverage_by_quarter(folder: Path, tmp_path: Path) -> No
     assert "interval_winkler" in told.output
     listed = CliRunner().invoke(main, ["evaluate", *data, "--json"])
     found = json.loads(listed.stdout)
-    assert is_evaluation(found)
+    assert any(section.title == "Intervals" for section in evaluation_page(found).sections)
     X, y = amounts(600, 1)
     model = open_artifact(folder / "model").model()
     rows = decide(model, X, scale=True)

@@ -1,18 +1,16 @@
-"""A person at a terminal: lines that fit it, mistakes told with what was meant, -v and -q, what shells
-complete, and `dask dcpred`.
+"""A person at a terminal: lines that fit it, mistakes in a command line, -v and -q, what shells complete,
+and `dask dcpred`.
 """
 
 import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -118,48 +116,15 @@ def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (
-            "trian a b",
-            "Cannot run `dcpred trian`: there is no such command. Did you mean `dcpred train`?",
-        ),
-        ("zzz", "Cannot run `dcpred zzz`: there is no such command. See `dcpred -h`."),
-        (
-            "score model",
-            "Cannot run `dcpred score`: it needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing. Write"
-            " for example"
-            " `dcpred score model new.zarr scores`",
-        ),
-        (
-            "train d m --workes 2",
-            "Cannot use --workes: `dcpred train` has no such option. Did you mean `--workers`?",
-        ),
-        (
-            "score m d out --max-drift 0.2",
-            "Cannot use --max-drift: `dcpred score` has no such option. `dcpred refresh` has it.",
-        ),
-        (
-            "split",
-            "Cannot run `dcpred split`: it needs DATA, but DATA is missing. Write for example `dcpred split"
-            " known.zarr",
-        ),
-        ("train d m --workers", "Cannot use --workers: it has no value. Give it one."),
-        (
-            "train d m --workers x",
-            "Cannot use the value of --workers: 'x' is not a valid integer range",
-        ),
-        (
-            "status a b",
-            "Cannot use b: `dcpred status` takes only OUTPUT. Omit it, or put quotes around",
-        ),
-        (
-            "compare d",
-            "Cannot run `dcpred compare`: it needs --out DIR, but --out is missing. Write for example"
-            " `dcpred compare",
-        ),
+        ("zzz", "No such command 'zzz'. See `dcpred -h`."),
+        ("score model", "Missing argument 'DATA'. Write for example `dcpred score model new.zarr scores`."),
+        ("train d m --workers x", "Invalid value for '--workers': 'x' is not a valid integer range. See"),
+        ("status a b", "Got unexpected extra argument (b). See `dcpred status -h`."),
+        ("compare d", "Missing option '--out'. Write for example `dcpred compare"),
         ("train d m -v -q", "Cannot combine --verbose with --quiet: one excludes the other"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(arguments: str, told: str) -> None:
+def test_a_mistake_in_a_command_line_is_one_sentence_with_what_to_do(arguments: str, told: str) -> None:
     result = CliRunner().invoke(main, arguments.split(), prog_name="dcpred")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -176,7 +141,7 @@ def test_every_command_has_an_example_that_its_usage_allows() -> None:
             assert re.sub(r"\s+", " ", EXAMPLES[name]) in re.sub(r"\s+", " ", shown)
     with pytest.MonkeyPatch.context() as patch:
         for name, example in EXAMPLES.items():
-            words = example.replace("'", "").removeprefix('eval "$(').removesuffix(')"').split()
+            words = example.replace("'", "").split()
             command = main.get_command(click.Context(main), name)
             assert command is not None
             patch.setattr(command, "callback", lambda **_: None)
@@ -229,46 +194,12 @@ def test_v_tells_more_and_q_nothing_but_errors(data: Path) -> None:
 
 # -- shells --------------------------------------------------------------------------------------------------
 
-COMPLETE = r"""
-{script}
-COMP_LINE="$1"; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=($1); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-COMP_WORDBREAKS=$' \t\n"><=;|&(:'
-compopt() {{ :; }}
-_dcpred_completion dcpred
-printf '%s\n' "${{COMPREPLY[@]}}"
-"""
 
-
-@pytest.fixture(scope="module")
-def bash(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What bash completes a line to, with the command on its path."""
-    place = tmp_path_factory.mktemp("bash")
-    (place / "dcpred").write_text(f"#!{sys.executable}\nfrom dcpred.cli import run\n\nrun()\n")
-    (place / "dcpred").chmod(0o755)
-    script = CliRunner().invoke(main, ["completion", "bash"]).stdout
-    (place / "complete.sh").write_text(COMPLETE.format(script=script))
-    path = f"{place}{os.pathsep}{os.environ['PATH']}"
-
-    def completed(line: str) -> list[str]:
-        done = run(["bash", "--norc", str(place / "complete.sh"), line], env={**os.environ, "PATH": path})
-        assert done.stderr == ""
-        return done.stdout.split()
-
-    return completed
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("dcpred tr", ["train"]),
-        ("dcpred split --by-g", ["--by-group"]),
-        ("dcpred train d m --set scaling=st", ["standard"]),
-        ("dcpred completion ", ["bash", "zsh", "fish"]),
-    ],
-)
-def test_bash_completes_commands_options_and_settings(bash: Any, line: str, found: list[str]) -> None:
-    assert bash(line) == found
+def test_click_completes_commands_without_importing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_WORDS", "dcpred tr")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    done = CliRunner().invoke(main, [], prog_name="dcpred", env={"_DCPRED_COMPLETE": "bash_complete"})
+    assert done.stdout.split() == ["plain,train"]
 
 
 @pytest.mark.parametrize(
@@ -288,16 +219,6 @@ def test_settings_are_completed(of: str, incomplete: str, found: list[str]) -> N
     option = next(p for p in command.params if "--set" in p.opts)
     completed = option.shell_complete(click.Context(command), incomplete)
     assert [item.value for item in completed] == found
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_scripts_of_other_shells_are_read_by_them(shell: str, tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text(CliRunner().invoke(main, ["completion", shell]).stdout)
-    assert "_DCPRED_COMPLETE" in script.read_text()
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not here")
-    assert run([shell, "-n", str(script)]).returncode == 0
 
 
 # -- dask ----------------------------------------------------------------------------------------------------
@@ -332,4 +253,4 @@ def test_dask_runs_dcpred_and_imports_nothing_for_it(tmp_path: Path) -> None:
 
     done = dask("dcpred", "inspect", str(tmp_path / "nothing.zarr"), code=3)
     assert done.stderr.startswith("dcpred: ")
-    assert "Did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr
+    assert "No such command 'trian'" in dask("dcpred", "trian", code=2).stderr

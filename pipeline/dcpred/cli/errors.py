@@ -1,6 +1,5 @@
-"""Errors of usage, in one sentence that states what to write."""
+"""Errors of a command line, in one sentence."""
 
-import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,10 +10,7 @@ import click
 
 from dcpred.execution.terminal import columns, has_colours, is_terminal, wrapped
 
-EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
-NEAR = 0.7  # minimum similarity of a name to suggest
-REMEDY = re.compile(r"[;.] ")  # click's own messages have no second sentence
-UNKNOWN = re.compile(r"No such command '(.*)'", re.DOTALL)
+REMEDY = re.compile(r"[;.] |\?")  # a second sentence, or click's "Did you mean …?"
 # An example of each command; shown where an argument is missing, and by -h.
 EXAMPLES: Mapping[str, str] = {
     "example": "dcpred example",
@@ -34,104 +30,31 @@ EXAMPLES: Mapping[str, str] = {
     "validate": "dcpred validate known.zarr --by-group customer",
     "compare": "dcpred compare known.zarr --out side-by-side",
     "inspect": "dcpred inspect known.zarr",
-    "completion": 'eval "$(dcpred completion bash)"',
 }
 
 
 class Misused(click.UsageError):
-    """A mistake with a message of ours."""
+    """A mistake in a command line, shown in one sentence."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        print_error(self.format_message())
+        print_error(self.message)
 
 
 @contextmanager
-def in_our_words(group: click.Group) -> Iterator[None]:
-    """Make click's errors about a command line state what is wrong and what to do."""
+def usage_in_one_sentence() -> Iterator[None]:
+    """Print click's errors of usage as all others, with what to do."""
     try:
         yield
     except (Misused, click.exceptions.NoArgsIsHelpError):
         raise
     except click.UsageError as error:
-        raise Misused(sentence(error, group), error.ctx) from None
-
-
-def sentence(error: click.UsageError, group: click.Group) -> str:
-    """An error of click in a sentence."""
-    ctx, text = error.ctx, error.format_message()
-    command = "dcpred" if ctx is None else ctx.command_path
-    see = f"See `{command} -h`."
-    if isinstance(error, click.NoSuchOption):
-        others = _commands_with(error.option_name, group)
-        elsewhere = f"`dcpred {'` and `dcpred '.join(others)}` have it." if len(others) > 1 else ""
-        elsewhere = f"`dcpred {others[0]}` has it." if len(others) == 1 else elsewhere
-        return f"Cannot use {error.option_name}: `{command}` has no such option. " + _meant(
-            error.option_name, _options(ctx), "", elsewhere or see
-        )
-    if (unknown := UNKNOWN.match(text)) is not None:
-        return f"Cannot run `{command} {unknown[1]}`: there is no such command. " + _meant(
-            unknown[1], group.list_commands(click.Context(group)), f"{command} ", see
-        )
-    if isinstance(error, click.MissingParameter) and ctx is not None and error.param is not None:
-        return _missing(ctx, error.param)
-    if isinstance(error, click.BadOptionUsage):
-        return f"Cannot use {error.option_name}: it has no value. Give it one."
-    if (extra := EXTRA.match(text)) is not None and ctx is not None:
-        return (
-            f"Cannot use {extra[1]}: `{command}` takes only {_takes(ctx)}. Omit it, or put quotes"
-            " around what belongs together."
-        )
-    if isinstance(error, click.BadParameter) and not REMEDY.search(error.message):
-        name = error.param.get_error_hint(ctx).strip("'") if error.param is not None and ctx else "a value"
-        return f"Cannot use the value of {name}: {_lower(error.message)}. {see}"
-    return error.message
-
-
-def _meant(given: str, known: list[str], before: str, see: str) -> str:
-    near = difflib.get_close_matches(given, known, 2, NEAR)
-    return f"Did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
-
-
-def _commands_with(option: str, group: click.Group) -> list[str]:
-    """The names of up to three commands that have an option; none if more have it."""
-    ctx = click.Context(group)
-    each = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
-    found = [name for name, one in each if one and any(option in p.opts for p in one.params)]
-    return found if len(found) <= 3 else []
-
-
-def _options(ctx: click.Context | None) -> list[str]:
-    if ctx is None:
-        return []
-    return [name for p in ctx.command.get_params(ctx) if isinstance(p, click.Option) for name in p.opts]
-
-
-def _takes(ctx: click.Context) -> str:
-    """The arguments of a command, as its usage lists them."""
-    names = [p.make_metavar(ctx) for p in ctx.command.params if isinstance(p, click.Argument)]
-    return " ".join(names) or "no arguments"
-
-
-def _missing(ctx: click.Context, param: click.Parameter) -> str:
-    """Everything from the first argument on that is missing."""
-    if isinstance(param, click.Argument):
-        every = [p for p in ctx.command.params if isinstance(p, click.Argument) and p.required]
-        names = [p.make_metavar(ctx) for p in every[every.index(param) :]]
-        needs = _takes(ctx)
-    else:
-        names = [max(param.opts, key=len)]
-        needs = f"{names[0]} {param.make_metavar(ctx)}"
-    are = "is" if len(names) == 1 else "are"
-    example = EXAMPLES.get(ctx.info_name or "")
-    do = f"Write for example `{example}`." if example else f"See `{ctx.command_path} -h`."
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"Cannot run `{ctx.command_path}`: it needs {needs}, but {listed} {are} missing. {do}"
-
-
-def _lower(text: str) -> str:
-    """A sentence as a part of another one."""
-    text = text.strip().rstrip(".")
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+        text = " ".join(error.format_message().split())
+        if not REMEDY.search(text):
+            name, path = (error.ctx.info_name, error.ctx.command_path) if error.ctx else ("", "dcpred")
+            example = EXAMPLES.get(name or "") if isinstance(error, click.MissingParameter) else None
+            do = f"Write for example `{example}`." if example else f"See `{path} -h`."
+            text = f"{text.rstrip('.')}. {do}"
+        raise Misused(text, error.ctx) from None
 
 
 NAME = "dcpred: "

@@ -12,7 +12,6 @@ from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, stora
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter
 from dcpred.results.export import export
-from dcpred_tasks.errors import SettingsError
 
 
 @click.command("export")
@@ -30,20 +29,14 @@ from dcpred_tasks.errors import SettingsError
     ),
 )
 @click.option(
-    "--only",
-    multiple=True,
-    metavar="COMPARISON",
-    help="Keep rows that meet this: 'status!=1', 'label==oak', 'decision<0'; repeatable: all must hold.",
+    "--status",
+    metavar="NAMES",
+    help="Keep rows of these statuses, with commas: ok, non_finite_feature, … [default: all].",
 )
 @click.option(
     "--columns",
     metavar="NAMES",
     help="Columns of the scores, with commas; also available: row, status_name [default: all].",
-)
-@click.option(
-    "--largest",
-    metavar="COLUMN:N",
-    help="Keep only the N rows with the largest values of COLUMN, the largest first: probability:500.",
 )
 @click.option(
     "--partial",
@@ -57,38 +50,31 @@ def export_command(
     scores: str | Path,
     out: str | Path,
     beside: tuple[str, ...],
-    only: tuple[str, ...],
+    status: str | None,
     columns: str | None,
-    largest: str | None,
     partial: bool,
     as_json: bool,
 ) -> None:
-    """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather, .arrow or .zarr.
+    """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather or .arrow.
 
-    Rows keep their order without --largest. Classes appear by name, several outputs become a column each
+    Rows keep their order. Classes appear by name, several outputs become a column each
     (decision_CLASS), and a row without a score has a status and no values. OUT is written completely or not
     at all.
     """
-    names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
-    options: dict[str, Any] = {
-        "beside": beside,
-        "only": only,
-        "columns": names,
-        "largest": _largest(largest),
-    }
-    result = export(scores, out, **options, partial=partial, say=reporter())
+    result = export(
+        scores,
+        out,
+        beside=beside,
+        status=_names(status),
+        columns=_names(columns),
+        partial=partial,
+        say=reporter(),
+    )
     emit(asdict(result), as_json, _written)
 
 
-def _largest(text: str | None) -> tuple[str, int] | None:
-    if text is None:
-        return None
-    by, _, most = text.rpartition(":")
-    if not by or not most.strip().isdecimal():
-        raise SettingsError(
-            f"Cannot use --largest {text!r}: it is not COLUMN:N. Write for example probability:500."
-        )
-    return by, int(most)
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in next(csv.reader([text]), [])]
 
 
 def _written(r: dict[str, Any]) -> str:

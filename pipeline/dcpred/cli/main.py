@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import click
-from click.shell_completion import CompletionItem, add_completion_class
+from click.shell_completion import CompletionItem
 
-from dcpred.cli.errors import EXAMPLES, in_our_words
-from dcpred.cli.shell_completion import VARIABLE, Bash
+from dcpred.cli.errors import EXAMPLES, usage_in_one_sentence
 from dcpred.execution.interrupts import end_tracker_at_exit, leave_at_signals
 from dcpred.execution.verbosity import Verbosity, at_verbosity
 from dcpred.version import __version__
@@ -73,7 +72,6 @@ class Commands(click.Group):
         "compare": "Compare dcpred with baselines on one data set.",
         "inspect": "Show what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",
-        "completion": "Print a completion script for a shell.",
     }
     homes: ClassVar[dict[str, str]] = {"errors": "status", "example": "demo"}
 
@@ -102,21 +100,16 @@ class Commands(click.Group):
         named = {name: summary for name, summary in self.summaries.items() if name.startswith(incomplete)}
         return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *of_group]
 
-    def main(self, *args: Any, **more: Any) -> Any:
-        if VARIABLE in os.environ:
-            add_completion_class(Bash)
-        return super().main(*args, **more)
-
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **more: Any
     ) -> click.Context:
-        with in_our_words(self):
+        with usage_in_one_sentence():
             for arg in args:
                 _check_text(arg)
             return super().make_context(info_name, args, parent, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with in_our_words(self):
+        with usage_in_one_sentence():
             return super().invoke(ctx)
 
 
@@ -147,6 +140,7 @@ def _group(kind: type[Commands]) -> Commands:
     group = kind(
         "dcpred", help=HELP, context_settings=OPTIONS, no_args_is_help=True, params=verbosity_options()
     )
+    group.commands = dict.fromkeys(group.summaries, click.Command(None))  # click suggests these names
     return click.version_option(__version__, prog_name="dcpred")(group)
 
 

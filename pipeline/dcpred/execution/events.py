@@ -1,15 +1,13 @@
-"""Events of a run, for files and for monitoring."""
+"""Events of a run: records of `logging` with fields, for files and for monitoring."""
 
 import errno
 import json
+import logging
 import os
 import secrets
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -19,47 +17,33 @@ from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
 
 Level = Literal["info", "warning", "error"]
+EVENTS = logging.getLogger("dcpred.events")
+EVENTS.addHandler(logging.NullHandler())  # without a handler Python prints warnings
 STANDARD_ERROR = "-"
 APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class Event:
-    """An event."""
-
-    name: str
-    level: Level
-    time: float
-    """Seconds since 1970."""
-    facts: dict[str, Any]
-    """Its fields, as JSON holds them."""
-
-
-Listener = Callable[[Event], None]
-_listeners: list[Listener] = []
-
-
 def record_event(name: str, level: Level = "info", **facts: Any) -> None:
-    """Pass an event to all listeners."""
-    if _listeners:
-        event = Event(name, level, time.time(), facts)
-        for listener in tuple(_listeners):
-            listener(event)
+    """Log an event with its fields, as JSON holds them."""
+    getattr(EVENTS, level)(name, extra={"facts": facts})
 
 
 def is_heard() -> bool:
-    """Whether there is a listener."""
-    return bool(_listeners)
+    """Whether events are logged."""
+    return EVENTS.isEnabledFor(logging.INFO)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Pass all events within a `with` statement to a listener, which must not raise."""
-    _listeners.append(listener)
+def heard_by(handler: logging.Handler) -> Iterator[None]:
+    """Pass all events within a `with` statement to a handler, which must not raise."""
+    before = EVENTS.level
+    EVENTS.setLevel(logging.INFO)
+    EVENTS.addHandler(handler)
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        EVENTS.removeHandler(handler)
+        EVENTS.setLevel(before)
 
 
 def by_name(status: Mapping[str, int]) -> dict[str, int]:
@@ -69,43 +53,50 @@ def by_name(status: Mapping[str, int]) -> dict[str, int]:
 
 def takes_standard_error() -> bool:
     """Whether standard error is reserved for events."""
-    return any(isinstance(one, JsonLines) and one.name == STANDARD_ERROR for one in _listeners)
+    return any(handler.name == STANDARD_ERROR for handler in EVENTS.handlers)
 
 
-@dataclass
-class JsonLines:
-    """Appends each event as one line of JSON. Reports once that a file is no longer writable, which does not
-    end a run.
+class JsonFormatter(logging.Formatter):
+    """An event as one line of JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = secrets.token_hex(6)  # in all lines of this process
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"time": when, "level": record.levelname.lower(), "event": record.msg, "run": self.run}
+        return json.dumps(head | vars(record)["facts"], default=str) + "\n"
+
+
+class Lines(logging.Handler):
+    """Writes each event as a line. Reports once that a file is no longer writable, which does not end a
+    run.
     """
 
-    name: str
-    write: Callable[[str], object]
-    run: str = field(default_factory=lambda: secrets.token_hex(6))
-    """Fields of all lines of this process."""
-    _one: threading.Lock = field(default_factory=threading.Lock)
-    _lost: bool = False
+    def __init__(self, name: str, write: Callable[[str], object]) -> None:
+        super().__init__()
+        self.set_name(name)
+        self.setFormatter(JsonFormatter())
+        self.write, self.is_lost = write, False
 
-    def __call__(self, event: Event) -> None:
-        when = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
-        summary = {"time": when, "level": event.level, "event": event.name, "run": self.run, **event.facts}
-        line = json.dumps(summary, default=str) + "\n"
-        with self._one:
-            if self._lost:
-                return
-            try:
-                self.write(line)
-            except OSError as error:
-                self._lost = True
-                lost(self.name, error)
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.is_lost:
+            return
+        try:
+            self.write(self.format(record))
+        except OSError as error:
+            self.is_lost = True
+            lost(str(self.name), error)
 
 
 @contextmanager
-def json_lines(name: str) -> Iterator[JsonLines]:
+def json_lines(name: str) -> Iterator[Lines]:
     """Events as lines of a file, or of standard error for "-". Raises SettingsError, ResourceError,
     OSError.
     """
     if name == STANDARD_ERROR:
-        yield JsonLines(STANDARD_ERROR, sys.stderr.write)
+        yield Lines(STANDARD_ERROR, sys.stderr.write)
         return
     try:
         with resource_errors(name):
@@ -121,7 +112,7 @@ def json_lines(name: str) -> Iterator[JsonLines]:
     os.set_blocking(file, True)
     try:
         # In one call: lines of processes that share a file stay intact.
-        yield JsonLines(name, lambda line: os.write(file, line.encode()))
+        yield Lines(name, lambda line: os.write(file, line.encode()))
     finally:
         os.close(file)
 

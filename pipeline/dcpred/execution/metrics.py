@@ -5,16 +5,17 @@ Every metric has the label `job`, the name of the file without its ending: sever
 collide. deploy/observability.md lists the metrics.
 """
 
+import logging
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.events import Event, lost
+from dcpred.execution.events import lost
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
 
@@ -50,7 +51,7 @@ METRICS = {
 }
 
 
-class Metrics:
+class Metrics(logging.Handler):
     """The numbers in events of a run."""
 
     def __init__(
@@ -59,8 +60,8 @@ class Metrics:
         """now  when the run begins, in seconds since 1970; succeeded  when an earlier one was last
         complete
         """
+        super().__init__()
         self.job = job
-        self._one = threading.Lock()
         self.values: dict[str, Samples] = {}
         self.info = {"command": command, "version": version}
         self._set("dcpred_run_info", 1, **self.info)
@@ -77,7 +78,7 @@ class Metrics:
         self.failed: set[int] = set()
         self.steps: Counter[str] = Counter()
         self.left, self.done = 0, 0
-        self._take: dict[str, Callable[[Event, Mapping[str, Any]], None]] = {
+        self._take: dict[str, Callable[[float, Mapping[str, Any]], None]] = {
             "scoring_started": self._scoring_started,
             "block_done": self._block_done,
             "block_failed": self._block_failed,
@@ -89,35 +90,34 @@ class Metrics:
             "run_ended": self._run_ended,
         }
 
-    def __call__(self, event: Event) -> None:
-        take = self._take.get(event.name)
+    def emit(self, record: logging.LogRecord) -> None:
+        take = self._take.get(record.msg)
         if take is not None:
-            with self._one:
-                take(event, event.facts)
+            take(record.created, vars(record)["facts"])
 
     def _set(self, name: str, value: float, **labels: str) -> None:
         samples = self.values.setdefault(name, [])
         samples[:] = [(others, old) for others, old in samples if others != labels]
         samples.append((labels, value))
 
-    def _scoring_started(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _scoring_started(self, when: float, facts: Mapping[str, Any]) -> None:
         if facts["shard"]:
             self.values["dcpred_run_info"] = [(self.info | {"shard": facts["shard"]}, 1)]
-        self.scoring_began, self.left = event.time, facts["pending_blocks"]
+        self.scoring_began, self.left = when, facts["pending_blocks"]
         self.done = facts["blocks"] - self.left
         self.rows_left = facts["pending_rows"]
         self._blocks()
 
-    def _block_done(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _block_done(self, when: float, facts: Mapping[str, Any]) -> None:
         self.left, self.done = self.left - 1, self.done + 1
         self.failed.discard(facts["block"])
         self.rows_left -= facts["rows"]
         self.rows.update(facts["status"])
-        spent = max(event.time - self.scoring_began, 1e-3)
+        spent = max(when - self.scoring_began, 1e-3)
         self._set("dcpred_run_rows_per_second", self.rows.total() / spent)
         self._blocks()
 
-    def _block_failed(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _block_failed(self, when: float, facts: Mapping[str, Any]) -> None:
         self.failed.add(facts["block"])
         self._blocks()
 
@@ -129,16 +129,16 @@ class Metrics:
         self._set("dcpred_run_rows_left", self.rows_left)
         self._set("dcpred_run_bad_rows", self.rows.total() - self.rows["ok"])
 
-    def _worker_lost(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _worker_lost(self, when: float, facts: Mapping[str, Any]) -> None:
         self.workers_lost.add(str(facts["worker"]))
         self._set("dcpred_run_workers_lost", len(self.workers_lost))
 
-    def _step_ended(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _step_ended(self, when: float, facts: Mapping[str, Any]) -> None:
         if facts["step"] in self.steps or len(self.steps) < MOST_STEPS:
             self.steps[facts["step"]] += facts["seconds"]
             self._set("dcpred_run_step_seconds", self.steps[facts["step"]], step=facts["step"])
 
-    def _scored(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _scored(self, when: float, facts: Mapping[str, Any]) -> None:
         """A complete run: its manifest counts."""
         self.rows = Counter(facts["status"])
         self.rows_left, self.left, self.done, self.failed = 0, 0, facts["blocks"], set()
@@ -150,26 +150,26 @@ class Metrics:
                 self._set(f"dcpred_drift_{name}", float(value))
         self.complete = True
 
-    def _refreshed(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _refreshed(self, when: float, facts: Mapping[str, Any]) -> None:
         """All of several inputs together, also if nothing was new."""
-        self._scored(event, {**facts, "rows_per_second": None})
+        self._scored(when, {**facts, "rows_per_second": None})
         self.complete = facts["state"] != "kept"
 
-    def _trained(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _trained(self, when: float, facts: Mapping[str, Any]) -> None:
         for name in ("rows", "leaves", "landmarks"):
             self._set(f"dcpred_model_{name}", facts[name])
         self.complete = True
 
-    def _run_ended(self, event: Event, facts: Mapping[str, Any]) -> None:
+    def _run_ended(self, when: float, facts: Mapping[str, Any]) -> None:
         self._set("dcpred_run_exit_code", facts["exit_code"])
         self._set("dcpred_run_running", 0)
-        self.ended = event.time
+        self.ended = when
         if facts["exit_code"] == 0 and self.complete:
-            self._set(SUCCESS, event.time)
+            self._set(SUCCESS, when)
 
     def text(self, now: float) -> str:
         """The file, at a time in seconds since 1970."""
-        with self._one:
+        with self.lock or nullcontext():
             self._set("dcpred_run_seconds", (self.ended or now) - self.began)
             self._set("dcpred_run_update_timestamp_seconds", now)
             lines = []

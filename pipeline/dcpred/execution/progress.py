@@ -9,7 +9,7 @@ from math import ceil, exp
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.live import Live
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn
 from rich.text import Text
 
 from dcpred.execution.events import record_event, takes_standard_error
@@ -99,9 +99,7 @@ class Shares:
 
 LINE_SECONDS = 5.0
 BAR_COLUMNS = 12
-BAR_COLOUR = "cyan"
 BAR_FROM_COLUMNS = 60  # a narrower terminal has no space for a bar
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 COMPILING = "compiling the scoring engine, once per computer (some seconds)"
 
 
@@ -352,26 +350,29 @@ class Bars(Lines):
         return min(self.console.width, MOST_COLUMNS)
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
-        def now() -> Text:
-            turn = int(time.monotonic() * len(SPINNER))
-            head, bar = f"{SPINNER[turn % len(SPINNER)]} ", 0
-            if line.has_total and self.columns >= BAR_FROM_COLUMNS:
-                bar = int(BAR_COLUMNS * line.estimate.done)
-                head += f"{'━' * bar}{'─' * (BAR_COLUMNS - bar)} "
-            text = Text(cut(head + line.text(), self.columns), no_wrap=True)
-            text.stylize(BAR_COLOUR, 0, 2 + bar)
-            return text
-
-        return Live(
-            get_renderable=now,
-            console=self.console,
-            refresh_per_second=5,
-            transient=True,
-            redirect_stdout=False,
+        bars = [BarColumn(BAR_COLUMNS)] if self.columns >= BAR_FROM_COLUMNS else []
+        facts = _Facts(line, self.columns - 2 - len(bars) * (BAR_COLUMNS + 1))
+        self.shown = Progress(
+            SpinnerColumn(), *bars, facts, console=self.console, transient=True, redirect_stdout=False
         )
+        self.shown.add_task(line.title, total=1.0)
+        return self.shown
 
     def changed(self, line: Line, seconds: float) -> None:
-        """The display updates itself."""
+        """Move the bar; the rest of the display updates itself."""
+        total = 1.0 if line.has_total else None
+        self.shown.update(self.shown.task_ids[0], total=total, completed=line.estimate.done)
+
+
+class _Facts(ProgressColumn):
+    """The text of a line; its estimate knows the parts of a job, which rich's columns do not."""
+
+    def __init__(self, line: Line, columns: int) -> None:
+        self.line, self.columns = line, columns
+        super().__init__()
+
+    def render(self, task: object) -> Text:
+        return Text(cut(self.line.text(), self.columns), no_wrap=True)
 
 
 def reporter(verbose: int | None = None) -> Reporter:

@@ -24,7 +24,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.schema.column import DAY, LAST_DAY, OTHERS, Codes, Column, Date, TargetCodes
+from dcpred_tasks.schema.column import DAY, LAST_DAY, Codes, Column, Date, TargetCodes
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -53,10 +53,6 @@ class Field:
     make: Callable[[Rows], pa.Array]
     needs: str = ""
     """Its output column; "" for none."""
-    missing: Any = None
-    """The missing value in an array of a type without one; None if each row has a value."""
-    known: tuple[str, ...] | None = None
-    """All texts that it may hold; None for other types."""
 
 
 def run_fields(scores: StoredScores) -> list[Field]:
@@ -65,9 +61,8 @@ def run_fields(scores: StoredScores) -> list[Field]:
     for column in scores.columns:
         if column is not STATUS:
             found += _output_fields(column, scores.arrays[column.name])
-    statuses = tuple(status.name.lower() for status in Status)
     found.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
-    found.append(Field(STATUS_NAME, pa.string(), _status_names, known=statuses))
+    found.append(Field(STATUS_NAME, pa.string(), _status_names))
     names = [field.name for field in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(
@@ -92,13 +87,13 @@ def _output_fields(column: OutputColumn, array: zarr.Array[Any]) -> list[Field]:
     name = column.name
     names = texts(array.attrs.get("labels"))
     if names is not None and array.ndim == 1:
-        return [Field(name, pa.string(), partial(_named, name, names), name, "", names)]
+        return [Field(name, pa.string(), partial(_named, name, names), name)]
     kind = pa.from_numpy_dtype(array.dtype)
     if array.ndim == 1:
-        return [Field(name, kind, partial(_numbers, name, None), name, array.fill_value)]
+        return [Field(name, kind, partial(_numbers, name, None), name)]
     suffixes = column.numbers(array.attrs, array.shape[1]) or range(array.shape[1])
     return [
-        Field(f"{name}_{suffix}", kind, partial(_numbers, name, number), name, array.fill_value)
+        Field(f"{name}_{suffix}", kind, partial(_numbers, name, number), name)
         for number, suffix in enumerate(suffixes)
     ]
 
@@ -182,15 +177,6 @@ class Beside:
             nothing = np.empty(0, self.X.dtype)
             found |= {name: self._feature(name, nothing).type for name in self.features}
         return found
-
-    def known(self) -> dict[str, tuple[str, ...]]:
-        """All texts that a categorical feature may hold."""
-        encoded = {name: self._encoded(name) for name in self.features}
-        return {
-            name: (*map(str, column.categories), OTHERS)
-            for name, (column, _) in encoded.items()
-            if isinstance(column, Codes | TargetCodes)
-        }
 
     def _encoded(self, name: str) -> tuple[Column | None, int]:
         """The column of the table that a feature comes from, and the index of the feature in it."""
