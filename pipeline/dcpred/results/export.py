@@ -38,7 +38,7 @@ from dcpred.results.extra_columns import (
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.scoring.outputs import DECISION, ProbabilityColumn
-from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, check_writable, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -47,7 +47,6 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     sync_directory,
 )
-from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.zarr_arrays import consolidate, create_array, create_group
 
@@ -257,11 +256,11 @@ def check_out(out: str | Path) -> Place | None:
             f"Cannot export scores to {out}: its name has no known ending. End it with"
             f" {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
         )
-    if is_remote(out):
+    if (path := path_on_disk(out)) is None:
         place = open_place(absolute(out).rpartition("/")[0])
         taken = name in place.names("")
     else:
-        place, path = None, Path(local_path(out))
+        place = None
         taken = os.path.lexists(path)
         if not taken and not path.absolute().parent.is_dir():
             raise DataError(f"Cannot export scores to {out}: its folder does not exist. Make it first.")
@@ -296,7 +295,6 @@ def new_table(
             if place is None:
                 _publish(partial, Path(local_path(out)))
             else:
-                assert isinstance(place, Bucket)
                 _send(place, name, partial)
     finally:
         if partial.is_dir():
@@ -330,7 +328,7 @@ def _publish(partial: Path, path: Path) -> None:
     sync_directory(path.absolute().parent)
 
 
-def _send(place: Bucket, name: str, partial: Path) -> None:
+def _send(place: Place, name: str, partial: Path) -> None:
     """The object that marks a group as present comes last."""
     if partial.is_file():
         place.send(name, partial)
@@ -490,9 +488,10 @@ def export(
 
 def _folder(out: str | Path) -> AbstractContextManager[str | Path]:
     """The temporary folder of the table."""
-    if is_remote(out):
+    path = path_on_disk(out)
+    if path is None:
         return tempfile.TemporaryDirectory(prefix="dcpred-export-")
-    return nullcontext(Path(local_path(out)).absolute().parent)
+    return nullcontext(path.absolute().parent)
 
 
 def _asked(

@@ -55,10 +55,10 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import below, is_remote
+from dcpred_tasks.storage.addresses import below, path_on_disk
 from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.storage.place import Folder, Place, open_place, read_document, read_own_document
+from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
 from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
 
 
@@ -74,7 +74,7 @@ def read_arrays(
             partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
             for name in names
         ]
-        values = at_once(calls, address) if is_remote(address) else [call() for call in calls]
+        values = at_once(calls, address) if path_on_disk(address) is None else [call() for call in calls]
         arrays = dict(zip(names, values, strict=True))
     except (ModelFormatError, ResourceError, StoreError):
         raise
@@ -310,9 +310,9 @@ def write_model(
     is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
     if standing == "replace" and is_model:
         _replace(place, arrays | tests, document)
-    elif is_model or (standing != "refuse" and isinstance(place, Folder) and not is_free(place.path)):
+    elif is_model or (standing != "refuse" and place.folder is not None and not is_free(place.folder)):
         raise _stands(place, is_model)
-    elif is_remote(path):
+    elif place.folder is None:
         _write_to_store(place, arrays | tests, document)
     elif not is_free(Path(place.address)):
         raise _exists(place)
@@ -367,7 +367,7 @@ def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping
         if old != group and (old == ARRAYS_GROUP or STORE_GROUP.fullmatch(old)):
             for name in place.listing(old):
                 place.remove(name)
-            if not is_remote(place.address):
+            if place.folder is not None:
                 shutil.rmtree(Path(place.address) / old, ignore_errors=True)
 
 
@@ -423,13 +423,13 @@ def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 def open_artifact(path: str | Path) -> Artifact:
     """Read and check model.json. Raises ModelFormatError."""
     place = open_place(path)
-    path = place.address if is_remote(path) else str(path)
+    path = place.address if place.folder is None else str(path)
     try:
         value = read_document(place, MODEL_FILE)
     except ValueError:
         raise altered(path, f"{MODEL_FILE} is not valid JSON") from None
     if value is None:
-        so = f"holds no {MODEL_FILE}" if is_remote(path) or Path(path).exists() else "does not exist"
+        so = f"holds no {MODEL_FILE}" if place.folder is None or Path(path).exists() else "does not exist"
         raise ModelFormatError(
             f"Cannot open a model at {path}: it {so}. Train one with `dcpred train DATA.zarr MODEL`."
         )
