@@ -35,10 +35,10 @@ from dcpred_tasks.artifacts.model_layout import (
     arrays_of,
     background_of,
     check_sizes,
-    every_weight,
     named_dimensions,
     parts_of_table,
     read_model_schema,
+    read_weights,
     schema_documents,
     sureness_of,
     wanted_of_sureness,
@@ -188,15 +188,15 @@ class Artifact:
         }
         wanted |= (LEAF_MODELS if name else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
-        if "weights" in a:
-            with checked(self.path):
-                a["beta"] = every_weight(a, LARGEST_MODEL)
+        with checked(self.path):
+            weights = read_weights(a)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
-        leaf_arrays = {name: a[name] for name in model_arrays(Model)}
+        leaf_arrays: dict[str, Any] = {name: a[name] for name in model_arrays(Model) if name != "beta"}
         scaling = self._scaling(a)
         model = Model(
             **leaf_arrays,
+            beta=weights,
             task=self.body["task"],
             classes=tuple(self.body["classes"]),
             kernel=kernel,
@@ -273,7 +273,7 @@ def write_model(
     Raises DataError where it refuses, and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
-    total = sum(a.nbytes for a in ({"beta": model.beta} | arrays).values())
+    total = sum(a.nbytes for a in arrays.values())
     if total > LARGEST_MODEL:
         raise DataError(
             f"Cannot save the model: it has {total:,} bytes, more than a quarter of the memory of this"
