@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,9 +161,7 @@ def _descend_ns(model: Model, share: FloatArray, held: int, by_distances: bool |
 
 def _present(model: Model) -> FloatArray:
     """Number of outputs with weights in each leaf: with several classes, those that it has rows of."""
-    if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
-        return np.full(model.n_leaves, float(model.n_outputs))
-    return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
+    return model.beta.n_present.astype(float)
 
 
 STREAM_BYTES = 256 * 2**20

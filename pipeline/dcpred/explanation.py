@@ -443,7 +443,7 @@ def _scored(
     )
     if model.classes:
         one = replace(one, direction=model.classes[number if model.n_outputs > 1 else 1])
-    weights = model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1], output].astype(np.float64)
+    weights = model.beta.of(leaf)[:, output].astype(np.float64)
     if model.leaf_model(leaf) is None and len(weights):
         if not landmarks:
             return replace(one, decision=value)

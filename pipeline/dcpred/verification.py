@@ -35,7 +35,7 @@ from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import decoded, exactly_decoded
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Entry, Folder, read_document
+from dcpred_tasks.storage.place import Entry, read_document
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
@@ -214,7 +214,7 @@ class FastCheck:
     def _chunk_splits(self) -> list[str]:
         """Names between which the chunks of a long run are listed concurrently on a store."""
         n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
-        if isinstance(self.ledger.place, Folder) or n_chunks < LISTED_AT_ONCE:
+        if not self.ledger.place.many_at_once or n_chunks < LISTED_AT_ONCE:
             return []
         names = sorted(f"scores.zarr/{name}/c/{i}" for name in self.run.arrays for i in range(n_chunks))
         return names[:: -(-len(names) // LISTINGS)][1:]

@@ -474,7 +474,7 @@ def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.floa
     rows = model.scaling.exact(X)
     for at in np.unique(leaf):
         mine = leaf == at
-        beta = np.abs(model.beta[model.beta_at[at] : model.beta_at[at + 1]].astype(float))
+        beta = np.abs(model.beta.of(at).astype(float))
         with np.errstate(over="ignore", invalid="ignore"):
             if len(beta):
                 terms = model.basis(at).summed_sizes(rows[mine])

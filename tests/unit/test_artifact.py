@@ -170,7 +170,7 @@ def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pyt
 def lacking_classes(seed: int, n_outputs: int = 12) -> Model:
     """A model whose leaves know few classes each; one of them has a weight of −0."""
     model = random_model(seed, n_outputs=n_outputs, depth=3)
-    beta = model.beta.copy()
+    beta = np.array(model.beta)
     for leaf, (first, last) in enumerate(pairwise(model.beta_at)):
         beta[first:last, [k for k in range(n_outputs) if (k + leaf) % 4]] = 0.0
     beta[np.flatnonzero(np.diff(model.beta_at))[0] and model.beta_at[1], 1] = -0.0
@@ -189,7 +189,8 @@ def test_weights_of_classes_that_a_leaf_lacks_are_not_stored(tmp_path: Path) -> 
     stored = document["model"]["arrays"]
     assert document["version"] == 7
     assert "beta" not in stored
-    assert stored["weights"]["shape"][0] < 0.4 * model.beta.size
+    assert stored["weights"]["shape"][0] < 0.4 * np.size(model.beta)
+    assert found.beta.nbytes < 0.5 * np.asarray(found.beta).nbytes
 
 
 def test_a_model_whose_leaves_know_all_classes_is_written_as_before(written: Path) -> None:
@@ -206,16 +207,16 @@ def test_a_model_whose_leaves_know_all_classes_is_written_as_before(written: Pat
         ("outputs", lambda a: a[::-1], "array outputs does not name"),
         ("output_at", lambda a: a + 1, "array output_at does not ascend"),
         ("beta_at", lambda a: a[:-1], "array beta_at does not ascend"),
-        ("beta_at", lambda a: a * 2**40, "at most 1,000,000 fit in memory|more than the 1,000,000"),
+        ("beta_at", lambda a: a * 2**40, "array weights does not have one"),
         ("weights", lambda a: a[:-1], "array weights does not have one"),
     ],
 )
 def test_weights_that_fit_no_leaf_are_refused(name: str, wrong: Any, told: str) -> None:
     model = lacking_classes(1)
     arrays = model_layout.arrays_of(model)
-    check_equal(model_layout.every_weight(arrays, 10**6), model.beta)
+    check_equal(model_layout.read_weights(arrays), model.beta)
     with pytest.raises(ValueError, match=told):
-        model_layout.every_weight(arrays | {name: wrong(arrays[name])}, 10**6)
+        model_layout.read_weights(arrays | {name: wrong(arrays[name])})
 
 
 @pytest.mark.parametrize("make", [lacking_classes, lambda seed: random_model(seed, n_outputs=3)])
@@ -223,7 +224,7 @@ def test_what_is_written_can_be_read_and_what_cannot_be_read_is_not_written(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(1)
-    size = sum(a.nbytes for a in ({"beta": model.beta} | model_layout.arrays_of(model)).values())
+    size = sum(a.nbytes for a in model_layout.arrays_of(model).values())
     for module in (model_artifact, model_checks):
         monkeypatch.setattr(module, "LARGEST_MODEL", size)
     write_model(tmp_path / "fits", model, {}, {})
@@ -416,7 +417,8 @@ def test_the_hash_covers_everything(
     if isinstance(value, Kernel):
         changed = replace(value, gamma=float(np.nextafter(value.gamma, 9)))
     else:
-        changed = value.copy() if value.size else np.ones((len(value), 2), value.dtype)
+        value = np.array(value)
+        changed = value if value.size else np.ones((len(value), 2), value.dtype)
         changed.flat[-1] = changed.flat[-1] + 1
     other = write_model(tmp_path / "m", replace(model, **{name: changed}), settings_dict(SETTINGS), {})
     assert other != open_artifact(written).hash
@@ -577,7 +579,7 @@ def test_chunks_that_were_exchanged_are_found(copied: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "int32", ">f4"])
 def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model: Model, dtype: str) -> None:
     group = zarr.open_group(copied / "arrays.zarr", mode="r+", use_consolidated=False)
-    wrong = model.beta.astype(dtype)
+    wrong = np.asarray(model.beta).astype(dtype)
     del group["beta"]
     zarr_arrays.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong
 
@@ -589,7 +591,7 @@ def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model:
 
     edit(copied, declare, rehash=True)
     if dtype == ">f4":  # the same values in another byte order are the same array
-        check_equal(read_model(copied, support=True).beta.astype("<f4"), model.beta)
+        check_equal(read_model(copied, support=True).beta, model.beta)
     else:
         with pytest.raises(ModelFormatError, match=rf"array beta is {dtype}"):
             read_model(copied)

@@ -80,7 +80,7 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
                 estimate = min(a + b for a, b in zip(r, s, strict=True))
             c_bar.append(of_distance(model.kernel, estimate))
         beta, intercept = (
-            list(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]]),
+            list(model.beta.of(leaf)),
             model.intercept[leaf],
         )
     low, high = (
@@ -307,7 +307,7 @@ def test_every_leaf_a_constant() -> None:
         triangle_at=none,
         beta_at=none,
         landmarks=model.landmarks[:0],
-        beta=model.beta[:0],
+        beta=np.asarray(model.beta)[:0],
     )
     X = make_rows(0, 30, 3, "f8", "C")
     decision, _ = score_rows(model, X)

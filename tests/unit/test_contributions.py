@@ -154,7 +154,7 @@ def test_many_features_take_as_many_nodes_as_they_need() -> None:
     """Half of 40 features have factors near (1, 0), which few nodes integrate badly."""
     model = with_background(random_model(2, d=40, depth=0, sizes=(7,), scaling="none"))
     model = replace(model, gamma=np.full(7, 1.0, np.float32), pairs=model.pairs[:0], pair_at=np.zeros(2, int))
-    model = replace(model, beta=model.beta[:7], beta_at=np.array([0, 7]))
+    model = replace(model, beta=np.asarray(model.beta)[:7], beta_at=np.array([0, 7]))
     X = model.landmarks[:2] + np.where(np.arange(40) % 2, 0.01, 0.3)
     rows = decide(model, X, reasons=True)
     order = np.random.default_rng(0).permutation(40)
@@ -174,7 +174,11 @@ def test_many_features_take_as_many_nodes_as_they_need() -> None:
     for at, weight in zip((t + 1) / 2, share / 2, strict=True):
         mixed = at * a[0] + (1 - at) * c
         others = mixed.prod(axis=-1, keepdims=True) / mixed
-        right += weight * np.einsum("bjd,j->d", (a[0] - c) * others, model.beta[:, 0].astype(float)) / len(c)
+        right += (
+            weight
+            * np.einsum("bjd,j->d", (a[0] - c) * others, np.asarray(model.beta)[:, 0].astype(float))
+            / len(c)
+        )
     np.testing.assert_allclose(rows.contributions[0, :-2], right, atol=1e-10)
 
 

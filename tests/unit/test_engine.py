@@ -341,8 +341,8 @@ def by_differences(model: Model, X: Any2D) -> tuple[NDArray[np.longdouble], NDAr
     apart = X.astype(np.longdouble)[:, None, :] - model.landmarks
     c = np.exp(-model.gamma * (apart**2).sum(axis=2))
     basis = np.hstack([c, c[:, model.pairs[:, 0]] * c[:, model.pairs[:, 1]]])
-    size = 1 + np.abs(model.beta).sum() + np.abs(model.intercept[0, 0])
-    return basis @ model.beta[:, 0] + model.intercept[0, 0], np.full(len(X), size)
+    size = 1 + np.abs(np.asarray(model.beta)).sum() + np.abs(model.intercept[0, 0])
+    return basis @ np.asarray(model.beta)[:, 0] + model.intercept[0, 0], np.full(len(X), size)
 
 
 # -- features that the scaling gives the factor 0 ------------------------------------------------------------
@@ -669,7 +669,7 @@ def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
     summed and taken away again in single precision.
     """
     model = random_model(4, d=3, depth=0, sizes=(16,), scaling="none")
-    model = replace(model, beta=np.full_like(model.beta, 1e37), kernel=Kernel("rbf", 1.0))
+    model = replace(model, beta=np.full_like(np.asarray(model.beta), 1e37), kernel=Kernel("rbf", 1.0))
     decision, status = Engine(model).score(np.full((1, 3), 100.0))
     assert status.tolist() == [Status.OK]
     np.testing.assert_allclose(decision[0], model.intercept[0], rtol=1e-6)
@@ -678,7 +678,7 @@ def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
 def test_large_terms_that_cancel_go_in_double_precision() -> None:
     """Output weights of 1e6 leave sums that single precision would miss by more than their last places."""
     model = random_model(5, d=3, depth=1, sizes=(16,), scaling="none")
-    model = replace(model, beta=model.beta * np.float32(1e6))
+    model = replace(model, beta=np.asarray(model.beta) * np.float32(1e6))
     X = random_rows(model, 300, 1, "f4")
     (ours, status), (theirs, right) = Engine(model).score(X), compact_model.score_rows(model, X)
     np.testing.assert_array_equal(status, right)

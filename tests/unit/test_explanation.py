@@ -52,7 +52,7 @@ def check_sum(model: Model, one: Explanation, decision: np.ndarray) -> None:
         assert one.leaf is not None
         at, beta_at = model.landmark_at[one.leaf], model.beta_at[one.leaf]
         assert 0 <= part.landmark < model.landmark_at[one.leaf + 1] - at
-        beta = float(model.beta[beta_at + part.landmark, number if model.n_outputs > 1 else 0])
+        beta = float(np.asarray(model.beta)[beta_at + part.landmark, number if model.n_outputs > 1 else 0])
         assert part.part == beta * part.kernel
 
 

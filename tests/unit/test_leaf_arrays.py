@@ -107,7 +107,8 @@ def copied(written: Path, tmp_path: Path) -> Path:
 def held(model: Model, name: str) -> np.ndarray:
     """An array of a model by its name on disk."""
     is_support = name.startswith("support_")
-    return getattr(model.support, name.removeprefix("support_")) if is_support else getattr(model, name)
+    holder = model.support if is_support else model
+    return np.asarray(getattr(holder, name.removeprefix("support_")))
 
 
 def alter(path: Path, name: str, value: np.ndarray) -> None:

@@ -4,6 +4,7 @@ The conditional operations are tried under faults of requests, too. Of each rule
 takes it out of the source, and finds the contract broken.
 """
 
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
+import dcpred
 from dcpred.runs.ledger import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
@@ -71,6 +73,26 @@ class PlaceContract:
         for name in ("a", "blocks/0"):
             place.write(name, b"one")
         assert place.present(["a", "b", "blocks/0", "none/0"]) == {"a", "blocks/0"}
+
+    def test_a_file_is_sent_and_fetched(self, place: Place, tmp_path: Path) -> None:
+        place.make_folder("")
+        file = tmp_path / "file"
+        for content in (b"one", b"another"):
+            file.write_bytes(content)
+            place.send("a", file)
+            with file.open("wb") as back:
+                place.fetch("a", back)
+            assert file.read_bytes() == data(place, "a") == content
+        with pytest.raises(FileNotFoundError), file.open("wb") as back:
+            place.fetch("missing", back)
+
+    def test_capabilities_are_those_it_has(self, place: Place) -> None:
+        place.make_folder("")
+        assert place.create("a", b"one")
+        assert place.has_tags == bool(place.written_tag("a"))
+        for folder in {place.folder, place.links, place.locks} - {None}:
+            assert folder is not None
+            assert (folder / "a").read_bytes() == b"one"
 
     def test_a_name_is_created_once(self, place: Place) -> None:
         place.make_folder("blocks")
@@ -458,6 +480,14 @@ class TestOverTLS(StoreContract):
     @pytest.fixture
     def server(self, s3_secure: StoreServer) -> StoreServer:
         return s3_secure
+
+
+def test_clients_ask_for_capabilities_not_for_kinds() -> None:
+    """Another kind of place then needs no change of a client."""
+    client = Path(dcpred.__file__).parent
+    kinds = re.compile(r"\bis_remote\b|import [^\n]*\b(?:Folder|Bucket)\b")
+    found = [path.name for path in client.rglob("*.py") if kinds.search(path.read_text(encoding="utf-8"))]
+    assert not found
 
 
 def test_many_records_are_read_at_once() -> None:

@@ -70,7 +70,7 @@ def test_another_result_is_refused(
 
 def test_a_model_that_is_taken_otherwise_is_refused(model: Model) -> None:
     test = make_self_test(model)
-    changed = replace(model, beta=model.beta * np.float32(1.01))
+    changed = replace(model, beta=np.asarray(model.beta) * np.float32(1.01))
     with pytest.raises(ModelFormatError, match="self-test"):
         check_self_test(changed, test, "/m")
 

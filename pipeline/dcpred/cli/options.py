@@ -30,7 +30,7 @@ from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
-from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
+from dcpred_tasks.storage.addresses import OPTIONS, check_options, path_on_disk, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 from dcpred_tasks.training.settings import Description, describe_settings
 
@@ -141,7 +141,7 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return str(value) if is_remote(str(value)) else Path(local_path(str(value)))
+            return path_on_disk(str(value)) or str(value)
         except DcpredError as error:
             self.fail(str(error), param, ctx)
 

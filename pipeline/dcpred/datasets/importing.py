@@ -24,9 +24,9 @@ from dcpred.datasets.writing import NotFinite, default_chunk_rows, write_table
 from dcpred_tasks.artifacts.data_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, INDEX_BASE, Schema, TextFormat, read_columns
-from dcpred_tasks.storage.addresses import check_writable, is_remote
+from dcpred_tasks.storage.addresses import check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
-from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.place import Place, open_place
 
 DATASET_VERSION = 1
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
@@ -216,7 +216,7 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
     """The rows of a source, and its name without a folder."""
     if not isinstance(source, str | os.PathLike):
         yield frame_table(source, reading), f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
-    elif is_remote(str(source)) and str(source).rstrip("/").endswith(".zarr"):
+    elif path_on_disk(str(source)) is None and str(source).rstrip("/").endswith(".zarr"):
         name = str(source).rstrip("/").rpartition("/")[2]
         yield container_table(ZarrGroup(name, str(source)), reading, scratch), name
     else:
@@ -352,9 +352,9 @@ def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, .
 
 def check_place(place: Place) -> None:
     """Raise DataError if a place is occupied."""
-    if isinstance(place, Folder):
-        check_new_name(place.path, PARTIAL)
-        taken = not is_free(place.path)
+    if place.folder is not None:
+        check_new_name(place.folder, PARTIAL)
+        taken = not is_free(place.folder)
     else:
         names = place.names("")
         taken = GROUP_FILE in names or (bool(names) and CLAIM not in names)

@@ -7,7 +7,6 @@ classes, the schema, ids. Each part is written completely or not at all.
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import portable
-from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.place import Place, open_place
 
 SPLIT = "dcpred_split"  # attribute of both parts: their source, and how it was split
 ZARR = ".zarr"
@@ -189,14 +188,14 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
             )
     for name in names:
         check_writable(name, "data")
-        if not is_remote(name):
-            check_new_name(Path(local_path(name)), PARTIAL)
+        if (path := path_on_disk(name)) is not None:
+            check_new_name(path, PARTIAL)
     return open_place(names[0]), open_place(names[1])
 
 
 def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
     """Whether a place holds this part. Raises PlanConflictError if it holds anything else."""
-    if is_free(place.path) if isinstance(place, Folder) else place.lists and not place.is_there():
+    if is_free(place.folder) if place.folder is not None else place.lists and not place.is_there():
         return False
     try:
         found = zarr_arrays.open_group(place.address).attrs.get(SPLIT)

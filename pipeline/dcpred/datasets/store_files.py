@@ -13,10 +13,9 @@ from typing import Any
 import zarr
 
 from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
-from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
-from dcpred_tasks.storage.bucket import Bucket
-from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadata_file, unwritten_group
 
 GROUP_FILE = "zarr.json"
@@ -29,12 +28,11 @@ def local_source(source: str) -> Iterator[Path]:
     """A file on this computer with the bytes of `source`, and its name. One on a store is fetched into the
     folder for temporary files.
     """
-    if not is_remote(source):
-        yield Path(local_path(source))
+    if (local := path_on_disk(source)) is not None:
+        yield local
         return
     address, _, name = absolute(source).rpartition("/")
     place = open_place(address)
-    assert isinstance(place, Bucket)
     with tempfile.TemporaryDirectory(prefix="dcpred-import-") as folder:
         path = Path(folder) / name
         try:
@@ -55,8 +53,8 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
     2. A creates the claim; B's create finds it, and B is refused before it writes.
     3. A is killed. The claim stays, and marks the data as incomplete.
     """
-    if isinstance(place, Folder):
-        with new_directory(place.path, alike=False) as partial_folder:
+    if place.folder is not None:
+        with new_directory(place.folder, alike=False) as partial_folder:
             yield create_group(partial_folder, attributes)
         return
     if not place.create(CLAIM, secrets.token_bytes(16)):
@@ -106,10 +104,10 @@ def temporary_folder(place: Place | None) -> Iterator[Path]:
     """A directory next to a future folder, to find out early whether it is writable; for a store, or without
     a future folder, among temporary files. It is removed at the end.
     """
-    if isinstance(place, Folder):
-        beside = next(parent for parent in place.path.parents if parent.exists())
-        with resource_errors(place.path):
-            folder = tempfile.mkdtemp(prefix=f"{place.path.name}.partial-", dir=beside)
+    if place is not None and place.folder is not None:
+        beside = next(parent for parent in place.folder.parents if parent.exists())
+        with resource_errors(place.folder):
+            folder = tempfile.mkdtemp(prefix=f"{place.folder.name}.partial-", dir=beside)
     else:
         folder = tempfile.mkdtemp(prefix="dcpred-import-")
     try:

@@ -32,7 +32,7 @@ from dcpred.execution.workers import Scheduler, Task, Workers, one_line
 from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import memory_bytes, versions
-from dcpred_tasks.storage.addresses import current_options, is_remote
+from dcpred_tasks.storage.addresses import current_options, path_on_disk
 from dcpred_tasks.storage.store_requests import can_write, nonce_written
 
 MEANINGS = {"ca_file": "CA certificate", "cert": "client certificate", "key": "private key"}
@@ -168,7 +168,7 @@ class DaskWorkers:
 
     def check_sees(self, address: str) -> None:
         advice = "Put it on storage that all of them mount at the same path and may write to"
-        if is_remote(address):
+        if path_on_disk(address) is None:
             advice = "Give workers the same endpoint, and credentials that may read and write there"
         with nonce_written(address) as (name, nonce):
             asked = (address, name, nonce, current_options())

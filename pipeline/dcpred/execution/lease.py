@@ -17,7 +17,7 @@ from typing import Protocol
 
 from dcpred_tasks.errors import ResourceError, RunHeldError
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
-from dcpred_tasks.storage.place import Folder, Place, Stored
+from dcpred_tasks.storage.place import Place, Stored
 from dcpred_tasks.storage.plain_files import NoDocumentError, plain, read_plain
 from dcpred_tasks.storage.store_requests import Retrying
 
@@ -458,14 +458,14 @@ class Lock(Protocol):
 @contextmanager
 def acquire_lock(place: Place) -> Iterator[Lock]:
     """Lock a place within a `with` statement. Raises RunHeldError if another driver holds it."""
-    with hold(place.path) if isinstance(place, Folder) else hold_on_store(place) as lease:
+    with hold_on_store(place) if place.locks is None else hold(place.locks) as lease:
         yield lease
 
 
 def check_unlocked(place: Place) -> None:
     """Raise RunHeldError at once if another driver holds a place."""
-    if isinstance(place, Folder):
-        check_free(place.path)
+    if place.locks is not None:
+        check_free(place.locks)
     elif name := place_holder(place):
         raise RunHeldError(
             f"Cannot use {place.address}: it is in use by {name}. Wait for it to end, or stop it, and run"
@@ -480,4 +480,4 @@ def lock_holder(place: Place, now: float | None = None) -> str:
 
     now  the time of a store's clock, if it is known
     """
-    return held_by(place.path) if isinstance(place, Folder) else place_holder(place, now)
+    return place_holder(place, now) if place.locks is None else held_by(place.locks)

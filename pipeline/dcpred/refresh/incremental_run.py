@@ -37,7 +37,7 @@ from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
-from dcpred_tasks.storage.place import Entry, Folder, Place
+from dcpred_tasks.storage.place import Entry, Place
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.stored_chunks import InputState, open_input
 from dcpred_tasks.task_bodies.score_block import create_scores
@@ -91,15 +91,15 @@ def take_over(
                 whole.append(block)
             _look(block, lease)
             advance(1)
-        stored = place.listing(f"{RUNS}/{name}/scores.zarr") if not isinstance(place, Folder) else {}
+        stored = place.listing(f"{RUNS}/{name}/scores.zarr") if place.has_tags else {}
         renew = partial(_renew_record, old, source, run, suffixes, f"{RUNS}/{name}", stored)
         for block, done in each_of(place, renew, whole):
             n += done
             _look(block, lease)
             advance(1)
-        if n and isinstance(place, Folder):
+        if n and place.folder is not None:
             # Records were written without waiting for the disk, one by one.
-            sync_file_system(place.path)
+            sync_file_system(place.folder)
     return n
 
 
@@ -149,9 +149,9 @@ def _renew_record(
             tags[array].append(stored[f"{folder}/{chunk}"].tag)
     data = record_bytes(_renewed(record, run.run, source, tags))
     place = run.place
-    if isinstance(place, Folder):
-        with resource_errors(place.path):
-            replace_bytes(place.path / name, data)
+    if place.folder is not None:
+        with resource_errors(place.folder):
+            replace_bytes(place.folder / name, data)
         return True
     return retrying(partial(place.create, name, data))
 
@@ -245,7 +245,7 @@ class IncrementalRun:
     def _now(self) -> float:
         """The time by the clock of the disk."""
         place = self.root.place
-        on_disk = isinstance(place, Folder) and place.path.is_dir()
+        on_disk = place.folder is not None and place.folder.is_dir()
         return place.clock() if on_disk else time.time()
 
     def _state(self) -> InputState:

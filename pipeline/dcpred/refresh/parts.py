@@ -26,7 +26,7 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Folder, open_place, write_document
+from dcpred_tasks.storage.place import open_place, write_document
 from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT, VERSION = "dcpred-parts", 1
@@ -179,8 +179,8 @@ class Parts:
         root.write(unfinished=(*root.settings.unfinished, name))
         folder = f"{RUNS}/{name}"
         root.place.make_folder(folder)
-        if isinstance(root.place, Folder):
-            _link_parts(root.place.path / folder / PARTS, parts)
+        if root.place.links is not None:
+            _link_parts(root.place.links / folder / PARTS, parts)
         write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts, standing))
         root.end(name)
         return name

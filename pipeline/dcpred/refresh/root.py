@@ -22,7 +22,6 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import check_alpha
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import (
-    Folder,
     Place,
     open_place,
     read_document,
@@ -151,14 +150,14 @@ class Root:
         """
         self.write(unfinished=tuple({*self.settings.unfinished, name}))
         folder = f"{RUNS}/{name}"
-        if isinstance(self.place, Folder) and (self.place.path / folder).is_symlink():
+        if self.place.links is not None and (self.place.links / folder).is_symlink():
             self.place.remove(folder)
         for file in (INPUTS, MANIFEST, PLAN):
             self.place.remove(f"{folder}/{file}")
-        if isinstance(self.place, Folder):
+        if self.place.folder is not None:
             # A process may have ended before it made the folder.
-            if (self.place.path / folder).is_dir():
-                shutil.rmtree(self.place.path / folder)
+            if (self.place.folder / folder).is_dir():
+                shutil.rmtree(self.place.folder / folder)
         else:
             for _ in each_of(self.place, self.place.remove, self.place.listing(folder)):
                 pass
@@ -167,7 +166,7 @@ class Root:
 
 def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
     """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
-    if isinstance(place, Folder):
+    if not place.many_at_once:
         yield from ((item, call(item)) for item in items)
         return
     left, threads = iter(items), request_threads()

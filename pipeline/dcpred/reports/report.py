@@ -36,7 +36,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, below, check_options, is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.storage.place import open_place
@@ -211,13 +211,14 @@ def _stored(given: Any) -> Iterator[str | Path]:
 
 
 def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> Page:
-    if not is_remote(path) and Path(local_path(path)).is_file():
+    file = path_on_disk(path)
+    if file is not None and file.is_file():
         if data is not None:
             raise DataError(
                 f"Cannot use data for a report of {path}: it is one file with finished numbers. Omit the"
                 " data."
             )
-        return _of_file(Path(local_path(path)))
+        return _of_file(file)
     place = open_place(run_meant(path))
     if place.read(MODEL_FILE) is not None:
         return _of_model(place.address, data, x, y, say)
@@ -225,7 +226,7 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
         return _of_run(place.address, data, x, y, say)
     if place.read(SETTINGS) is not None:
         return _of_root(place.address, data, x, y, say)
-    if data is None and place.read(ASKED) is not None and not is_remote(path):
+    if data is None and file is not None and place.read(ASKED) is not None:
         return comparison_page(_comparison(Path(place.address)))
     so = "is no source of a report" if place.is_there() else "does not exist"
     raise DataError(
@@ -305,9 +306,10 @@ def _search_of(address: str) -> list[Section]:
     """The search for a model, if its file is readable: another model, trained with other settings, may have
     replaced it by now.
     """
-    if is_remote(address):
+    model = path_on_disk(address)
+    if model is None:
         return []
-    path = Path(address).with_name(f"{last_name(address)}{TUNED}")
+    path = model.with_name(f"{last_name(address)}{TUNED}")
     try:
         found = checked_search(decoded(read_plain(path)[0], path).get("found"))
     except (OSError, ValueError):

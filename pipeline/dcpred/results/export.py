@@ -30,7 +30,7 @@ from dcpred.results.extra_columns import (
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, check_writable, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -39,7 +39,6 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     sync_directory,
 )
-from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 
 ENDINGS = (".parquet", ".csv", ".feather", ".arrow")
@@ -81,11 +80,11 @@ def check_out(out: str | Path) -> Place | None:
             f"Cannot export scores to {out}: its name has no known ending. End it with"
             f" {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
         )
-    if is_remote(out):
+    if (path := path_on_disk(out)) is None:
         place = open_place(absolute(out).rpartition("/")[0])
         taken = name in place.names("")
     else:
-        place, path = None, Path(local_path(out))
+        place = None
         taken = os.path.lexists(path)
         if not taken and not path.absolute().parent.is_dir():
             raise DataError(f"Cannot export scores to {out}: its folder does not exist. Make it first.")
@@ -116,7 +115,6 @@ def new_table(out: str | Path, folder: Path, schema: pa.Schema) -> Iterator[Tabl
             if place is None:
                 _publish(partial, Path(local_path(out)))
             else:
-                assert isinstance(place, Bucket)
                 place.send(name, partial)
     finally:
         partial.unlink(missing_ok=True)
@@ -252,9 +250,10 @@ def export(
 
 def _folder(out: str | Path) -> AbstractContextManager[str | Path]:
     """The temporary folder of the table."""
-    if is_remote(out):
+    path = path_on_disk(out)
+    if path is None:
         return tempfile.TemporaryDirectory(prefix="dcpred-export-")
-    return nullcontext(Path(local_path(out)).absolute().parent)
+    return nullcontext(path.absolute().parent)
 
 
 def _asked(

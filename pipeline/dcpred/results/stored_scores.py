@@ -18,7 +18,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import check_options, is_remote
+from dcpred_tasks.storage.addresses import check_options, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
 
 # Size of a read: so many rows or bytes, whichever is less, and at least one chunk.
@@ -186,7 +186,7 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
     xarray = import_module("xarray")
     address = scores.run.scores
     # A path can be sent to workers of Dask, a store of an object store cannot.
-    where: Any = zarr_arrays.open_group(address).store_path if is_remote(address) else None
+    where: Any = zarr_arrays.open_group(address).store_path if path_on_disk(address) is None else None
     store, group = (address, None) if where is None else (where.store, where.path)
     data = xarray.open_zarr(store, group=group, consolidated=False, chunks={})
     for name, own in known.items():

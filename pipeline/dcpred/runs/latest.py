@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.storage.addresses import below, is_remote
+from dcpred_tasks.storage.addresses import below, path_on_disk
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
-from dcpred_tasks.storage.place import Folder, Place, open_place, read_own_document, write_document
+from dcpred_tasks.storage.place import Place, open_place, read_own_document, write_document
 
 SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
 RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
@@ -24,9 +24,9 @@ def latest_run(place: Place) -> str:
     not write the pointer.
     """
     pointed = None
-    if isinstance(place, Folder):
+    if place.links is not None:
         with suppress(FileNotFoundError):
-            pointed = _target(place.path / LINK)
+            pointed = _target(place.links / LINK)
     if pointed is None:
         standing = read_own_document(place, LATEST)
         if standing is None:
@@ -45,7 +45,7 @@ def run_meant(output: str | Path) -> str | Path:
     """The address of the latest run for ROOT/latest on a store, which has no links, or for
     ROOT/latest/parts/NAME of several inputs; else the same address.
     """
-    if not is_remote(output):
+    if path_on_disk(output) is not None:
         return output
     root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
     if not root:
@@ -64,13 +64,13 @@ def run_meant(output: str | Path) -> str | Path:
 
 def point_to(place: Place, name: str) -> None:
     """Make a run the latest."""
-    if isinstance(place, Folder):
-        link, partial = place.path / LINK, partial_name(place.path / LINK)
+    if place.links is not None:
+        link, partial = place.links / LINK, partial_name(place.links / LINK)
         with resource_errors(link):
             try:
                 partial.symlink_to(f"{RUNS}/{name}")
                 os.replace(partial, link)
-                sync_directory(place.path)
+                sync_directory(place.links)
                 return
             except OSError as error:
                 if error.errno not in NO_LINKS:

@@ -33,7 +33,6 @@ from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
     Entry,
-    Folder,
     Place,
     Stored,
     open_place,
@@ -87,7 +86,7 @@ def read_records(
 ) -> Iterator[tuple[int, bytes | None]]:
     """The bytes of the records of these blocks, in ascending order; None for a removed one."""
     place, blocks = run.place, iter(sorted(listed))
-    if isinstance(place, Folder):
+    if not place.many_at_once:
         for block in blocks:
             with suppress(OSError):  # an unreadable file is not a record
                 standing = place.read(run.record_name(block))
@@ -365,8 +364,9 @@ class Ledger:
         return plan is not None
 
     def _is_taken(self) -> bool:
-        if isinstance(self.place, Folder) and not self.place.path.is_dir():
-            return self.place.path.exists()
+        folder = self.place.folder
+        if folder is not None and not folder.is_dir():
+            return folder.exists()
         return any(not _ours(name) for name in self.place.names(""))
 
     def _check(self, plan: dict[str, Any]) -> None:
@@ -487,10 +487,10 @@ class Ledger:
             return
         place.remove(PLAN)
         place.remove(LOCK)
-        if isinstance(place, Folder):
+        if place.folder is not None:
             with suppress(OSError):  # Something came there meanwhile, and stays.
                 for folder in (*RUN_FOLDERS, ""):
-                    (place.path / folder).rmdir()
+                    (place.folder / folder).rmdir()
 
     def withdraw_manifest(self) -> None:
         self.place.remove(MANIFEST)

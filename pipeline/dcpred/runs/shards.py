@@ -25,7 +25,7 @@ from dcpred.execution.lease import (
 )
 from dcpred_tasks.errors import RunHeldError, SettingsError
 from dcpred_tasks.storage.addresses import below
-from dcpred_tasks.storage.place import Entry, Folder, Place, open_place
+from dcpred_tasks.storage.place import Entry, Place, open_place
 
 FOLDER = "shards"
 MOST_SHARDS = 100_000  # no run has more blocks
@@ -153,7 +153,7 @@ def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tupl
     """Those of these shards with a driver, and the drivers."""
     if not shards:
         return
-    now = None if isinstance(place, Folder) else place.clock()
+    now = place.clock() if place.locks is None else None
     for shard, entry in shards.items():
         # On a store only signs that can count are read.
         if now is None or now - entry.time < expiry_seconds():

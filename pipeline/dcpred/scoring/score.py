@@ -48,9 +48,9 @@ from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possib
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, as_arguments, below, check_writable, is_remote
+from dcpred_tasks.storage.addresses import absolute, as_arguments, below, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
-from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, create_scores, models_that_score
 
@@ -65,8 +65,8 @@ def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
 
 def check_place(place: Place, needed: int) -> None:
     """Raise ResourceError or DataError unless an output of `needed` bytes can be written there."""
-    if isinstance(place, Folder):
-        _check_folder(place.path, needed)
+    if place.folder is not None:
+        _check_folder(place.folder, needed)
     else:
         check_conditions(place)
 
@@ -128,7 +128,8 @@ def check_conditions(place: Place) -> None:
 def check_apart(x: str, output: str) -> None:
     """Raise DataError if the output would lie inside the input."""
     source, place = absolute(x), absolute(output)
-    there = is_remote(source) or Path(source).exists()
+    path = path_on_disk(source)
+    there = path is None or path.exists()
     if there and (place == source or place.startswith(f"{source.rstrip('/')}/")):
         raise DataError(
             f"Cannot write scores to {output}: it is inside the input {x}. Choose a path outside."
@@ -189,8 +190,8 @@ def plan_run(
         np.dtype(X.dtype).itemsize,
         zarr_arrays.chunk_rows(X),
         model.n_outputs + sum(math.prod(column.row_shape(model)) for column in more),
-        ahead=AHEAD if is_remote(x) else 0,
-        behind=BEHIND if is_remote(output) else 0,
+        ahead=AHEAD if path_on_disk(x) is None else 0,
+        behind=BEHIND if open_place(output).many_at_once else 0,
         cut=cut,
     )
     forget_failures()
@@ -315,7 +316,7 @@ def report_finished(
 
 def store_threads(x: str, output: str | Path) -> dict[str, int]:
     """The arguments of `connect` besides the number of workers: more threads if either lies on a store."""
-    return {"threads": STORE_THREADS} if is_remote(x) or is_remote(output) else {}
+    return {} if path_on_disk(x) and path_on_disk(output) else {"threads": STORE_THREADS}
 
 
 def score_pool(x: str, output: str | Path) -> Pool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, check_free_for_model, open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
-from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
+from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -34,7 +34,7 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
     """
     check_writable(model, "a model's files")
     if scratch is None:
-        if is_remote(model):
+        if path_on_disk(model) is None:
             raise SettingsError(
                 f"Cannot train {absolute(model)}: the temporary files of training need"
                 " a directory that driver and workers share. Name one with --scratch DIR."
@@ -49,8 +49,8 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
             f"Cannot write a model to {target.address}: one is there that was not trained in"
             f" {scratch}. Remove it or choose another path."
         )
-    if not is_remote(target.address):
-        check_new_name(Path(target.address), PARTIAL)
+    if target.folder is not None:
+        check_new_name(target.folder, PARTIAL)
     elif target.read(MODEL_FILE) is None:
         check_free_for_model(target)
         with nonce_written(target.address):
@@ -73,8 +73,8 @@ def publish(model: Path, target: Place) -> None:
                 " another path."
             )
         return
-    if not is_remote(target.address):
-        with new_directory(Path(target.address)) as partial:
+    if target.folder is not None:
+        with new_directory(target.folder) as partial:
             shutil.copytree(model, partial, dirs_exist_ok=True)
         return
     check_free_for_model(target)

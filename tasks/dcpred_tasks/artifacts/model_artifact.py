@@ -35,10 +35,10 @@ from dcpred_tasks.artifacts.model_layout import (
     arrays_of,
     background_of,
     check_sizes,
-    every_weight,
     named_dimensions,
     parts_of_table,
     read_model_schema,
+    read_weights,
     schema_documents,
     sureness_of,
     wanted_of_sureness,
@@ -55,10 +55,10 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import below, is_remote
+from dcpred_tasks.storage.addresses import below, path_on_disk
 from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.storage.place import Folder, Place, open_place, read_document, read_own_document
+from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
 from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
 
 
@@ -74,7 +74,7 @@ def read_arrays(
             partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
             for name in names
         ]
-        values = at_once(calls, address) if is_remote(address) else [call() for call in calls]
+        values = at_once(calls, address) if path_on_disk(address) is None else [call() for call in calls]
         arrays = dict(zip(names, values, strict=True))
     except (ModelFormatError, ResourceError, StoreError):
         raise
@@ -188,15 +188,15 @@ class Artifact:
         }
         wanted |= (LEAF_MODELS if name else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
-        if "weights" in a:
-            with checked(self.path):
-                a["beta"] = every_weight(a, LARGEST_MODEL)
+        with checked(self.path):
+            weights = read_weights(a)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
-        leaf_arrays = {name: a[name] for name in model_arrays(Model)}
+        leaf_arrays: dict[str, Any] = {name: a[name] for name in model_arrays(Model) if name != "beta"}
         scaling = self._scaling(a)
         model = Model(
             **leaf_arrays,
+            beta=weights,
             task=self.body["task"],
             classes=tuple(self.body["classes"]),
             kernel=kernel,
@@ -273,7 +273,7 @@ def write_model(
     Raises DataError where it refuses, and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
-    total = sum(a.nbytes for a in ({"beta": model.beta} | arrays).values())
+    total = sum(a.nbytes for a in arrays.values())
     if total > LARGEST_MODEL:
         raise DataError(
             f"Cannot save the model: it has {total:,} bytes, more than a quarter of the memory of this"
@@ -310,9 +310,9 @@ def write_model(
     is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
     if standing == "replace" and is_model:
         _replace(place, arrays | tests, document)
-    elif is_model or (standing != "refuse" and isinstance(place, Folder) and not is_free(place.path)):
+    elif is_model or (standing != "refuse" and place.folder is not None and not is_free(place.folder)):
         raise _stands(place, is_model)
-    elif is_remote(path):
+    elif place.folder is None:
         _write_to_store(place, arrays | tests, document)
     elif not is_free(Path(place.address)):
         raise _exists(place)
@@ -367,7 +367,7 @@ def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping
         if old != group and (old == ARRAYS_GROUP or STORE_GROUP.fullmatch(old)):
             for name in place.listing(old):
                 place.remove(name)
-            if not is_remote(place.address):
+            if place.folder is not None:
                 shutil.rmtree(Path(place.address) / old, ignore_errors=True)
 
 
@@ -423,13 +423,13 @@ def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 def open_artifact(path: str | Path) -> Artifact:
     """Read and check model.json. Raises ModelFormatError."""
     place = open_place(path)
-    path = place.address if is_remote(path) else str(path)
+    path = place.address if place.folder is None else str(path)
     try:
         value = read_document(place, MODEL_FILE)
     except ValueError:
         raise altered(path, f"{MODEL_FILE} is not valid JSON") from None
     if value is None:
-        so = f"holds no {MODEL_FILE}" if is_remote(path) or Path(path).exists() else "does not exist"
+        so = f"holds no {MODEL_FILE}" if place.folder is None or Path(path).exists() else "does not exist"
         raise ModelFormatError(
             f"Cannot open a model at {path}: it {so}. Train one with `dcpred train DATA.zarr MODEL`."
         )

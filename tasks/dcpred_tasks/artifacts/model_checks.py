@@ -212,10 +212,11 @@ def _check_shapes(model: Model) -> None:
         "landmarks": (model.landmarks, (n_landmarks, columns if n_landmarks else model.landmarks.shape[1])),
         "gamma": (model.gamma, (n_landmarks,)),
         "pairs": (model.pairs, (len(model.pairs), 2)),
-        "beta": (model.beta, (len(model.beta), outputs)),
         "leaf_rows": (model.leaf_rows, (leaves,)),
         "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
     }
+    if model.beta.n_outputs != outputs:
+        raise ValueError(f"array beta has shape {list(model.beta.shape)}, not {[len(model.beta), outputs]}")
     if model.reference is not None:
         shapes["feature_mean"] = (model.reference.mean, (model.scaling.n_encoded,))
         shapes["feature_sd"] = (model.reference.sd, (model.scaling.n_encoded,))
@@ -238,8 +239,9 @@ def _check_finite(model: Model) -> None:
         "tree_centres": model.tree.centres,
         **{
             name: getattr(model, name)
-            for name in ("landmarks", "gamma", "triangle", "beta", "intercept", "bounds", "leaf_factor")
+            for name in ("landmarks", "gamma", "triangle", "intercept", "bounds", "leaf_factor")
         },
+        "beta": model.beta.weights,
     }
     for name, array in arrays.items():
         if not np.isfinite(array).all():

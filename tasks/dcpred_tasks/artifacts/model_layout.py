@@ -1,18 +1,19 @@
 """The arrays and attributes of a model file."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, Parts, model_arrays
+from dcpred_tasks.model.output_weights import OutputWeights
 from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty, Scale, Sureness
 from dcpred_tasks.schema.schema import Schema, read_schema
 
@@ -169,59 +170,23 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
-    stored = {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
-    present = present_weights(stored["beta"], stored["beta_at"]) if model.n_outputs > 1 else {}
-    if present and sum(a.nbytes for a in present.values()) < stored["beta"].nbytes:
-        del stored["beta"]
-        stored |= present
-    return stored
+    weights = model.beta
+    if model.n_outputs > 1 and weights.nbytes < math.prod(weights.shape) * np.dtype(MODEL_DTYPE).itemsize:
+        del arrays["beta"]
+        arrays |= {name: getattr(weights, name) for name in PRESENT}
+    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
-def present_weights(beta: SingleArray, beta_at: IntArray) -> dict[str, NDArray[Any]]:
-    """Output weights (basis, output) as the arrays of PRESENT: the rows of each leaf, without outputs whose
-    weights are all 0.
-    """
-    outputs, weights = [np.empty(0, LEAF_DTYPE)], [np.empty(0, MODEL_DTYPE)]
-    for first, last in pairwise(beta_at.tolist()):
-        rows = beta[first:last]
-        own = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # keeps −0
-        outputs.append(own.astype(LEAF_DTYPE))
-        weights.append(rows[:, own].ravel())
-    return {
-        "output_at": np.cumsum([0, *map(len, outputs[1:])]).astype(INDEX_DTYPE),
-        "outputs": np.concatenate(outputs),
-        "weights": np.concatenate(weights),
-    }
-
-
-def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
-    """Output weights (basis, output) from the arrays of PRESENT. Raises ValueError where these do not fit
-    together, or where the result takes more than `most` bytes.
-    """
-    beta_at, output_at, outputs = arrays["beta_at"], arrays["output_at"], arrays["outputs"]
+def read_weights(arrays: Mapping[str, NDArray[Any]]) -> OutputWeights:
+    """Output weights from the arrays of a model. Raises ValueError where they do not fit together."""
     n_leaves, n_outputs = arrays["intercept"].shape
-    for name, at in (("beta_at", beta_at), ("output_at", output_at)):
-        if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
-            raise ValueError(f"array {name} does not ascend from 0 with an edge for each leaf")
-    same_leaf = np.diff(np.searchsorted(output_at, np.arange(len(outputs)), side="right")) == 0
-    if ((outputs < 0) | (outputs >= n_outputs)).any() or (np.diff(outputs)[same_leaf] <= 0).any():
-        raise ValueError(f"array outputs does not name ascending outputs of {n_outputs} in each leaf")
-    rows, columns = np.diff(beta_at), np.diff(output_at)
-    total = int(beta_at[-1]) * n_outputs * np.dtype(MODEL_DTYPE).itemsize
-    if total > most:
-        raise ValueError(
-            f"its output weights have {total:,} bytes, more than the {most:,} that fit in memory"
-        )
-    if int((rows * columns).sum()) != len(arrays["weights"]):
-        raise ValueError("array weights does not have one for each basis function and output of a leaf")
-    beta = np.zeros((int(beta_at[-1]), n_outputs), MODEL_DTYPE)
-    first = 0
-    for leaf in np.flatnonzero(rows * columns):
-        n, own = int(rows[leaf]), outputs[output_at[leaf] : output_at[leaf + 1]]
-        part = arrays["weights"][first : first + n * len(own)].reshape(n, len(own))
-        beta[beta_at[leaf] : beta_at[leaf + 1], own] = part
-        first += part.size
-    return beta
+    at, beta = arrays["beta_at"], arrays.get("beta")
+    if beta is None:
+        found = OutputWeights(n_outputs, at, *(arrays[name] for name in PRESENT))
+    else:
+        found = OutputWeights.from_dense(beta, at)
+    found.check(n_leaves)
+    return found
 
 
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:

@@ -93,8 +93,14 @@ class Exact(NamedTuple):
     """float32, the distances of each triangle point to the landmarks of its leaf, point by point."""
     beta_at: IntArray
     """int64 (n_leaves + 1,), offsets of basis functions: landmarks, products, triangle points."""
-    beta: SingleArray
-    """float32 (n_basis · n_outputs,), output weights."""
+    present_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `present`."""
+    present: NDArray[np.int32]
+    """int32, the outputs that a leaf has weights for."""
+    weight_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `weights`."""
+    weights: SingleArray
+    """float32, for each basis function of a leaf the weights of the leaf's outputs."""
     intercept: FloatArray
     """float64 (n_leaves, n_outputs), in units of decision values."""
     most_landmarks: int
@@ -128,7 +134,10 @@ def exact_arrays(model: Model) -> Exact:
         triangle_at=_own(model.triangle_at, np.int64),
         triangle=_own(model.triangle, np.float32),
         beta_at=_own(model.beta_at, np.int64),
-        beta=_own(model.beta, np.float32),
+        present_at=_own(model.beta.output_at, np.int64),
+        present=_own(model.beta.outputs, np.int32),
+        weight_at=_own(model.beta.weight_at, np.int64),
+        weights=_own(model.beta.weights, np.float32),
         intercept=np.array(model.intercept, ACC_DTYPE, order="C"),
         most_landmarks=int(np.diff(at).max()),
     )

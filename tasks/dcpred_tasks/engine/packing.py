@@ -219,20 +219,22 @@ class Terms(NamedTuple):
     """
     right: IntArray
     """int64 (n_products,), the second landmark."""
+    present: IntArray
+    """int64, the outputs with weights."""
     weights: FloatArray
-    """float64 (n_landmarks + n_products, n_outputs), output weights; 0 in padding."""
+    """float64 (n_landmarks + n_products, outputs with weights); 0 in padding."""
 
 
 def terms_of(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
     """Landmarks with the weights `first` and products with the weights `second`, each padded with
     weights 0.
     """
-    (m, n_outputs), none = first.shape, -len(pairs) % UNROLLED
+    present = np.flatnonzero(first.any(axis=0) | second.any(axis=0))
+    m, none, own = len(first), -len(pairs) % UNROLLED, len(present)
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
-    padding = np.zeros((-m % UNROLLED, n_outputs))
-    return Terms(
-        m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))])
-    )
+    padding = np.zeros((-m % UNROLLED, own))
+    weights = np.vstack([first[:, present], padding, second[:, present], np.zeros((none, own))])
+    return Terms(m + len(padding), left, right, present, weights)
 
 
 NO_CENTRE = 3e38  # half norm of a lane that holds no centre
@@ -269,7 +271,7 @@ class Packed(NamedTuple):
     group_features: int
     """Features of a group: held features, padded to an even number."""
     term_weights: int
-    """Output weights of a term in `weights`: the most outputs of a leaf, padded to a multiple of 8; or 1."""
+    """The most output weights of a term: those of the outputs of a leaf, padded to a multiple of 8; or 1."""
     row_values: int
     """Length of a row's kernel values in room.e: lanes of the leaf with most groups, and 16 more."""
     regression: bool
@@ -339,8 +341,8 @@ class Packed(NamedTuple):
     right: IntArray
     """int64 (n_products,), j of each product."""
     weight_at: IntArray
-    """int64 (n_leaves + 1,), where the weights of a leaf begin: landmarks, then products, term_weights per
-    term.
+    """int64 (n_leaves + 1,), where the weights of a leaf begin: landmarks, then products, for each term those
+    of the leaf's outputs, padded as in `term_weights`.
     """
     weights: SingleArray
     """float32, output weights of e_j and of e_i · e_j, in units of decision values."""
@@ -371,7 +373,7 @@ def pack(model: Model) -> Packed:
     by_products = ~wide & (model.kernel.family.sum != Sum.ABSOLUTE)
     digits = digits_of(groups, group_at, counts, by_products & allowed())
     by_digits = digits.group_at >= 0
-    present, term_weights, weights = _output_weights(terms, model.n_outputs)
+    weights = [_padded_outputs(t.weights, model.n_outputs) for t in terms]
     high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
     return Packed(
         n_features=model.n_features,
@@ -384,7 +386,7 @@ def pack(model: Model) -> Packed:
         n_converted=len(conversion.feature),
         width=-(-max(len(held), 1) // LANES) * LANES,
         group_features=group_features(held),
-        term_weights=term_weights,
+        term_weights=max(w.shape[1] for w in weights),
         row_values=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
         picks=aligned(conversion.feature[: 0 if len(held) == model.n_columns else None]),
@@ -411,8 +413,8 @@ def pack(model: Model) -> Packed:
         right=np.concatenate([t.right for t in terms]),
         weight_at=_offsets(w.size for w in weights),
         weights=aligned(np.concatenate([w.ravel() for w in weights]).astype(np.float32)),
-        present_at=_offsets(map(len, present)),
-        present=np.concatenate(present),
+        present_at=_offsets(len(t.present) for t in terms),
+        present=np.concatenate([t.present for t in terms]),
         constant=constant,
         bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
         bounded=(np.diff(model.beta_at) > 0) & has_bounds,
@@ -529,7 +531,7 @@ def _in_differences(
     model: Model, leaf: int, a: FloatArray, h: FloatArray
 ) -> tuple[FloatArray, FloatArray, NDArray[np.int32], FloatArray]:
     """Output weights of e_j and of e_i·e_j, the pairs, and the constant, after c_j = a_j (e_j + h_j)."""
-    beta = model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]].astype(ACC_DTYPE)
+    beta = model.beta.of(leaf).astype(ACC_DTYPE)
     pairs = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]
     i, j = pairs[:, 0], pairs[:, 1]
     first = beta[: len(a)] * a[:, None]
@@ -540,15 +542,10 @@ def _in_differences(
     return first, second, pairs, constant
 
 
-def _output_weights(terms: list[Terms], n_outputs: int) -> tuple[list[IntArray], int, list[FloatArray]]:
-    """(present, term_weights, weights) of all leaves: the outputs with weights, and the weights."""
-    present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
-    length = 1 if n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
-    weights = [
-        np.pad(t.weights[:, own], ((0, 0), (0, length - len(own))))
-        for t, own in zip(terms, present, strict=True)
-    ]
-    return present, length, weights
+def _padded_outputs(weights: FloatArray, n_outputs: int) -> FloatArray:
+    """Weights of terms for a multiple of 8 outputs; for 1 where the model has one."""
+    n = 1 if n_outputs == 1 else -(-weights.shape[1] // AT_ONCE) * AT_ONCE
+    return np.pad(weights, ((0, 0), (0, n - weights.shape[1])))
 
 
 def _offsets(lengths: Iterable[int]) -> IntArray:

@@ -36,8 +36,9 @@ from dcpred_tasks.input_kinds import check_is_matrix
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.leaf_arrays import LEAF, Background, LeafArrays, Line, Parts
+from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, Parts
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
+from dcpred_tasks.model.output_weights import OutputWeights
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
 from dcpred_tasks.model.tree import Tree
@@ -122,6 +123,7 @@ class Model(LeafArrays):
     triangle_bound: str
     scaling: Scaling
     tree: Tree
+    beta: Annotated[OutputWeights, BETA]  # type: ignore[assignment]  # from_dense of those of its leaves
     landmark_at: IntArray
     pair_at: IntArray
     triangle_at: IntArray
@@ -136,6 +138,10 @@ class Model(LeafArrays):
     parts: Parts | None = None
     bins: Bins | None = None
     target: TargetTransform = NO_TRANSFORM
+
+    def __post_init__(self) -> None:
+        if isinstance(self.beta, np.ndarray):
+            object.__setattr__(self, "beta", OutputWeights.from_dense(self.beta, self.beta_at))
 
     @property
     def n_features(self) -> int:
@@ -189,7 +195,7 @@ class Model(LeafArrays):
         values = [getattr(part, f.name) for part in (self, self.tree) for f in fields(part)]
         values += self.scaling.arrays().values()
         values += [] if self.leaf_models is None else [self.leaf_models.packed]
-        return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+        return sum(value.nbytes for value in values if isinstance(value, np.ndarray | OutputWeights))
 
 
 def tile_rows(n_features: int) -> int:
@@ -293,7 +299,7 @@ def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     if other is not None:
         value = other.predict(rows)
     else:
-        value = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
+        value = model.basis(leaf)(rows) @ model.beta.of(leaf).astype(ACC_DTYPE) + model.intercept[leaf]
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
@@ -314,7 +320,7 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
                 terms[mine] = other.sizes(rows[mine])
             elif own.start < own.stop:
                 sizes = model.basis(leaf).summed_sizes(rows[mine])
-                terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)
+                terms[mine] = (sizes @ np.abs(model.beta.of(leaf).astype(ACC_DTYPE))).max(axis=1)
             intercept[mine] = np.abs(model.intercept[leaf]).max()
     return terms, intercept
 

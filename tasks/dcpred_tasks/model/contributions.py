@@ -142,10 +142,9 @@ def _background(model: Model, leaf: int, most: int = MOST_BACKGROUND) -> FloatAr
 
 def _values(model: Model, leaf: int, rows: FloatArray) -> FloatArray:
     """Decision values of rows in the features that landmarks of a leaf lie in, float64 (n ≥ 1, n_outputs)."""
-    span = slice(int(model.beta_at[leaf]), int(model.beta_at[leaf + 1]))
     values = np.repeat(model.intercept[leaf][None], max(len(rows), 1), axis=0)
-    if span.start < span.stop:
-        values = values + _bare(model.basis(leaf))(rows) @ model.beta[span].astype(ACC_DTYPE)
+    if model.beta_at[leaf] < model.beta_at[leaf + 1]:
+        values = values + _bare(model.basis(leaf))(rows) @ model.beta.of(leaf).astype(ACC_DTYPE)
     return np.clip(values, *model.bounds[leaf]) if model.bounds.shape[1] else values
 
 
@@ -155,12 +154,11 @@ def _bare(basis: LeafBasis) -> LeafBasis:
 
 
 def _game(model: Model, leaf: int, parts: Parts) -> "_Game":
-    span = slice(int(model.beta_at[leaf]), int(model.beta_at[leaf + 1]))
     columns = parts.of_feature[model.scaling.source]
     kind = _Products if is_exact(model) else _Paths
     factor = model.factors[leaf if len(model.factors) > 1 else 0]
     rows = _background(model, leaf)
-    beta = model.beta[span].astype(ACC_DTYPE)
+    beta = model.beta.of(leaf).astype(ACC_DTYPE)
     return kind(model.basis(leaf), beta, rows, columns, len(parts.names), factor != 0)
 
 

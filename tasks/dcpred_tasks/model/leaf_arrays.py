@@ -54,6 +54,9 @@ class Line:
         return (0, *((SIZES | dict(sizes)).get(name, 0) for name in self.dimensions[1:]))
 
 
+BETA = Line(MODEL_DTYPE, ("basis", "output"), offsets="beta_at")
+
+
 @dataclass(frozen=True, eq=False)
 class LeafArrays:
     """The arrays of a compact leaf, or of all leaves of a model (see the module)."""
@@ -69,7 +72,7 @@ class LeafArrays:
         Line(MODEL_DTYPE, ("triangle_point", "landmark"), offsets="triangle_at", flat="distance"),
     ]
     """Distances of each point of the triangle inequality to each landmark of the leaf."""
-    beta: Annotated[SingleArray, Line(MODEL_DTYPE, ("basis", "output"), offsets="beta_at")]
+    beta: Annotated[SingleArray, BETA]
     """Output weights of landmarks, products and triangle values, in this order."""
     intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"))]
     bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"))]

@@ -12,6 +12,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import outlined
+from dcpred_tasks.model.output_weights import OutputWeights
 from dcpred_tasks.model.target_transform import NO_TRANSFORM
 from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty
 
@@ -104,7 +105,7 @@ def scale_model(model: Model) -> Model | None:
         return None
     return replace(
         model,
-        beta=found.beta,
+        beta=OutputWeights.from_dense(found.beta, found.at),
         intercept=found.intercept,
         bounds=found.bounds,
         support=None,

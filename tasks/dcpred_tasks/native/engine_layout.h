@@ -165,7 +165,10 @@ struct Exact {
     Array<int64_t> triangle_at;
     Array<float> triangle;
     Array<int64_t> beta_at;
-    Array<float> beta;
+    Array<int64_t> present_at;
+    Array<int32_t> present;
+    Array<int64_t> weight_at;
+    Array<float> weights;
     Array<double> intercept;
     int64_t most_landmarks;
 };

@@ -136,13 +136,17 @@ INLINE double bound_of(const Exact &q, const float *s, int64_t m, const double *
 NOINLINE void exact_values(const Exact &q, int64_t leaf, int64_t n_outputs, const Room &room) {
     double *out = room.outputs.at(0, n_outputs);
     for (int64_t k = 0; k < n_outputs; k++) out[k] = q.intercept[leaf * n_outputs + k];
-    int64_t term = q.beta_at[leaf];
-    if (term == q.beta_at[leaf + 1]) return;
+    const int64_t n_terms = q.beta_at[leaf + 1] - q.beta_at[leaf];
+    if (n_terms == 0) return;
+    const int64_t n_present = q.present_at[leaf + 1] - q.present_at[leaf];
+    const int32_t *present = q.present.at(q.present_at[leaf], n_present);
+    const float *weights = q.weights.at(q.weight_at[leaf], n_terms * n_present);
+    for (int64_t k = 0; k < n_present; k++) CHECK(present[k] >= 0 && present[k] < n_outputs);
     const int64_t m = q.landmark_at[leaf + 1] - q.landmark_at[leaf];
     double *c = room.c.at(0, m), *r = room.r.at(0, m);
     auto add = [&](double value) {
-        const float *beta = q.beta.at(term++ * n_outputs, n_outputs);
-        for (int64_t k = 0; k < n_outputs; k++) out[k] += value * (double)beta[k];
+        for (int64_t k = 0; k < n_present; k++) out[present[k]] += value * (double)weights[k];
+        weights += n_present;
     };
     kernel_row(q, leaf, m, room.x, c, r);
     for (int64_t i = 0; i < m; i++) add(c[i]);

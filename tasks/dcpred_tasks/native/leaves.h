@@ -193,7 +193,8 @@ INLINE void score_rows_of_leaf(LeafTile &tile, int64_t at, int64_t row, int64_t 
     CHECK((terms.last - terms.first) % UNROLLED == 0 && last_output - first_output <= p.term_weights);
     for (int64_t q = terms.first; DCPRED_CHECKS && q < terms.last; q++)
         CHECK(least(p.left[q], p.right[q]) >= 0 && most(p.left[q], p.right[q]) < (last - first) * LANES);
-    terms.weights = p.weights.at(p.weight_at[leaf], (terms.m + terms.last - terms.first) * p.term_weights);
+    const int64_t n_weights = p.n_outputs == 1 ? 1 : (last_output - first_output + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+    terms.weights = p.weights.at(p.weight_at[leaf], (terms.m + terms.last - terms.first) * n_weights);
     float *e = room.value_columns.at(0, (last - first) * LANES * LANES), *sums = room.sums.at(0, p.term_weights * LANES);
     const float *norm = room.norm.at(row, LANES);
     if (p.group_features <= FEW_FEATURES) {
@@ -204,7 +205,7 @@ INLINE void score_rows_of_leaf(LeafTile &tile, int64_t at, int64_t row, int64_t 
         transpose_rows(room.e.at(row * p.row_values, LANES * p.row_values), p.row_values, last - first, e);
     }
     if (p.n_outputs == 1) column_sum(terms, e, sums);
-    else column_sums(terms, e, p.term_weights, last_output - first_output, sums);
+    else column_sums(terms, e, n_weights, last_output - first_output, sums);
     uint32_t finite;
     if (p.regression) {
         finite = regression_results(tile, leaf);

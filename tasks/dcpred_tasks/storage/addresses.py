@@ -81,6 +81,11 @@ class StoreAddress:
         return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
 
+def path_on_disk(address: str | Path) -> Path | None:
+    """The path of an address on a disk; None for one on an object store. Raises DataError."""
+    return None if is_remote(address) else Path(local_path(address))
+
+
 def is_remote(address: str | Path) -> bool:
     """Whether an address is one of an object store, not a path."""
     return "://" in local_path(address)

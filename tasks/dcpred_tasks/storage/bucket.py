@@ -86,6 +86,10 @@ def _ping(bucket: "Bucket") -> None:
 class Bucket:
     """The objects of a store below a prefix."""
 
+    folder = links = locks = None
+    has_tags = True
+    many_at_once = True
+
     def __init__(self, where: StoreAddress, store: Any) -> None:
         self.where, self.store = where, store
         self.seen = False

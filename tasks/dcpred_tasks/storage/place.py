@@ -6,11 +6,12 @@ keeps its guarantees on every kind of place. `PlaceContract` in tests/unit/test_
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
@@ -21,6 +22,7 @@ from dcpred_tasks.storage.atomic_files import (
     link_file,
     partial_name,
     resource_errors,
+    sync_directory,
     write_bytes,
 )
 from dcpred_tasks.storage.digests import digest_json
@@ -57,6 +59,31 @@ class Place(Protocol):
     ResourceError may be transient: the caller retries (storage/store_requests.py).
     """
 
+    # Capabilities, each asked where it is used.
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a disk, where a directory gets its name once it is complete; None without folders."""
+
+    @property
+    def links(self) -> Path | None:
+        """The folder, where directories may have symbolic links; None where names have no links."""
+
+    @property
+    def locks(self) -> Path | None:
+        """The folder, whose files the system locks for a process; None where a lock expires by the clock."""
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether a write returns the tag of a listing (`written_tag`), which a commit record then holds."""
+
+    @property
+    def many_at_once(self) -> bool:
+        """Whether several requests at once are faster than one after the other, as over a network."""
+
+    @property
+    def lists(self) -> bool:
+        """Whether names can be listed, which a server of files cannot."""
+
     @property
     def address(self) -> str:
         """Its address, valid in every process."""
@@ -76,6 +103,12 @@ class Place(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Write over any content."""
+
+    def fetch(self, name: str, file: BinaryIO) -> None:
+        """Write the content of a name, which may exceed memory, to a file. Raises FileNotFoundError."""
+
+    def send(self, name: str, path: Path) -> None:
+        """Write the content of a file, which may exceed memory, over any content."""
 
     def remove(self, name: str) -> None:
         """Remove a name, if it exists."""
@@ -97,10 +130,6 @@ class Place(Protocol):
 
     def present(self, names: Iterable[str]) -> set[str]:
         """Those of these names that exist. No content is read."""
-
-    @property
-    def lists(self) -> bool:
-        """Whether names can be listed, which a server of files cannot."""
 
     def is_there(self) -> bool:
         """Whether anything exists below this address."""
@@ -159,8 +188,12 @@ def open_place(address: str | Path) -> Place:
 class Folder:
     """A folder of a disk that all processes see."""
 
+    has_tags = False
+    many_at_once = False
+    lists = True
+
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = self.folder = self.links = self.locks = path
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Folder) and self.path == other.path
@@ -197,6 +230,24 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         write_bytes(self.path / name, data)
 
+    def fetch(self, name: str, file: BinaryIO) -> None:
+        with (self.path / name).open("rb") as source:
+            shutil.copyfileobj(source, file)
+
+    def send(self, name: str, path: Path) -> None:
+        target = self.path / name
+        copy = partial_name(target)
+        with resource_errors(target):
+            try:
+                with path.open("rb") as source, copy.open("xb") as written:
+                    shutil.copyfileobj(source, written)
+                    written.flush()
+                    os.fsync(written.fileno())
+                os.replace(copy, target)
+                sync_directory(target.parent)
+            finally:
+                copy.unlink(missing_ok=True)
+
     def remove(self, name: str) -> None:
         path = self.path / name
         with resource_errors(path):
@@ -232,10 +283,6 @@ class Folder:
 
     def present(self, names: Iterable[str]) -> set[str]:
         return {name for name in names if (self.path / name).exists()}
-
-    @property
-    def lists(self) -> bool:
-        return True
 
     def is_there(self) -> bool:
         return self.path.exists()

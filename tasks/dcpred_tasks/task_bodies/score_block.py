@@ -30,7 +30,7 @@ from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import is_remote
+from dcpred_tasks.storage.addresses import path_on_disk
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.store_requests import Retrying
@@ -196,7 +196,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     room = rows_room(run, source)
     lost: list[str] = []
     last = run.rows(block)[1]
-    from_store, to_store = is_remote(run.x), is_remote(run.output)
+    from_store, to_store = path_on_disk(run.x) is None, run.place.many_at_once
     reads = (
         partial(retrying, partial(_read, run, source, start, stop, None if from_store else room))
         for start, stop in run.chunks(block)
@@ -305,7 +305,7 @@ class _Writer:
 
     def record(self, block: int, retries: int = 0, quarantined: str = "") -> CommitRecord:
         first, last = self.run.rows(block)
-        on_store = is_remote(self.run.output)
+        on_store = self.run.place.has_tags
         return CommitRecord(
             run=self.run.run,
             block=block,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -137,9 +136,7 @@ def shape_of(model: Model) -> FloatArray:
     """
     landmarks, products = np.diff(model.landmark_at), np.diff(model.pair_at)
     rows = np.where(landmarks > 0, np.maximum(model.leaf_rows, 0), 0).astype(ACC_DTYPE)
-    present: FloatArray = np.array(
-        [float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)]
-    )
+    present = model.beta.n_present.astype(float)
     works = float(rows.sum() / max(model.leaf_rows.sum(), 1))
     share = rows / max(rows.sum(), 1.0)
     walked = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
