@@ -79,6 +79,46 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A search of few rows that nothing cut off: its report, and how many tasks and blocks it took."""
+
+    report: TuneReport
+    n_tasks: int
+    n_blocks: int
+
+
+@pytest.fixture(scope="module")
+def whole(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    tasks: list[Any] = []
+    blocks: list[Any] = []
+
+    def trying(*task: Any) -> Any:
+        tasks.append(task)
+        return try_settings(*task)
+
+    def surveying(*task: Any) -> Receipt:
+        blocks.append(task)
+        return survey_block(*task)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.tuning.trials.try_settings", trying)
+        patch.setattr("dcpred.training.steps.survey_block", surveying)
+        report = tune(f"{few}/X", f"{few}/y", tmp_path_factory.mktemp("whole") / "m", inline, policy=SMALL)
+    return Whole(report, len(tasks), len(blocks))
+
+
+@pytest.fixture(scope="module")
+def half_done(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the same search left in m.tune when it was cut off before its mutations."""
+    folder = tmp_path_factory.mktemp("half")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.tuning.tune.Search.mutate", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            tune(f"{few}/X", f"{few}/y", folder / "m", inline, policy=SMALL)
+    return folder / "m.tune"
+
+
+@dataclass(frozen=True)
 class Tuned:
     """A folder with a model of the rings, `m`, and nothing else that a search leaves, made by two calls: the
     first was cut off in training, after it had written down what it chose; the second was not to search.
@@ -358,12 +398,11 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert report.words in text
 
 
-def test_workers_threads_and_memory_come_to_the_same(few: Path, tmp_path: Path, two_workers: Pool) -> None:
+def test_workers_threads_and_memory_come_to_the_same(
+    few: Path, whole: Whole, tmp_path: Path, two_workers: Pool
+) -> None:
     X, y = rings(300, 0)
-    found = [
-        tune(f"{few}/X", f"{few}/y", tmp_path / name, pool, policy=SMALL)
-        for name, pool in (("one", inline), ("two", two_workers))
-    ]
+    found = [whole.report, tune(f"{few}/X", f"{few}/y", tmp_path / "two", two_workers, policy=SMALL)]
     assert found[0].trained["hash"] == found[1].trained["hash"]
     traces = [one.trace for one in found]
     for threads in (1, 2):
@@ -420,28 +459,29 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
 )
 @pytest.mark.parametrize("left", [0.0, 0.6])
 def test_a_damaged_file_of_a_search_that_was_cut_off_is_made_anew(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], name: str, left: float
+    few: Path, whole: Whole, half_done: Path, tmp_path: Path, surveyed: list[str], name: str, left: float
 ) -> None:
-    address = f"{few}/X", f"{few}/y"
-    with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.tune.Search.mutate", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            tune(*address, tmp_path / "m", inline, policy=SMALL)
-    n_blocks, file = len(surveyed), next((tmp_path / "m.tune").glob(name))
-    whole = file.read_bytes()
-    file.write_bytes(whole[: int(left * len(whole))])
-    cut = tune(*address, tmp_path / "m", inline, policy=SMALL)
-    assert len(surveyed) == n_blocks + name.startswith("survey")
-    assert cut.trained["hash"] == tune(*address, tmp_path / "whole", inline, policy=SMALL).trained["hash"]
+    shutil.copytree(half_done, tmp_path / "m.tune")
+    file = next((tmp_path / "m.tune").glob(name))
+    content = file.read_bytes()
+    file.write_bytes(content[: int(left * len(content))])
+    report = tune(f"{few}/X", f"{few}/y", tmp_path / "m", inline, policy=SMALL)
+    assert len(surveyed) == name.startswith("survey")
+    assert report.trained["hash"] == whole.report.trained["hash"]
 
 
 @pytest.mark.parametrize("damage", ["", "torn", "garbage"])
 def test_a_search_that_was_cut_off_goes_on(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], damage: str
+    few: Path,
+    whole: Whole,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    surveyed: list[str],
+    damage: str,
 ) -> None:
     """Nothing is looked at twice, but for what was being written down when the machine lost power."""
     address, asked = (f"{few}/X", f"{few}/y"), []
-    limit = 0
+    limit = whole.n_tasks // 2
 
     def counting(*task: Any) -> Any:
         if limit and len(asked) == limit:
@@ -450,9 +490,6 @@ def test_a_search_that_was_cut_off_goes_on(
         return try_settings(*task)
 
     monkeypatch.setattr("dcpred.tuning.trials.try_settings", counting)
-    whole = tune(*address, tmp_path / "whole", inline, policy=SMALL)
-    n_tasks, n_blocks, limit = len(asked), len(surveyed), len(asked) // 2
-    asked.clear()
     with pytest.raises(InterruptedRunError, match="run the same command again to resume"):
         tune(*address, tmp_path / "m", inline, policy=SMALL)
     tried = sorted((tmp_path / "m.tune").glob("tried-*.npz"))[0]
@@ -462,12 +499,12 @@ def test_a_search_that_was_cut_off_goes_on(
         tried.write_bytes(b"of other data")
     limit = 0
     again = tune(*address, tmp_path / "m", inline, policy=SMALL)
-    assert len(asked) == n_tasks + bool(damage)
-    assert len(surveyed) == 2 * n_blocks
+    assert len(asked) == whole.n_tasks + bool(damage)
+    assert len(surveyed) == whole.n_blocks
     for name in ("settings", "frontier", "trace", "references", "words"):
-        assert getattr(again, name) == getattr(whole, name)
-    assert again.trained["hash"] == whole.trained["hash"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json", "whole", "whole.tuned.json"]
+        assert getattr(again, name) == getattr(whole.report, name)
+    assert again.trained["hash"] == whole.report.trained["hash"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
 
 
 def test_another_search_does_not_go_on_from_one_that_was_cut_off(
@@ -529,8 +566,10 @@ def test_a_search_of_an_earlier_version_is_not_repeated(
     assert report.settings == tuned.report.settings
 
 
-def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(few: Path, tmp_path: Path) -> None:
-    first = tune(f"{few}/X", f"{few}/y", tmp_path / "first", inline, policy=SMALL)
+def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(
+    few: Path, whole: Whole, tmp_path: Path
+) -> None:
+    first = whole.report
     (tmp_path / "m.tune" / "survey").mkdir(parents=True)
     (tmp_path / "m.tune" / "tune.json").write_text("{}")
     (tmp_path / "m.tune" / "survey" / "000000-100000.npz").write_bytes(b"of other data")

@@ -34,6 +34,7 @@ from dcpred_tasks.training.compiled_refinement import (
 from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, near, problem
+from support.pairs import pairwise
 
 TILE_ROWS = 16 * TILE_STRIPS
 
@@ -74,11 +75,13 @@ def test_any_shape_and_loss(data: st.DataObject) -> None:
     check(objective, objective.origin + far * rng.normal(size=len(objective.origin)))
 
 
-@pytest.mark.parametrize("n", [1, 15, 16, 17, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1])
-@pytest.mark.parametrize("products", [0, 3])
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("own_factors", [False, True])
+@pairwise(
+    n=(1, 15, 16, 17, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1),
+    products=(0, 3),
+    k=(1, 2, 3),
+    loss=LOSSES,
+    own_factors=(False, True),
+)
 def test_at_borders_of_strips_and_tiles(n: int, products: int, k: int, loss: str, own_factors: bool) -> None:
     for m, kernel in zip(cycle((7, 8, 9)), KERNELS, strict=False):
         objective = problem(kernel, products, k, loss, n=n, m=m, d=m, own_factors=own_factors)

@@ -160,9 +160,9 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
     assert said(done) == "checked"
 
 
-def test_no_index_leaves_its_array_in_a_fifth_of_the_cases(tmp_path: Path) -> None:
+def test_no_index_leaves_its_array_in_a_part_of_the_cases(tmp_path: Path) -> None:
     """With whatever compiler there is, each time."""
-    script = HERE + OTHER_CODE + "EVERY = 5" + CHECK + OUT_OF_BOUNDS
+    script = HERE + OTHER_CODE + "EVERY = 11" + CHECK + OUT_OF_BOUNDS
     arguments, env = sanitized("engine", tmp_path, QUICK)
     done = processes.run(command(script, *arguments), env=with_cache(tmp_path, **env))
     assert said(done) == "checked"
@@ -341,6 +341,6 @@ def test_nothing_is_read_outside_the_rows(warm: Path) -> None:
 # -- other machines ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cpu", ["generic", "neoverse-n1"])
+@pytest.mark.parametrize("cpu", ["generic", pytest.param("neoverse-n1", marks=pytest.mark.long)])
 def test_it_compiles_for_arm(cpu: str) -> None:
     check_arm((FOLDER / BITCODE).read_bytes(), cpu, {"exp", "pow", "memset", "memcpy", "memmove"})

@@ -8,7 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,6 +55,7 @@ class Block:
         return EXCUSE.search(self.above) is not None
 
 
+@cache
 def pages() -> list[Path]:
     """Every tracked page, or every page where there is no git."""
     tracked = subprocess.run(
@@ -60,6 +63,22 @@ def pages() -> list[Path]:
     ).stdout.split()
     found = [ROOT / name for name in tracked] or list(ROOT.rglob("*.md"))
     return sorted(path for path in found if not {".venv", "data"} & set(path.relative_to(ROOT).parts))
+
+
+def each_page(check: Callable[[Path], None]) -> Callable[[], None]:
+    """One test that checks every page, and reports all that fail."""
+
+    def test() -> None:
+        broken = []
+        for page in pages():
+            try:
+                check(page)
+            except AssertionError as error:
+                broken.append(f"{page.relative_to(ROOT)}: {error}")
+        assert not broken, "\n".join(broken)
+
+    test.__doc__ = check.__doc__
+    return test
 
 
 def blocks(text: str) -> list[Block]:
@@ -100,7 +119,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@each_page
 def test_every_block_is_run_or_says_why_not(page: Path) -> None:
     text = page.read_text()
     assert 2 * len(blocks(text)) == len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)), (
@@ -138,7 +157,7 @@ def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.Capt
             assert run(*arguments)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@each_page
 def test_commands_within_text_have_the_options_and_outputs_that_there_are(page: Path) -> None:
     for found in SPAN.finditer(page.read_text()):
         name, *words = shlex.split(found["words"])
@@ -173,7 +192,7 @@ def test_blocks_are_told_apart() -> None:
     assert not Block("<!-- not run: -->\n", "sh", "").excused, "a reason is given"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for found in LINK.finditer(page.read_text()):
         path, _, heading = found["target"].partition("#")
@@ -183,7 +202,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not heading or heading in anchors(target.read_text()), f"{page}: {found['target']}: no heading"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@each_page
 def test_files_that_are_named_are_there(page: Path) -> None:
     """Commands of figures among them."""
     for name in PATH.findall(page.read_text()):

@@ -28,6 +28,7 @@ from dcpred_tasks.training.refinement import (
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
 from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem
+from support.pairs import pairwise
 
 
 def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
@@ -39,11 +40,7 @@ def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
     return found
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("products", [0, 6])
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("own_factors", [False, True])
+@pairwise(name=KERNELS, products=(0, 6), k=(1, 3), loss=LOSSES, own_factors=(False, True))
 def test_the_gradient_is_that_of_the_value(
     name: str, products: int, k: int, loss: str, own_factors: bool
 ) -> None:
@@ -58,9 +55,7 @@ def test_the_gradient_is_that_of_the_value(
         np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("own_factors", [False, True])
+@pairwise(name=KERNELS, loss=LOSSES, own_factors=(False, True))
 def test_the_value_is_its_definition(name: str, loss: str, own_factors: bool) -> None:
     """Term by term, row by row."""
     ridge = 0.2
@@ -306,17 +301,15 @@ HARD = (
 )
 
 
-@pytest.mark.parametrize("kind", HARD)
-@pytest.mark.parametrize("gamma", ["median", "scale"])
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(
-    ("task", "loss"),
-    [(task, loss) for task in ("classification", "two classes") for loss in ("hinge", "logistic")]
-    + [("regression", loss) for loss in ("hinge", "huber", "quantile")],
+TASKS = (
+    *(f"{task}: {loss}" for task in ("classification", "two classes") for loss in ("hinge", "logistic")),
+    *(f"regression: {loss}" for loss in ("hinge", "huber", "quantile")),
 )
-def test_leaves_that_are_hard_to_fit_stay_finite(
-    kind: str, gamma: str, name: str, task: str, loss: str
-) -> None:
+
+
+@pairwise(kind=HARD, gamma=("median", "scale"), name=KERNELS, goal=TASKS)
+def test_leaves_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, name: str, goal: str) -> None:
+    task, loss = goal.split(": ")
     rng = np.random.default_rng(3)
     X, y, weight = _small(rng, kind)
     outputs = int(y.max()) + 1 if task == "classification" else 1
