@@ -75,7 +75,7 @@ def cut_off(folder: Path) -> None:
 
 def test_there_is_such_data() -> None:
     assert "0.1.0" in VERSIONS
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 100_000 * len(VERSIONS)
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 250_000
 
 
 def test_the_output_is_read_and_finished(folder: Path) -> None:

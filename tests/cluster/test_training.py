@@ -539,6 +539,58 @@ def test_work_in_progress_of_other_code_is_not_gone_on_with(
     assert not scratch.exists()
 
 
+def unknown_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings get hashes that other versions do not know."""
+    known = training_hashes
+
+    def hashes(*given: object, by_other: bool = False) -> tuple[str, ...]:
+        return tuple(f"new-{one}" for one in known(*given, by_other=by_other))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dcpred.training.train.training_hashes", hashes)
+    monkeypatch.setattr("dcpred.training.scratch.scratch_code", lambda: "new code")
+
+
+def test_another_version_with_other_hashes_starts_anew(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a version hashes, the same data and settings are not "other data or settings"."""
+    expected = run(blobs_zarr, tmp_path / "expected").hash
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.steps.fit_leaves", None)
+        with pytest.raises(TypeError):
+            run(blobs_zarr, tmp_path / "model")
+    lines: list[str] = []
+    say = Silent()
+    monkeypatch.setattr(say, "say", lines.append)
+    unknown_hash(monkeypatch)
+    with pytest.raises(PlanConflictError, match="other data or settings"):
+        run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
+    assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
+    assert any("another version of dcpred; starting anew" in line for line in lines)
+
+
+@pytest.mark.parametrize("dropped", [(), ("data_digest", "settings_digest")], ids=["today", "before 0.2.0"])
+def test_a_model_of_another_version_is_named_as_such(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch, dropped: tuple[str, ...]
+) -> None:
+    run(blobs_zarr, tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    kept = {key: value for key, value in document["provenance"].items() if key not in dropped}
+    edited(tmp_path / "model" / "model.json", provenance=kept | {"versions": {"dcpred": "0.1.7"}})
+    unknown_hash(monkeypatch)
+    with pytest.raises(PlanConflictError, match=r"a model that dcpred 0\.1\.7 trained is there, and version"):
+        run(blobs_zarr, tmp_path / "model", pool=None)
+
+
+def test_scratch_of_a_version_that_recorded_only_a_hash_is_kept(tmp_path: Path, blobs_zarr: Path) -> None:
+    (tmp_path / "model.scratch").mkdir()
+    mark = tmp_path / "model.scratch" / "job.json"
+    mark.write_text('{"run": "another", "code": "old"}')
+    with pytest.raises(PlanConflictError, match="by another version of dcpred"):
+        run(blobs_zarr, tmp_path / "model")
+    assert mark.read_text() == '{"run": "another", "code": "old"}'
+
+
 def test_a_driver_with_too_little_memory_writes_nothing(
     tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """The directory for temporary files of a training job: created, checked and held."""
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from dcpred_tasks.scratch import scratch_code
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
+
+MARK = "job.json"  # the owner of a scratch directory
 
 
 def search_folder(model: Path) -> Path:
@@ -33,14 +35,46 @@ def make_scratch(scratch: Path, model: Path) -> None:
             ) from None
 
 
-class Otherwise(NamedTuple):
-    """Trainings of the same data and settings that refine leaves with other code than this process."""
+class Identity(NamedTuple):
+    """What a training is of.
 
-    runs: Collection[str] = ()
+    run       its hash
+    earlier   its hashes by earlier versions
+    by_other  hashes of the training of the same data and settings that refines leaves with other code
+    data      the digest of its data
+    settings  the digest of its settings
+    """
 
-    def check(self, place: Path, run: Any) -> None:
-        """Raise PlanConflictError if `place` holds one of them."""
-        if run not in self.runs:
+    run: str
+    earlier: Collection[str] = ()
+    by_other: Collection[str] = ()
+    data: str = ""
+    settings: str = ""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return (self.run, *self.earlier)
+
+    def recorded(self) -> dict[str, str]:
+        """The fields in the provenance of a model, and in the mark of a scratch directory."""
+        return {"run": self.run, "data_digest": self.data, "settings_digest": self.settings}
+
+    def mark(self) -> dict[str, str]:
+        """The owner of a scratch directory."""
+        return own_mark(self.run) | self.recorded()
+
+    def is_same_work(self, mark: Mapping[str, Any]) -> bool | None:
+        """Whether a mark with another hash is of the same data and settings, which another version of dcpred
+        hashed. None if the mark does not show that: versions before 0.2.0 wrote only the hash.
+        """
+        digests = {name: value for name, value in self.recorded().items() if name != "run"}
+        if not digests.keys() <= mark.keys():
+            return None
+        return all(mark[name] == value for name, value in digests.items())
+
+    def check_refinement(self, place: Path, run: Any) -> None:
+        """Raise PlanConflictError if `place` holds a training that refines leaves with other code."""
+        if run not in self.by_other:
             return
         here = arithmetic()
         other = next(one for one in REFINED_BY if one != here)
@@ -52,27 +86,34 @@ class Otherwise(NamedTuple):
         )
 
 
-NO_OTHERS = Otherwise()
-
-
-def check_scratch(
-    scratch: Path, runs: Collection[str], model: Path, otherwise: Otherwise = NO_OTHERS
-) -> None:
-    """Raise PlanConflictError unless the scratch directory is free, or is of one of these runs."""
-    path = scratch / "job.json"
+def check_scratch(scratch: Path, identity: Identity, model: Path) -> None:
+    """Raise PlanConflictError unless the scratch directory is free, or holds the work of this training, by
+    this version or by another one.
+    """
+    path = scratch / MARK
     if not scratch.exists():
         return
     if path.exists():
-        if (run := read_own_json(path).get("run")) not in runs:
-            otherwise.check(scratch, run)
+        mark = read_own_json(path)
+        if mark.get("run") in identity.runs:
+            return
+        identity.check_refinement(scratch, mark.get("run"))
+        same = identity.is_same_work(mark)
+        if not same and (same is False or mark.get("code") == scratch_code()):
             raise PlanConflictError(
                 f"Cannot train in {scratch}: it holds an unfinished training of {model} with other data or"
                 " settings. Finish that one, or remove the directory."
             )
+        if same is None:
+            raise PlanConflictError(
+                f"Cannot train in {scratch}: it holds an unfinished training of {model} by another version of"
+                " dcpred, which this version does not continue. Finish it with that version, or remove the"
+                " directory."
+            )
         return
     if any(
         entry.name != "lock"
-        and not entry.name.startswith(("job.json.", "lock."))
+        and not entry.name.startswith((f"{MARK}.", "lock."))
         and not is_system_file(entry.name)
         for entry in scratch.iterdir()
     ):
@@ -84,14 +125,14 @@ def check_scratch(
 def drop_scratch(scratch: Path) -> None:
     """Remove the directory. The file with its owner goes last: an interrupted removal can resume."""
     if scratch.exists():
-        for entry in sorted(scratch.iterdir(), key=lambda e: e.name == "job.json"):
+        for entry in sorted(scratch.iterdir(), key=lambda e: e.name == MARK):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def drop_leftovers(scratch: Path, runs: Collection[str]) -> None:
     """Remove the directory of a finished training that was killed before it did so."""
-    path = scratch / "job.json"
+    path = scratch / MARK
     if path.exists() and read_own_json(path).get("run") in runs:
         with hold(scratch):
             drop_scratch(scratch)
@@ -103,28 +144,24 @@ def own_mark(run: str) -> dict[str, str]:
 
 
 @contextmanager
-def claimed(
-    scratch: Path, run: str, model: Path, say: Reporter = SILENT, earlier: Collection[str] = ()
-) -> Iterator[None]:
-    """Make the scratch directory, or resume in that of this run, and hold it. Files of the same run by other
-    code are removed.
-
-    earlier  hashes of the run by earlier versions
+def claimed(scratch: Path, identity: Identity, model: Path, say: Reporter = SILENT) -> Iterator[None]:
+    """Make the scratch directory, or resume in that of this training, and hold it. Files of the same training
+    by other code are removed.
     """
     make_scratch(scratch, model)
     with hold(scratch):
-        check_scratch(scratch, (run, *earlier), model)
-        mark = scratch / "job.json"
-        goes_on = mark.exists() and read_own_json(mark) == own_mark(run)
+        check_scratch(scratch, identity, model)
+        mark = scratch / MARK
+        goes_on = mark.exists() and read_own_json(mark) == identity.mark()
         if mark.exists() and not goes_on:
             say.say(f"{scratch} holds temporary files of another version of dcpred; starting anew")
             for entry in scratch.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
-                elif entry.name not in ("lock", "job.json"):
+                elif entry.name not in ("lock", MARK):
                     entry.unlink()
         if not goes_on:
-            write_json(mark, own_mark(run))
+            write_json(mark, identity.mark())
         for folder in ("survey", "leaves", "rows-0"):
             (scratch / folder).mkdir(exist_ok=True)
         with distrusted(scratch, goes_on):

@@ -13,6 +13,7 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
 from dcpred.training.forecast import forecast_training
+from dcpred.training.scratch import Identity
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
@@ -226,7 +227,7 @@ class Training:
         if known is not None and known.targets is not None:
             self.targets = replace(known.targets, folds=read_folds(job))
 
-    def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
+    def run(self, identity: Identity, path: Path, names: tuple[str, ...] | None) -> TrainReport:
         survey = self._timed("survey", lambda: self.survey(names))
         classes = _labels(survey, names)
         division = self._timed("division", lambda: self._division(survey))
@@ -273,7 +274,8 @@ class Training:
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
-        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        provenance = {**identity.recorded(), "versions": versions()}
+        provenance["report"] = {**vars(report), "model": path.name}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by
         provenance[TRAINED_ROWS] = sketch(seen.X, min(len(seen.X) / survey.n_used, 1.0))

@@ -1,6 +1,6 @@
 """Train a model and publish it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboa
 from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.scratch import (
-    Otherwise,
+    Identity,
     check_scratch,
     claimed,
     drop_leftovers,
@@ -20,6 +20,7 @@ from dcpred.training.scratch import (
     search_folder,
 )
 from dcpred.training.steps import Known, Training, TrainReport, driver_bytes, leaf_bytes
+from dcpred.version import __version__
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.engine.compiler import forget_failures
@@ -87,18 +88,16 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = None
-    identity = (contents, settings, plan, coded, folds)
-    run, *earlier = training_hashes(*identity)
-    otherwise = Otherwise(training_hashes(*identity, by_other=True))
+    identity = training_identity(contents, settings, plan, coded, folds)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
-    done = _finished(model, (run, *earlier), otherwise)
+    done = _finished(model, identity)
     if done is not None:
-        drop_leftovers(scratch, (run, *earlier))
+        drop_leftovers(scratch, identity.runs)
         _record_trained(done)
         return done
     check_new_name(model, PARTIAL)
-    check_scratch(scratch, (run, *earlier), model, otherwise)
+    check_scratch(scratch, identity, model)
     for place in (scratch, search_folder(model)):  # A search ends in its own training.
         check_free(place)
     check_driver(plan, x, settings)
@@ -109,7 +108,7 @@ def train(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
-        with claimed(scratch, run, model, say, earlier):
+        with claimed(scratch, identity, model, say):
             say.say(f"reading {plan}{workers.where}")
             if settings.task == "classification" and (
                 remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
@@ -124,7 +123,7 @@ def train(
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
                     report = Training(with_folds(job, folds), plan, workers, say, known).run(
-                        run, model, names
+                        identity, model, names
                     )
             except RefusedError:
                 # A second call resumes from the partition, and from nothing before.
@@ -281,7 +280,26 @@ def training_hashes(
     return digest_json(identity), *(digest_json(identity | {"version": one}) for one in HASHED_VERSIONS)
 
 
-def _finished(model: Path, runs: Collection[str], otherwise: Otherwise) -> TrainReport | None:
+def training_identity(
+    contents: Mapping[str, str],
+    settings: Settings,
+    plan: BlockPlan,
+    coded: CodedFeatures = NOT_CODED,
+    folds: Folds | None = None,
+) -> Identity:
+    """The hashes of a training, and the digests of its data and settings."""
+    given = (contents, settings, plan, coded, folds)
+    run, *earlier = training_hashes(*given)
+    return Identity(
+        run,
+        earlier,
+        training_hashes(*given, by_other=True),
+        digest_json(contents),
+        digest_json({"settings": settings_dict(settings), "folds": folds and folds.identity()}),
+    )
+
+
+def _finished(model: Path, identity: Identity) -> TrainReport | None:
     if is_free(model):
         return None
     if not (model / "model.json").exists():
@@ -289,15 +307,22 @@ def _finished(model: Path, runs: Collection[str], otherwise: Otherwise) -> Train
             f"Cannot write a model to {model}: something else is there. Choose another path."
         )
     trained = open_artifact(model)
-    if trained.provenance.get("run") not in runs:
-        otherwise.check(model, trained.provenance.get("run"))
+    provenance = trained.provenance
+    if provenance.get("run") not in identity.runs:
+        identity.check_refinement(model, provenance.get("run"))
+        if "run" in provenance and identity.is_same_work(provenance) is not False:
+            by = provenance.get("versions", {}).get("dcpred", "another version")
+            raise PlanConflictError(
+                f"Cannot write a model to {model}: a model that dcpred {by} trained is there, and version"
+                f" {__version__} cannot continue it. Remove the model or choose another path."
+            )
         raise PlanConflictError(
             f"Cannot write a model to {model}: a model of other data or settings is there. Data count as"
             " other when their files have other times or sizes. Remove the model or choose another path."
         )
     return TrainReport(
         **{
-            **trained.provenance["report"],
+            **provenance["report"],
             "model": str(model),
             "hash": trained.hash,
             "already_trained": True,

@@ -522,9 +522,9 @@ def _check_no_other(model: Path) -> None:
     for there in (model, unfinished):
         if not is_free(there):
             raise PlanConflictError(
-                f"Cannot write a model to {model}: {there} is there already, of other data, settings or"
-                " budget. Data count as other when their files have other times or sizes. Remove it or choose"
-                " another path."
+                f"Cannot write a model to {model}: {there} is there already, and this search did not choose"
+                " its settings: data, settings, budget or version of dcpred differ. Data differ when their"
+                " files have other times or sizes. Remove it or choose another path."
             )
 
 
@@ -574,11 +574,9 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True
     if has_judged(scratch):
-        say.say(
-            "removing files of a search of other data, settings or budget, or of another version of dcpred,"
-            " in"
-            f" {scratch}"
-        )
+        is_own_code = read_own_json(scratch / MARK).get("code") == own_mark(run)["code"]
+        by = "of other data, settings or budget" if is_own_code else "by another version of dcpred"
+        say.say(f"removing files of a search {by} in {scratch}")
     write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():
