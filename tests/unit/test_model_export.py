@@ -6,6 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ from support.models import SCALINGS, random_model, random_rows
 from support.sureness import sure
 
 NO_ONNX = find_spec("onnx") is None or find_spec("onnxruntime") is None
+NO_C = which("gcc") is None
 FORMATS = (
     pytest.param("onnx", marks=pytest.mark.skipif(NO_ONNX, reason="onnx or onnxruntime is not installed")),
+    pytest.param("c", marks=pytest.mark.skipif(NO_C, reason="there is no gcc")),
 )
 STATED = 1e-6  # error of the engine, relative to the size of the sums
 
@@ -174,20 +177,19 @@ def test_onnx_has_plain_operators_and_names_features(tmp_path: Path) -> None:
     assert json.loads(facts["classes"]) == ["no", "yes"]
 
 
-@pytest.mark.skipif(NO_ONNX, reason="onnx or onnxruntime is not installed")
 def test_command_writes_a_new_file_or_nothing(tmp_path: Path) -> None:
     model = dcpred.DCPredClassifier(n_leaves=1, landmarks=4, settings=exported.QUICK, random_state=0)
     X = exported.random_rows(60, 0)
     model.fit(X, (X[:, 0] > 0).astype(int)).save(tmp_path / "model")
-    out = tmp_path / "model.onnx"
+    out = tmp_path / "model.c"
     done = CliRunner().invoke(main, ["export-model", str(tmp_path / "model"), str(out), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["n_bytes"] == out.stat().st_size
     done = CliRunner().invoke(main, ["export-model", str(tmp_path / "model"), str(out)])
     assert done.exit_code == 3
     assert f"Cannot export to {out}: it already exists." in " ".join(done.stderr.split())
-    for name, dtype in (("model.txt", "float32"), ("other.onnx", "float16")):
+    for name, dtype in (("model.txt", "float32"), ("other.c", "float16")):
         with pytest.raises(SettingsError):
             dcpred.export_model(tmp_path / "model", tmp_path / name, dtype=dtype)
     with pytest.raises(DataError, match="its folder does not exist"):
-        dcpred.export_model(tmp_path / "model", tmp_path / "absent" / "model.onnx")
+        dcpred.export_model(tmp_path / "model", tmp_path / "absent" / "model.c")

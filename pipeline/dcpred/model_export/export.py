@@ -11,7 +11,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, create_bytes
 
-WRITERS = {".onnx": ("onnx_graph", "onnx_bytes")}
+WRITERS = {".onnx": ("onnx_graph", "onnx_bytes"), ".c": ("c_source", "c_bytes")}
 
 
 @dataclass(frozen=True)
