@@ -17,9 +17,10 @@ from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves
 from dcpred_tasks.model.tree import Tree
 from support.serving import serve
 
-Predict = Callable[[NDArray[Any]], dict[str, NDArray[Any]]]
+Predict = Callable[..., dict[str, NDArray[Any]]]
 KINDS = ("two classes", "several classes", "regression", "missing values and codes", "1,000 leaves")
 N_ROWS, N_FEATURES = 2_000, 12
+BATCH = 20_000  # rows of a call
 FAST: Mapping[str, Any] = {"random_state": 0, "n_leaves": 16, "landmarks": 16}
 QUICK = Settings(refine_steps=5, products=16)
 
@@ -115,12 +116,12 @@ def run_c(path: Path, compiler: str = "gcc", *flags: str) -> Predict:
         for name in ("n_outputs", "n_classes", "takes_double", "is_regression", "has_probability")
     )
 
-    def predict(X: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    def predict(X: NDArray[Any], *, probability: bool = True) -> dict[str, NDArray[Any]]:
         X, n = np.ascontiguousarray(X, np.float64 if is_double else np.float32), len(X)
         found = {"decision": np.empty((n, n_outputs), np.float64 if regression else np.float32)}
         if n_classes:
             found["label"] = np.empty(n, np.int32)
-        if calibrated:
+        if calibrated and probability:
             found["probability"] = np.empty((n, n_classes))
         address = {name: a.ctypes.data_as(ctypes.c_void_p) for name, a in found.items()}
         code.dcpred_predict(

@@ -27,7 +27,7 @@ from dcpred.pages import size
 @reports_errors
 @storage_option
 def export_model_command(model: str | Path, out: Path, dtype: str, as_json: bool) -> None:
-    """Write MODEL as a file that predicts without dcpred: OUT.onnx for ONNX runtimes, or OUT.c for a C compiler.
+    """Write MODEL as a file that predicts without dcpred: OUT.onnx for ONNX runtimes, OUT.c for a C compiler.
 
     Rows hold the features of training in their order, raw. Categories are their numbers, as `dcpred import`
     writes them; --json lists them.

@@ -1,7 +1,7 @@
 """A model as one C source without dependencies: its arrays, and the functions of model.c that read them.
 
-Rows are scored in single precision as by the engine (native/DESIGN.md), whose packed arrays these are; rows that
-single precision cannot decide, in double precision.
+Rows are scored in single precision as by the engine (native/DESIGN.md), whose packed arrays these are. Rows
+that single precision cannot decide are scored in double precision.
 """
 
 import json
@@ -35,8 +35,8 @@ HEADER = """\
  * decision     n times {outputs} {meaning}, NaN for a row without a score; or NULL
  * probability  n times {classes} probabilities of the classes, NaN for a row without a score; or NULL
  *
- * A row with infinity{missing} has no score. Several threads may call the function at once. Do not compile this file
- * with -ffast-math: NaN would be lost.
+ * A row with infinity{missing} has no score. Several threads may call the function at once. Do not compile
+ * this file with -ffast-math: NaN would be lost.
  *
 {facts}
  */
@@ -244,9 +244,8 @@ def _column_arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
     if amounts is not None:
         found |= {"amount_centre": amounts.centre, "amount_rate": amounts.rate}
     if coding is not None and coding.map is not None and coding.map.at is not None:
-        known = coding.map
-        found |= {"map_at": known.at, "map_knot": known.knot, "map_value": known.value}
-        found |= {"map_slope": known.slope}
+        of_map = {name: getattr(coding.map, name) for name in ("at", "knot", "value", "slope")}
+        found |= {f"map_{name}": values for name, values in of_map.items()}
     if targets is not None:
         found |= {"target_feature": targets.feature, "target_at": targets.at, "target_table": targets.table}
     if calibration is not None:

@@ -119,12 +119,13 @@ def compact(model: Model) -> Model:
             arrays |= {"landmarks": exact.support, "gamma": gamma, "beta": exact.dual}
             arrays["intercept"] = exact.intercept
         leaves.append(LeafArrays(**arrays))
-    return replace(model, **join_leaves(LeafArrays, leaves), kernel=kernel, leaf_models=None)
+    joined: dict[str, Any] = join_leaves(LeafArrays, leaves)
+    return replace(model, **joined, kernel=kernel, leaf_models=None)
 
 
 def feature_notes(schema: Schema) -> tuple[str, ...]:
     """The name of each feature of encoded rows; of a category also the number of each of its values."""
-    notes = []
+    notes: list[str] = []
     for column, span in schema.spans:
         names = column.features
         if isinstance(column, Category) and span.stop - span.start == 1:

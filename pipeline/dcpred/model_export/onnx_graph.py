@@ -25,6 +25,7 @@ from dcpred_tasks.model.uncertainty import TIE, Calibration
 OPSET, IR_VERSION = 17, 8
 LARGEST_SINGLE = 3.4028235677973366e38  # From here on, single precision takes a number for infinite.
 ROW_AXIS = "n_samples"
+Output = tuple[str, Any, tuple[int, ...]]  # name, dtype, and shape of one row
 
 
 class Graph:
@@ -109,7 +110,8 @@ def onnx_bytes(flat: FlatModel) -> bytes:
     rows = g.op("Where", finite, rows, 0.0)
     leaf = descended(g, flat, rows)
     decision, scored = decided(g, flat, leaf_values(g, flat, rows, leaf), finite)
-    outputs = [("decision", model.score_dtype, (model.n_outputs,) if model.n_outputs > 1 else ())]
+    shape = (model.n_outputs,) if model.n_outputs > 1 else ()
+    outputs: list[Output] = [("decision", model.score_dtype, shape)]
     if model.classes:
         number = class_number(g, decision, model.n_outputs)
         outputs.insert(0, ("label", label_output(g, flat, number, scored), ()))
@@ -121,7 +123,7 @@ def onnx_bytes(flat: FlatModel) -> bytes:
     return serialised(g, flat, outputs)
 
 
-def serialised(g: Graph, flat: FlatModel, outputs: list[tuple[str, Any, tuple[int, ...]]]) -> bytes:
+def serialised(g: Graph, flat: FlatModel, outputs: list[Output]) -> bytes:
     """The bytes of the checked graph."""
     helper, checker = g.onnx.helper, g.onnx.checker
     value = helper.make_tensor_value_info
