@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dcpred.datasets.importing import import_data
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
     from dcpred.explanation import contributions, explain
+    from dcpred.model_export.export import export_model
     from dcpred.reports.report import report
     from dcpred.results.stored_scores import open_scores
     from dcpred.serving import ServedModel, load_model, storage_options
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "contributions",
     "explain",
+    "export_model",
     "import_data",
     "load_model",
     "open_scores",
@@ -38,6 +40,7 @@ _HOMES = {
     "Settings": "estimators",
     "contributions": "explanation",
     "explain": "explanation",
+    "export_model": "model_export.export",
     "import_data": "datasets.importing",
     "load_model": "serving",
     "open_scores": "results.stored_scores",

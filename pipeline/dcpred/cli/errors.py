@@ -24,6 +24,7 @@ EXAMPLES: Mapping[str, str] = {
     "verify": "dcpred verify scores",
     "explain": "dcpred explain model new.zarr --rows 5,17",
     "export": "dcpred export scores scored.parquet",
+    "export-model": "dcpred export-model model model.onnx",
     "errors": "dcpred errors scores",
     "evaluate": "dcpred evaluate model known-test.zarr",
     "report": "dcpred report model --data known-test.zarr",

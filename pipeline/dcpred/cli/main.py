@@ -64,6 +64,7 @@ class Commands(click.Group):
         "status": "Show the progress of a scoring run, or list the runs of a refresh.",
         "verify": "Check that an output is complete and unmodified.",
         "export": "Write scores as a table, with the ids of their rows.",
+        "export-model": "Write a model as ONNX or C, which predict without dcpred.",
         "errors": "List rows that have no score, and why.",
         "evaluate": "Measure accuracy (or RMSE and R²) and cost on labelled data.",
         "explain": "Explain the predictions of rows.",
@@ -81,8 +82,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.summaries:
             return None
-        module = self.homes.get(cmd_name, cmd_name)
-        command = getattr(import_module(f"dcpred.cli.{module}_command"), f"{cmd_name}_command")
+        name = cmd_name.replace("-", "_")
+        module = self.homes.get(cmd_name, name)
+        command = getattr(import_module(f"dcpred.cli.{module}_command"), f"{name}_command")
         assert isinstance(command, click.Command)
         if not any(parameter.name == "quiet" for parameter in command.params):
             command.params += verbosity_options()

@@ -356,6 +356,6 @@ def class_array(classes: Sequence[Any]) -> NDArray[Any]:
     int64 to float64, which merges neighbours.
     """
     found = np.array(classes)
-    if found.dtype.kind != "f" or not all(isinstance(one, int) for one in classes):
+    if found.dtype.kind != "f" or not classes or not all(isinstance(one, int) for one in classes):
         return found
     return np.array(classes, np.uint64 if min(classes) >= 0 and max(classes) < 2**64 else object)
