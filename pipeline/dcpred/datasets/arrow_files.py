@@ -10,9 +10,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import Columns, is_text_or_levels, leave_out, unknown_type
+from dcpred.datasets.source import (
+    Columns,
+)
 from dcpred.datasets.table import check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.tables.arrow_columns import (
+    is_text_or_levels,
+    leave_out,
+    unknown_type,
+)
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")

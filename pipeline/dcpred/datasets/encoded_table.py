@@ -15,27 +15,16 @@ from dcpred.datasets.source import (
     Columns,
     SelectedRows,
     Source,
-    arrow_cells,
-    as_text,
-    is_plain_number,
-    is_text_or_levels,
-    refuse_rounded_decimals,
 )
 from dcpred.datasets.table import (
-    LARGE,
     Batch,
-    Rounding,
     Spread,
     Table,
     TargetSurvey,
-    arrow_values,
     check_names,
     check_there,
-    first_rounded,
     label_dtype,
     no_rows,
-    remedy,
-    rounded,
     side_by_side,
     target_values,
 )
@@ -66,6 +55,19 @@ from dcpred_tasks.schema.inference import (
 )
 from dcpred_tasks.schema.schema import Asked, Schema
 from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
+from dcpred_tasks.tables.arrow_columns import (
+    LARGE,
+    Rounding,
+    arrow_cells,
+    arrow_values,
+    as_text,
+    first_rounded,
+    is_plain_number,
+    is_text_or_levels,
+    refuse_rounded_decimals,
+    remedy,
+    rounded,
+)
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
