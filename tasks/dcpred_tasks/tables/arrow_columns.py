@@ -127,6 +127,30 @@ def leave_out(name: str) -> str:
     return f"Convert it, or omit it with --drop {option} (with --like: --absent {option})."
 
 
+def text_values(column: Any, name: str, source: str) -> list[str]:
+    """Values as text; empty for a missing value."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit))
+        return ["" if text is None else f"{_iso(text)}Z" for text in as_text(column).to_pylist()]
+    try:
+        text = as_text(column).to_pylist()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise DataError(
+            f"Cannot store column {name!r} of {source} as ids: values of type {kind} have no form as text."
+            " Convert it, or omit it."
+        ) from None
+    if pa.types.is_timestamp(kind):
+        return ["" if one is None else _iso(one) for one in text]
+    return ["" if one is None else one for one in text]
+
+
+def _iso(instant: str) -> str:
+    """An instant from Arrow's form to ISO 8601: without fractions of a second if there are none."""
+    whole, _, part = instant.replace(" ", "T").partition(".")
+    return f"{whole}.{part}" if part.strip("0") else whole
+
+
 # -- Numbers that float64 rounds ----------------------------------------------------------------------------
 
 WHOLE = r"^[+-]?\d{1,300}(\.0*)?$"  # longer numbers are infinite in float64
