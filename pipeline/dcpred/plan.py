@@ -66,16 +66,23 @@ def plan_scoring(
     ahead: int = 0,
     behind: int = 0,
     cut: Cut | None = None,
+    unit: tuple[int, int] = (0, 0),
 ) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
 
     n_numbers      maximum of numbers written per row
     ahead, behind  chunks that a task holds besides the current one: prefetched, and still being written
     cut            the blocks to keep
+    unit           rows, whole chunks, that are decoded together, and the memory that they take meanwhile
     """
     row_bytes = n_features * itemsize
     if cut is None:
-        cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), n_rows, input_rows))
+        rows = (
+            input_rows
+            if unit[0] > input_rows
+            else _whole_chunks(_fitting_rows(row_bytes), n_rows, input_rows)
+        )
+        cut = _cut(n_rows, rows, unit[0])
     chunk_rows, block_rows = cut.chunk_rows, cut.block_rows
     tile = min(tile_rows(n_features), chunk_rows)
     # The plain definition holds float64 rows of one row block, their copies during the sort by leaf, and
@@ -83,12 +90,14 @@ def plan_scoring(
     work = tile * n_features * (8 + 8 + 8 + 4)
     outputs = 12 * n_numbers + 16
     held = chunk_rows * ((1 + ahead) * row_bytes + (1 + behind) * outputs)
+    held += (1 + ahead) * unit[1]
     return BlockPlan(n_rows, chunk_rows, block_rows, held + work)
 
 
-def _cut(n_rows: int, chunk_rows: int) -> Cut:
+def _cut(n_rows: int, chunk_rows: int, unit_rows: int = 0) -> Cut:
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
-    return Cut(chunk_rows, -(-wanted // chunk_rows) * chunk_rows)
+    step = max(-(-unit_rows // chunk_rows), 1) * chunk_rows
+    return Cut(chunk_rows, -(-wanted // step) * step)
 
 
 def _fitting_rows(row_bytes: int) -> int:

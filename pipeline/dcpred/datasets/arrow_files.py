@@ -1,41 +1,31 @@
 """Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import Columns, is_text_or_levels, leave_out, unknown_type
+from dcpred.datasets.source import (
+    Columns,
+)
 from dcpred.datasets.table import check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.tables.arrow_columns import (
+    leave_out,
+    unknown_type,
+)
+from dcpred_tasks.tables.parquet_files import common_columns, foreign_types, is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
-PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")
+FEATHER = (".feather", ".arrow", ".ipc", ".arrows")
 IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
-EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-IGNORED = ("_", ".")  # first letters of files that writers of folders add to the rows
 
 
 def batch_rows(n_columns: int) -> int:
     return max(BATCH_VALUES // max(n_columns, 1), 1)
-
-
-def _foreign(schema: Any) -> dict[str, str]:
-    """The columns with an extension type that Arrow does not know here, with its name: the meaning of their
-    values is unknown.
-    """
-    return {
-        field.name: field.metadata[EXTENSION].decode(errors="replace")
-        for field in schema
-        if EXTENSION in (field.metadata or {}) and not isinstance(field.type, pa.BaseExtensionType)
-    }
 
 
 def _refuse_foreign(source: str, foreign: Mapping[str, str], names: Sequence[str]) -> None:
@@ -115,7 +105,7 @@ def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
     if n_rows == 0:
         raise no_rows(path.name)
     types = dict(zip(schema.names, schema.types, strict=True))
-    return ParquetRows(path.name, types, (_Part(path),), _foreign(schema))
+    return ParquetRows(path.name, types, (_Part(path),), foreign_types(schema))
 
 
 def _schema(path: Path, named: Collection[str]) -> tuple[int, Any]:
@@ -129,106 +119,20 @@ def _schema(path: Path, named: Collection[str]) -> tuple[int, Any]:
 
 
 def _folder(path: Path, named: Collection[str]) -> ParquetRows:
-    files = sorted(
-        file
-        for file in path.rglob("*")
-        if file.suffix.lower() in PARQUET and not _is_ignored(file.relative_to(path))
-    )
+    files = sorted(file for file in path.rglob("*") if is_rows(file.relative_to(path).as_posix()))
     if not files:
         raise DataError(
             f"Cannot import {path}: it is a directory without a .parquet file. Name a file, or"
             " a directory of Parquet files."
         )
     read = [_schema(file, named) for file in files]
-    first = read[0][1]
-    for file, (_, schema) in zip(files, read, strict=True):
-        for one, other, where in ((schema, first, file), (first, schema, files[0])):
-            for name in one.names:
-                if name not in other.names:
-                    at = files[0] if where is file else file
-                    raise DataError(
-                        f"Cannot import {path.name}: its files have different columns. {name!r} is in"
-                        f" {where.relative_to(path)} and not in {at.relative_to(path)}. Add it, or import the"
-                        " files one by one."
-                    )
+    names = [file.relative_to(path).as_posix() for file in files]
     if not sum(n for n, _ in read):
         raise no_rows(path.name)
-    summary = _folder_values(path, files)
-    types = _common_types(path, files, [schema for _, schema in read]) | {
-        name: _type_of([each[name] for each in summary]) for name in summary[0]
-    }
-    clash = set(summary[0]) & set(first.names)
-    if clash:
-        raise DataError(
-            f"Cannot import {path.name}: column {sorted(clash)[0]!r} is in its files and in the names of its"
-            " folders. Rename one of them."
-        )
+    types, summary = common_columns(path.name, names, [schema for _, schema in read])
     parts = tuple(_Part(file, values) for file, values in zip(files, summary, strict=True))
-    foreign = {name: kind for _, schema in read for name, kind in _foreign(schema).items()}
+    foreign = {name: kind for _, schema in read for name, kind in foreign_types(schema).items()}
     return ParquetRows(path.name, types, parts, foreign)
-
-
-def _is_ignored(relative: Path) -> bool:
-    return any(part.startswith(IGNORED) for part in relative.parts)
-
-
-def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> dict[str, Any]:
-    """A type for each column that holds the values of all files."""
-    found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
-    for file, schema in zip(files, schemas, strict=True):
-        for name, kind in zip(schema.names, schema.types, strict=True):
-            if is_text_or_levels(kind) and is_text_or_levels(found[name]) and kind != found[name]:
-                found[name] = pa.string()
-                continue
-            both = [pa.schema([(name, found[name])]), pa.schema([(name, kind)])]
-            try:
-                found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
-            except (pa.ArrowTypeError, pa.ArrowInvalid):
-                raise DataError(
-                    f"Cannot import {path.name}: column {name!r} is {found[name]} in"
-                    f" {files[0].relative_to(path)} and {kind} in {file.relative_to(path)}. Convert one of"
-                    " them."
-                ) from None
-    return found
-
-
-def _folder_values(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The values in folder names for each file: integers if all of a column are, else text."""
-    found = [
-        {
-            unquote(name): unquote(value)
-            for name, _, value in map(_split, file.relative_to(path).parts[:-1])
-            if name
-        }
-        for file in files
-    ]
-    for file, summary in zip(files, found, strict=True):
-        if summary.keys() != found[0].keys():
-            raise DataError(
-                f"Cannot import {path.name}: its files lie below folders of different columns:"
-                f" {files[0].relative_to(path)} and {file.relative_to(path)}. Move one of them."
-            )
-    whole = {
-        name: all(WHOLE.fullmatch(summary[name]) or summary[name] == HIVE_NULL for summary in found)
-        for name in found[0]
-    }
-    return [
-        {
-            name: None if value == HIVE_NULL else int(value) if whole[name] else value
-            for name, value in summary.items()
-        }
-        for summary in found
-    ]
-
-
-def _split(folder: str) -> tuple[str, str, str]:
-    """Name and value of a folder called `name=value`; an empty name for another folder."""
-    name, equals, value = folder.partition("=")
-    return (name, equals, value) if equals else ("", "", "")
-
-
-def _type_of(values: Sequence[Any]) -> Any:
-    return pa.array(values).type
 
 
 @dataclass(frozen=True)
@@ -264,7 +168,7 @@ def read_ipc(path: Path) -> IpcRows:
     if types is None or n_rows == 0:
         raise no_rows(path.name)
     check_names(path.name, types.names)
-    return IpcRows(path.name, dict(zip(types.names, types.types, strict=True)), path, _foreign(types))
+    return IpcRows(path.name, dict(zip(types.names, types.types, strict=True)), path, foreign_types(types))
 
 
 def _record_batches(path: Path) -> Iterator[Any]:

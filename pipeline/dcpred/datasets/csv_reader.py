@@ -15,10 +15,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from dcpred.datasets.source import Columns
-from dcpred.datasets.table import Rounding, check_names, no_rows, open_bytes
+from dcpred.datasets.table import (
+    check_names,
+    no_rows,
+    open_bytes,
+)
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
+from dcpred_tasks.tables.arrow_columns import (
+    Rounding,
+)
 
 LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 # A number, or a text that stands for a missing value.

@@ -15,27 +15,16 @@ from dcpred.datasets.source import (
     Columns,
     SelectedRows,
     Source,
-    arrow_cells,
-    as_text,
-    is_plain_number,
-    is_text_or_levels,
-    refuse_rounded_decimals,
 )
 from dcpred.datasets.table import (
-    LARGE,
     Batch,
-    Rounding,
     Spread,
     Table,
     TargetSurvey,
-    arrow_values,
     check_names,
     check_there,
-    first_rounded,
     label_dtype,
     no_rows,
-    remedy,
-    rounded,
     side_by_side,
     target_values,
 )
@@ -66,6 +55,20 @@ from dcpred_tasks.schema.inference import (
 )
 from dcpred_tasks.schema.schema import Asked, Schema
 from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
+from dcpred_tasks.tables.arrow_columns import (
+    LARGE,
+    Rounding,
+    arrow_cells,
+    arrow_values,
+    as_text,
+    first_rounded,
+    is_plain_number,
+    is_text_or_levels,
+    refuse_rounded_decimals,
+    remedy,
+    rounded,
+    text_values,
+)
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
@@ -103,7 +106,7 @@ class IdColumn:
         dtype = self.dtype
         if dtype is not str:
             return arrow_values(column.cast(pa.int64()) if is_text_or_levels(column.type) else column)
-        return np.array(_written(column, self.name, self.source), TEXT_DTYPE)
+        return np.array(text_values(column, self.name, self.source), TEXT_DTYPE)
 
 
 def _fits(text: Any) -> bool:
@@ -112,30 +115,6 @@ def _fits(text: Any) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _written(column: Any, name: str, source: str) -> list[str]:
-    """Values as text; empty for a missing value."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit))
-        return ["" if text is None else f"{_iso(text)}Z" for text in as_text(column).to_pylist()]
-    try:
-        text = as_text(column).to_pylist()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        raise DataError(
-            f"Cannot store column {name!r} of {source} as ids: values of type {kind} have no form as text."
-            " Convert it, or omit it."
-        ) from None
-    if pa.types.is_timestamp(kind):
-        return ["" if one is None else _iso(one) for one in text]
-    return ["" if one is None else one for one in text]
-
-
-def _iso(instant: str) -> str:
-    """An instant from Arrow's form to ISO 8601: without fractions of a second if there are none."""
-    whole, _, part = instant.replace(" ", "T").partition(".")
-    return f"{whole}.{part}" if part.strip("0") else whole
 
 
 def _check_name(name: str) -> None:

@@ -25,7 +25,7 @@ from dcpred.datasets.array_sources import (
     read_npz,
 )
 from dcpred.datasets.array_sources import held as held_chunks
-from dcpred.datasets.arrow_files import FEATHER, PARQUET, read_ipc, read_parquet
+from dcpred.datasets.arrow_files import FEATHER, read_ipc, read_parquet
 from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
@@ -38,6 +38,7 @@ from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
 from dcpred_tasks.schema.schema import PLAIN_TEXT, Asked, Schema, TextFormat
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
+from dcpred_tasks.tables.parquet_files import PARQUET
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
 COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns

@@ -22,14 +22,16 @@ from dcpred.datasets.table import (
     Table,
     TargetSurvey,
     damaged,
-    first_rounded,
     no_rows,
     open_bytes,
-    rounded,
 )
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import resource_errors
+from dcpred_tasks.tables.arrow_columns import (
+    first_rounded,
+    rounded,
+)
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes

@@ -48,8 +48,16 @@ from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possib
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, as_arguments, below, check_writable, path_on_disk
+from dcpred_tasks.storage.addresses import (
+    absolute,
+    as_arguments,
+    below,
+    check_writable,
+    path_on_disk,
+    table_address,
+)
 from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
+from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, create_scores, models_that_score
@@ -127,7 +135,8 @@ def check_conditions(place: Place) -> None:
 
 def check_apart(x: str, output: str) -> None:
     """Raise DataError if the output would lie inside the input."""
-    source, place = absolute(x), absolute(output)
+    table = table_address(x)
+    source, place = absolute(x if table is None else table.data), absolute(output)
     path = path_on_disk(source)
     there = path is None or path.exists()
     if there and (place == source or place.startswith(f"{source.rstrip('/')}/")):
@@ -182,7 +191,7 @@ def plan_run(
     check_apart(x, str(output))
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
-    cut = cut or _standing_cut(output, X)
+    cut, store = cut or _standing_cut(output, X), computed(X)
     more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
@@ -193,6 +202,7 @@ def plan_run(
         ahead=AHEAD if path_on_disk(x) is None else 0,
         behind=BEHIND if open_place(output).many_at_once else 0,
         cut=cut,
+        unit=(0, 0) if store is None else (store.unit_rows, store.unit_bytes),
     )
     forget_failures()
     models = models_that_score(model, columns(outputs, alpha))
@@ -211,6 +221,7 @@ def plan_run(
         alpha=alpha,
         costs=costs,
         arithmetic=scored_by,
+        input=None if store is None else store.identity,
     )
     return run, plan, model
 

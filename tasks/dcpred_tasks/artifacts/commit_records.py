@@ -48,6 +48,8 @@ class ScoreRun:
     """Costs of labels (dcpred_tasks.model.label_rule); None where labels follow decision values."""
     arithmetic: str | None = None
     """What scores rows in place of the compiled engine (`scoring.scorer.arithmetic`)."""
+    input: str | None = None
+    """The identity of the files of a table, which every task compares; None for an array of Zarr."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:

@@ -1,6 +1,7 @@
 """The schema that a data set or a model holds, and whether data are encoded as a model's were."""
 
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,16 @@ def counted_features(address: str | Path) -> dict[str, int]:
 
 
 def find_rows(address: str | Path, name: str, model: str | Path, *, with_target: bool = False) -> str:
-    """The address of array `name` of the data that a model, or a model trained on a data set, scores. Raises
-    DataError for a table, with the command that imports it as the model needs it.
+    """The address of array `name` of the data that a model, or a model trained on a data set, scores. Parquet
+    is encoded while it is read. Raises DataError for another table, with the command that imports it as the
+    model needs it.
 
+    name         for Parquet X, y for the target, or a column
     with_target  whether the command needs a target beside the features
     """
     try:
+        if _is_parquet(address) and _followed(model) is not None:
+            return _find_column(address, name, model)
         return zarr_arrays.find_array(address, name)
     except zarr_arrays.TableGivenError as error:
         schema = _followed(model) if error.has_names else None
@@ -110,6 +115,33 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
         if with_target and error.has_names and (schema is None or schema.target is None):
             options += ["--target", "COLUMN"]
         raise DataError(zarr_arrays.import_first(error.path, " ".join(options))) from None
+
+
+def _is_parquet(address: str | Path) -> bool:
+    """Whether an address is of a table in Parquet, not of a Zarr group."""
+    path = local_path(address)
+    ends = (".parquet", ".pq")  # dcpred_tasks.tables has pyarrow, which other data do not need
+    wild = any(mark in path for mark in "*?[")
+    named = path.lower().rstrip("/").endswith(ends)
+    if not (named or wild or zarr_arrays.table_ending(path) == ends[0]):
+        return False
+    return bool(import_module("dcpred_tasks.tables.parquet_files").is_parquet(path))
+
+
+def _find_column(address: str | Path, name: str, model: str | Path) -> str:
+    """The address of an array of a table in Parquet. Raises DataError."""
+    table = import_module("dcpred_tasks.tables.encoded_rows").plan_table(local_path(address), str(model))
+    found: str = str(table._replace(name=name))
+    there = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(str(table))))
+    if name not in there:
+        schema = _followed(model)
+        target = None if schema is None else schema.target
+        what = f"the target {target!r}" if name == "y" and target else f"a column {name!r}"
+        raise DataError(
+            f"Cannot use {address}: it lacks {what}. Its columns besides the features are"
+            f" {', '.join(sorted(set(there) - {'X'})) or 'none'}. Add the column, or name another."
+        )
+    return found
 
 
 def _followed(model: str | Path) -> Schema | None:

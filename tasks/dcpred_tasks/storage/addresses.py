@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 
 from dcpred_tasks.errors import DataError, SettingsError
 
@@ -60,6 +61,8 @@ HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})
 AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
+
+LIKE = "/dcpred-like="  # between a table and the model that encodes it
 
 T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]
@@ -163,6 +166,33 @@ def check_writable(address: str | Path, what: str) -> None:
 def below(address: str | Path, *names: str) -> str:
     """The address of a path below another."""
     return "/".join([local_path(address).rstrip("/"), *(name for name in names if name)])
+
+
+class TableAddress(NamedTuple):
+    """An array of a table that is encoded while it is read."""
+
+    data: str
+    """The file, folder or pattern."""
+    model: str
+    """The model whose schema encodes its columns."""
+    dtype: str
+    """The dtype of X."""
+    name: str = ""
+    """The array; "" for the group."""
+
+    def __str__(self) -> str:
+        group = f"{self.data.rstrip('/')}{LIKE}{quote(self.model, safe='')},{self.dtype}"
+        return f"{group}/{self.name}".rstrip("/")
+
+
+def table_address(address: str | Path) -> TableAddress | None:
+    """The parts of the address of an array of a table; None for any other address."""
+    data, found, rest = local_path(address).rpartition(LIKE)
+    if not found:
+        return None
+    group, _, name = rest.partition("/")
+    model, _, dtype = group.rpartition(",")
+    return TableAddress(data, unquote(model), dtype, name)
 
 
 def parse(address: str) -> StoreAddress:

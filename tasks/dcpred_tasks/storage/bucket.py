@@ -131,6 +131,23 @@ class Bucket:
             return None
         return _entry(meta)
 
+    def part(self, name: str, start: int, stop: int, tag: str) -> bytes | None:
+        """Bytes start to stop of an object; None where it is missing or has another tag."""
+        e_tag = tag.partition("/")[0]
+        options: Any = {"range": (start, stop), **({"if_match": f'"{e_tag}"'} if e_tag else {})}
+
+        def get() -> bytes | None:
+            try:
+                return bytes(obstore().get(self.store, self._key(name), options=options).bytes())
+            except obstore().exceptions.PreconditionError:
+                return None
+
+        try:
+            return looked(get, self._at(name))
+        except FileNotFoundError:
+            self.check_there()
+            return None
+
     def fetch(self, name: str, file: BinaryIO) -> None:
         """Write an object, which may exceed memory, to a file; starts again where the reply breaks off.
         Raises FileNotFoundError.

@@ -20,6 +20,7 @@ from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
+from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.object_arrays import (
     METADATA,
@@ -48,7 +49,7 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
     One listing of the store finds all of them; chunks of some rows (start, stop) are checked one by one. On a
     server without listings a few are checked, and the others when they are read.
     """
-    if fills_missing_chunks():
+    if fills_missing_chunks() or computed(array) is not None:
         return
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
     listed = stop is None and not lists_nothing(array)
@@ -199,6 +200,8 @@ def fingerprint(array: zarr.Array[Any]) -> str:
     object store, and with the bytes of a few chunks elsewhere.
     """
     base = array.store_path.store
+    if isinstance(base, ComputedStore):
+        return digest(base.identity.encode(), array.path.encode())
     if isinstance(base, BucketArrays) and base.bucket is not None:
         return _fingerprint_of_store(array, base)
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
@@ -331,6 +334,8 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
 
     Raises DataError for an array whose chunks cannot be listed.
     """
+    if (store := computed(array)) is not None:
+        return _computed_state(array, store)
     on_store = isinstance(array.store_path.store, BucketArrays)
     if not _is_listed(array):
         raise DataError(
@@ -358,6 +363,12 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
             for number, each in enumerate(lines)
         ),
     )
+
+
+def _computed_state(array: zarr.Array[Any], store: ComputedStore) -> InputState:
+    n, rows = int(array.shape[0]), int(array.chunks[0])
+    marks = tuple(store.marks(start, min(start + rows, n)) for start in range(0, n, rows))
+    return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, _form(array), marks)
 
 
 def filled() -> dict[str, str]:
@@ -397,6 +408,9 @@ def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
     """The identity of the first `n_rows` rows of an array, which has at least as many. Fields stay empty
     where chunks cannot be read.
     """
+    if (store := computed(array)) is not None:
+        mark = digest(_form(array).encode(), store.marks(0, n_rows).encode())
+        return RowsIdentity(mark, mark, mark)
     per_chunk = int((array.shards or array.chunks)[0])
     n_whole = n_rows // per_chunk
     row_bytes = int(np.prod(array.shape[1:], dtype=int)) * array.dtype.itemsize

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -39,8 +40,10 @@ from dcpred_tasks.storage.addresses import (
     current_options,
     is_remote,
     local_path,
+    table_address,
 )
 from dcpred_tasks.storage.atomic_files import replace_bytes
+from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
 from dcpred_tasks.storage.object_arrays import (
     BucketArrays,
     Encoding,
@@ -259,6 +262,10 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
 
 def _source(path: str, *, read_only: bool = True) -> StorePath:
     """The store and path that Zarr opens."""
+    if (table := table_address(path)) is not None:
+        # By name: this is the only module of the scoring path that may need pyarrow, and only for a table.
+        open_table = import_module("dcpred_tasks.tables.encoded_rows").open_table
+        return StorePath(open_table(table), table.name)
     if not is_remote(path):
         return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
@@ -274,7 +281,7 @@ def _opened_once(path: str, of: str, options: Options, *, read_only: bool) -> za
 
 def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
     """The array whose metadata lie in a local file, or None where only Zarr can open it."""
-    if is_remote(path):
+    if is_remote(path) or table_address(path) is not None:
         return None
     try:
         return _of_metadata(os.path.abspath(path), read_only, read_plain(Path(path) / "zarr.json")[0])
@@ -533,6 +540,8 @@ def read_rows(
     room  an optional buffer: at least as many rows of the array's dtype, in C order, which the caller may
           reuse once it is done with them
     """
+    if (store := computed(array)) is not None:
+        return store.rows(array.path, start, min(stop, array.shape[0]), room)
     files = chunk_files(array)
     if files is not None:
         n = max(min(stop, array.shape[0]) - start, 0)
@@ -700,6 +709,8 @@ def write_rows(array: zarr.Array[Any], start: int, rows: NDArray[Any]) -> None:
 def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     """The address of a group or an array."""
     store = node.store_path.store
+    if isinstance(store, ComputedStore):
+        return below(store.address, node.store_path.path)
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
     if isinstance(store, zarr.storage.LocalStore):  # The root may be a relative path.

@@ -32,6 +32,7 @@ from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import path_on_disk
 from dcpred_tasks.storage.atomic_files import resource_errors
+from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.store_requests import Retrying
 
@@ -191,6 +192,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
     source = zarr_arrays.open_array(run.x, of=run.run)
+    if run.input is not None and (store := computed(source)) is not None:
+        store.check_identity(run.input)
     writer = _Writer(run, model)
     retrying = Retrying()
     room = rows_room(run, source)

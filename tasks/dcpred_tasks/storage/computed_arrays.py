@@ -1,0 +1,180 @@
+"""Arrays whose chunks are computed from something else, a table for example: a read-only store of Zarr.
+
+Everything that reads an array of Zarr reads these, too. `read_rows` takes rows from them without a chunk.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+
+from dcpred_tasks.errors import DataError
+
+
+class ComputedStore(Store):
+    """Arrays of one group, each with whole rows in a chunk.
+
+    address   of the group
+    identity  a digest that changes with the values of any array
+    group     the metadata of the group and its arrays, in memory
+    """
+
+    def __init__(self, address: str, identity: str, group: zarr.Group) -> None:
+        super().__init__(read_only=True)
+        self._is_open = True
+        self.address, self.identity = address, identity
+        self.metadata = _metadata(group)
+        self.arrays: Mapping[str, zarr.Array[Any]] = dict(group.arrays())
+
+    def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Rows start to stop of an array.
+
+        room  an optional buffer, as for `read_rows`
+        """
+        raise NotImplementedError
+
+    def marks(self, start: int, stop: int) -> str:
+        """A digest that changes with the values of these rows."""
+        raise NotImplementedError
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows that are decoded together: blocks of whole units decode none twice."""
+        raise NotImplementedError
+
+    @property
+    def unit_bytes(self) -> int:
+        """Maximum memory of decoded rows besides the rows that `rows` returns."""
+        raise NotImplementedError
+
+    def check_identity(self, planned: str) -> None:
+        """Raise DataError, with the name of the changed file, unless the identity is the planned one."""
+        raise NotImplementedError
+
+    # -- The interface of Zarr -------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, ComputedStore)
+        return same and (self.address, self.identity) == (other.address, other.identity)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.address
+
+    supports_writes = supports_deletes = supports_partial_writes = False
+    supports_listing = True
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        data = self.metadata.get(key)
+        if data is None:
+            found = self._chunk(key)
+            if found is None:
+                return None
+            data = await asyncio.to_thread(self._encoded, *found)
+        if isinstance(byte_range, RangeByteRequest):
+            data = data[byte_range.start : byte_range.end]
+        elif byte_range is not None:
+            data = data[getattr(byte_range, "offset", -getattr(byte_range, "suffix", 0)) :]
+        return prototype.buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        return key in self.metadata or self._chunk(key) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+
+    async def delete(self, key: str) -> None:
+        self._check_writable()
+
+    async def list(self) -> AsyncIterator[str]:
+        for key in self.metadata:
+            yield key
+        for name, array in self.arrays.items():
+            for number in range(-(-array.shape[0] // array.chunks[0])):
+                yield _key(name, array, number)
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        async for key in self.list():
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        seen: set[str] = set()
+        async for key in self.list_prefix(below):
+            name = key.removeprefix(below).partition("/")[0]
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+    def _chunk(self, key: str) -> tuple[str, int] | None:
+        """The array of a chunk, and its first row."""
+        name, _, rest = key.partition("/c/")
+        array, number = self.arrays.get(name), rest.partition("/")[0]
+        if array is None or not number.isdecimal() or key != _key(name, array, int(number)):
+            return None
+        start = int(number) * array.chunks[0]
+        return (name, start) if start < array.shape[0] else None
+
+    def _encoded(self, name: str, start: int) -> bytes:
+        array = self.arrays[name]
+        stop = min(start + array.chunks[0], array.shape[0])
+        copy = MemoryStore()
+        written = zarr.Array.from_dict(
+            zarr.storage.StorePath(copy, name), array.metadata.to_dict()
+        ).with_config({"write_empty_chunks": True})
+        written[start:stop] = self.rows(name, start, stop)
+        key = _key(name, array, start // array.chunks[0])
+        data = sync(copy.get(key, default_buffer_prototype()))
+        assert data is not None
+        return data.to_bytes()
+
+
+def _key(name: str, array: zarr.Array[Any], number: int) -> str:
+    return f"{name}/{array.metadata.encode_chunk_key((number, *(0 for _ in array.shape[1:])))}"
+
+
+def _metadata(group: zarr.Group) -> dict[str, bytes]:
+    """The metadata files of a group in memory and of its arrays, by key."""
+    keys = ["zarr.json", *(f"{name}/zarr.json" for name in group.array_keys())]
+    found = {}
+    for key in keys:
+        data = sync(group.store_path.store.get(key, default_buffer_prototype()))
+        assert data is not None
+        found[key] = data.to_bytes()
+    return found
+
+
+def computed(array: zarr.Array[Any]) -> ComputedStore | None:
+    """The store of a computed array; None for a stored one."""
+    store = array.store_path.store
+    return store if isinstance(store, ComputedStore) else None
+
+
+def check_room(room: NDArray[Any] | None, n: int, like: zarr.Array[Any]) -> NDArray[Any]:
+    """Memory for n rows of an array: `room`, or new."""
+    if room is not None and room.dtype == like.dtype and len(room) >= n:
+        return room[:n]
+    return np.empty((n, *like.shape[1:]), like.dtype)
+
+
+def refuse_changed(name: str) -> DataError:
+    """The refusal of a file that changed after the run was planned."""
+    return DataError(
+        f"Cannot read {name}: it changed while it was read. Run again when nothing writes to it."
+    )

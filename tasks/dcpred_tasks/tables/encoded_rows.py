@@ -1,0 +1,493 @@
+"""Rows of a Parquet table, encoded by the schema of a model while they are read: arrays of a computed store.
+
+The arrays are X, y where the table has the target, and every other column under its own name.
+X has single precision where an import would store numbers of which single precision holds every one, else
+double: scores are those of the imported rows, bit for bit.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dcpred_tasks.artifacts.data_schema import schema_to_follow
+from dcpred_tasks.errors import DamagedChunkError, DataError
+from dcpred_tasks.input_kinds import refuse_rounded
+from dcpred_tasks.process import memory_bytes
+from dcpred_tasks.schema.column import Boolean, Category, Column, Id, Means, Number, Target
+from dcpred_tasks.schema.inference import can_be_kept
+from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import Options, TableAddress, absolute, current_options, is_remote
+from dcpred_tasks.storage.computed_arrays import ComputedStore, check_room, refuse_changed
+from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.tables.arrow_columns import (
+    Rounding,
+    arrow_cells,
+    arrow_values,
+    is_plain_number,
+    is_text_or_levels,
+    plain_column,
+    refuse_rounded_decimals,
+    remedy,
+    text_values,
+)
+from dcpred_tasks.tables.parquet_files import (
+    Footer,
+    TableFile,
+    common_columns,
+    footer,
+    foreign_types,
+    group_bytes,
+    list_files,
+    read_group,
+    stored_nulls,
+)
+
+SINGLE, DOUBLE = "float32", "float64"
+HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # of a chunk of X
+MOST_PIECES = 64  # chunks of a row group
+STRIP = 4096  # rows that are transposed at once, in cache
+NAMED = 3  # names in a message
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row group: its file, its number there, and its rows in the table."""
+
+    footer: Footer
+    number: int
+    constants: Mapping[str, Any]
+    start: int
+    stop: int
+
+    @property
+    def where(self) -> str:
+        return f"row group {self.number} of {self.footer.file.address}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The files of a table, and the schema of a model.
+
+    data   the address of the table
+    like   the model, for messages
+    types  of the columns of all files
+    """
+
+    data: str
+    like: str
+    schema: Schema
+    footers: tuple[Footer, ...]
+    types: Mapping[str, Any]
+    groups: tuple[Group, ...]
+
+    @property
+    def n_rows(self) -> int:
+        return self.groups[-1].stop if self.groups else 0
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.data.rstrip("/"))
+
+    @cached_property
+    def target(self) -> str | None:
+        return self.schema.target if self.schema.target in self.types else None
+
+    @cached_property
+    def features(self) -> list[str]:
+        return [column.name for column in self.schema.sources]
+
+    @cached_property
+    def others(self) -> list[str]:
+        """The columns that are arrays of their own."""
+        taken = {*self.features, self.target}
+        return [name for name in self.types if name not in taken and can_be_kept(name)]
+
+    def is_number(self, column: Column) -> bool:
+        """Whether values of a column are features, unchanged."""
+        kind = self.types[column.name]
+        if isinstance(column, Boolean):
+            return bool(pa.types.is_boolean(kind))
+        return isinstance(column, Number) and is_plain_number(kind)
+
+    @cached_property
+    def identity(self) -> str:
+        files = (f"{f.file.name} {f.file.size} {f.file.tag} {f.digest}" for f in self.footers)
+        return digest("\n".join(files).encode(), repr(self.schema.document()).encode())
+
+    def read(self, group: Group, names: Sequence[str]) -> dict[str, Any]:
+        """Columns of a row group, as arrays of Arrow of the types of the table."""
+        stored = [name for name in names if name not in group.constants]
+        n = group.stop - group.start
+        read = read_group(group.footer, group.number, stored) if stored else None
+        found = {}
+        for name in names:
+            if read is None or name in group.constants:
+                found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
+                continue
+            column = read.column(name).combine_chunks()
+            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            found[name] = plain_column(self._cast(column, name, group), name, group.footer.file.name)
+        return found
+
+    def _cast(self, column: Any, name: str, group: Group) -> Any:
+        kind = self.types[name]
+        try:
+            return column if column.type == kind else column.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"Cannot read column {name!r} of {group.footer.file.address}: it is {column.type}, but {kind}"
+                f" in other files, which does not hold all its values ({str(error).splitlines()[0]})."
+                " Convert it."
+            ) from None
+
+
+def find_table(data: str, model: str) -> Table:
+    """A table, with all checks that need no rows. Raises DataError."""
+    schema, files = schema_to_follow(model), list_files(data)
+    return _table(data, model, schema, tuple(files), current_options() if is_remote(data) else ())
+
+
+@lru_cache(maxsize=8)
+def _table(data: str, model: str, schema: Schema, files: tuple[TableFile, ...], options: Options) -> Table:
+    footers = tuple(footer(file) for file in files)
+    names = [file.name for file in files]
+    for one in footers:
+        _check_names(one)
+    types, constants = common_columns(os.path.basename(data.rstrip("/")), names, [f.schema for f in footers])
+    groups, start = [], 0
+    for one, values in zip(footers, constants, strict=True):
+        for number in range(one.metadata.num_row_groups):
+            n = one.metadata.row_group(number).num_rows
+            if n:
+                groups.append(Group(one, number, values, start, start + n))
+            start += n
+    found = Table(data, model, schema, footers, types, tuple(groups))
+    _check_columns(found)
+    if not groups:
+        raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
+    _check_sizes(found)
+    return found
+
+
+def _check_names(of: Footer) -> None:
+    names = of.schema.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"Cannot read {of.file.address}: two columns are named {twice!r}. Rename one.")
+
+
+def _check_columns(table: Table) -> None:
+    missing = [name for name in table.features if name not in table.types]
+    if missing:
+        shown = ", ".join(map(repr, missing[:NAMED]))
+        more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
+        raise DataError(
+            f"Cannot encode {table.data} like {table.like}: it lacks the"
+            f" column{'s' if len(missing) > 1 else ''} {shown}{more}. Add what is missing, or rename it."
+            " Where it is missing in every row, run `dcpred import` with --like and --absent, and use what"
+            " that writes."
+        )
+    foreign = {name: kind for one in table.footers for name, kind in foreign_types(one.schema).items()}
+    for name in table.features:
+        kind = foreign.get(name, table.types[name])
+        if name in foreign or not _is_readable(kind):
+            raise DataError(
+                f"Cannot read column {name!r} of {table.data}: its type is {kind}, not numbers, text, dates"
+                " or booleans. Convert it."
+            )
+
+
+def _is_readable(kind: Any) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    of_dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    others = pa.types.is_decimal(kind) or pa.types.is_null(kind) or of_dates
+    uuid = getattr(kind, "extension_name", "") == "arrow.uuid"
+    return bool(is_plain_number(kind) or is_text_or_levels(kind) or others or uuid)
+
+
+def _check_sizes(table: Table) -> None:
+    """Raise DataError for a row group that does not fit in memory."""
+    most = memory_bytes() // 4
+    for group in table.groups:
+        size = group_bytes(group.footer, group.number, set(table.features))
+        if size > most:
+            raise DataError(
+                f"Cannot read {group.where}: its {group.stop - group.start:,} rows take about"
+                f" {size / GIB:,.1f} GiB decoded, more than a quarter of this machine's memory"
+                f" ({most / GIB:,.1f} GiB). Write the file with smaller row groups, for example"
+                " row_group_size=131072 in pyarrow."
+            )
+
+
+# -- The precision of X --------------------------------------------------------------------------------------
+
+
+def plan_table(data: str, model: str) -> TableAddress:
+    """The address of a table as `model` encodes it. Encodes the first rows, and columns whose values decide
+    the precision. Raises DataError for what cannot be encoded.
+    """
+    data = data.rstrip("/") if len(data) > 1 else data
+    table = find_table(absolute(data), absolute(model))
+    first = table.groups[0]
+    for column in table.schema.sources:
+        some = table.read(first, [column.name])[column.name]
+        _encoded(table, column, some, first)
+    return TableAddress(table.data, table.like, _precision(table))
+
+
+def _precision(table: Table) -> str:
+    """DOUBLE where an import would store X in a dtype of double precision, or one of 32 bits or more."""
+    free = [c for c in table.schema.sources if not table.is_number(c) and not _is_category(c)]
+    plain = [
+        np.dtype(table.types[c.name].to_pandas_dtype()) for c in table.schema.sources if table.is_number(c)
+    ]
+    typed = np.result_type(*plain) if plain else None
+    if typed is not None and _is_double(typed):
+        return DOUBLE
+    spread = _Spread()
+    for column in table.schema.sources:
+        if _is_category(column):
+            spread.include(np.array([0.0, column.gap]))  # type: ignore[attr-defined]
+    for column in free:
+        for group in table.groups:
+            read = table.read(group, [column.name])[column.name]
+            for values in _encoded(table, column, read, group):
+                spread.include(values)
+    if spread.is_empty:
+        return SINGLE
+    dtype = spread.dtype()
+    return DOUBLE if _is_double(dtype if typed is None else np.result_type(typed, dtype)) else SINGLE
+
+
+def _is_category(column: Column) -> bool:
+    return isinstance(column, Category) and not isinstance(column, Means)
+
+
+def _is_double(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize > (4 if dtype.kind == "f" else 2)
+
+
+class _Spread:
+    """The smallest dtype that holds all of some values, as an import finds it."""
+
+    def __init__(self) -> None:
+        self.low, self.high, self.whole, self.single, self.is_empty = np.inf, -np.inf, True, True, True
+
+    def include(self, values: NDArray[Any]) -> None:
+        self.is_empty = False
+        there = values[~np.isnan(values)]
+        if len(there) < len(values) or (there != np.trunc(there)).any():
+            self.whole = False
+        if len(there):
+            self.low, self.high = min(self.low, there.min()), max(self.high, there.max())
+            with np.errstate(over="ignore"):
+                self.single = self.single and bool((there.astype(np.float32) == there).all())
+
+    def dtype(self) -> np.dtype[Any]:
+        if self.whole:
+            for name in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
+                limits = np.iinfo(name)
+                if limits.min <= self.low and self.high <= limits.max:
+                    return np.dtype(name)
+        return np.dtype(SINGLE if self.single else DOUBLE)
+
+
+# -- Encoding ------------------------------------------------------------------------------------------------
+
+
+def _encoded(table: Table, column: Column, values: Any, group: Group) -> Iterator[NDArray[Any]]:
+    """The features of a column, each (n,). Raises DataError for values that the schema refuses."""
+    name, file = column.name, group.footer.file
+    try:
+        if table.is_number(column):
+            numbers = arrow_values(values)
+            if pa.types.is_integer(values.type) and values.type.bit_width == 64:
+                there = arrow_values(values.drop_null()) if values.null_count else numbers
+                refuse_rounded(there, name, remedy(name, is_target=False, is_followed=True) + ".")
+            return iter([numbers])
+        where = Rounding(f"column {name!r}", remedy(name, is_target=False, is_followed=True))
+        refuse_rounded_decimals(values, where)
+        cells = arrow_cells(values, name, file.name, table.schema.gap_texts)
+        return iter(column.encode(cells).T)
+    except DataError as error:
+        if file.address in str(error):
+            raise
+        raise DataError(f"Cannot encode {group.where}: {_as_reason(str(error))}") from None
+
+
+def _as_reason(text: str) -> str:
+    """A message as the reason in another one."""
+    for prefix in ("Cannot encode ", "Cannot use ", "Cannot import "):
+        text = text.removeprefix(prefix)
+    return text
+
+
+class EncodedTable(ComputedStore):
+    """The arrays of a table."""
+
+    def __init__(self, address: TableAddress, table: Table) -> None:
+        self.table = table
+        super().__init__(str(address), table.identity, _group(table, np.dtype(address.dtype)))
+        self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._starts = np.array([group.start for group in table.groups])
+
+    def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
+        like = self.arrays[name]
+        out = check_room(None if name != "X" else room, stop - start, like)
+        for number, group in self._overlapping(start, stop):
+            low, high = max(start, group.start), min(stop, group.stop)
+            part = out[low - start : high - start]
+            if name == "X":
+                columns = self._columns(number, tuple(self.table.features))
+                self._encode(part, columns, group, low)
+            else:
+                given = str(self.table.target) if name == "y" else name
+                column = self._columns(number, (given,))[given]
+                part[...] = _values(column.slice(low - group.start, high - low), like, given, group)
+        return out
+
+    def marks(self, start: int, stop: int) -> str:
+        lines = (
+            f"{group.footer.file.name} {group.footer.file.size} {group.footer.file.tag}"
+            f" {group.footer.digest} {group.number}"
+            for _, group in self._overlapping(start, stop)
+        )
+        return digest("\n".join(lines).encode())
+
+    @property
+    def unit_rows(self) -> int:
+        return max(group.stop - group.start for group in self.table.groups)
+
+    @property
+    def unit_bytes(self) -> int:
+        names = set(self.table.features)
+        return max(group_bytes(group.footer, group.number, names) for group in self.table.groups)
+
+    def check_identity(self, planned: str) -> None:
+        if planned != self.identity:
+            newest = max((one.file for one in self.table.footers), key=lambda file: file.tag)
+            raise refuse_changed(newest.address)
+
+    def _overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Group]]:
+        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
+        for number in range(first, len(self._starts)):
+            group = self.table.groups[number]
+            if group.start >= stop:
+                return
+            yield number, group
+
+    def _columns(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
+        """Decoded columns of a row group; the last two are kept for the next rows."""
+        key = number, names
+        with self._lock:
+            found = self._decoded.get(key)
+        if found is None:
+            found = self.table.read(self.table.groups[number], names)
+            with self._lock:
+                self._decoded[key] = found
+                while len(self._decoded) > 2:
+                    self._decoded.popitem(last=False)
+        return found
+
+    def _encode(self, out: NDArray[Any], columns: Mapping[str, Any], group: Group, start: int) -> None:
+        """Encode rows from row `start` of the table on."""
+        n = len(out)
+        features: list[NDArray[Any]] = []
+        for column in self.table.schema.sources:
+            values = columns[column.name].slice(start - group.start, n)
+            features += _encoded(self.table, column, values, group)
+        # Strips in cache: a column of all rows would touch every line of X once for each feature.
+        strip = np.empty((len(features), STRIP + 16), out.dtype)
+        for low in range(0, n, STRIP):
+            rows = min(STRIP, n - low)
+            with np.errstate(over="ignore"):
+                for j, values in enumerate(features):
+                    strip[j, :rows] = values[low : low + rows]
+            out[low : low + rows].T[...] = strip[:, :rows]
+
+
+def _values(column: Any, like: Any, name: str, group: Group) -> Any:
+    """The values of a column beside X in the dtype of its array."""
+    if like.dtype.kind == "T":
+        return np.array(text_values(column, name, group.footer.file.name), np.dtypes.StringDType())
+    values = arrow_values(column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column)
+    if values.dtype != like.dtype and column.null_count:
+        raise DamagedChunkError(
+            f"Cannot read column {name!r} of {group.where}: it has missing values, which its statistics do"
+            " not count. Write the file again."
+        )
+    return values
+
+
+def _group(table: Table, dtype: np.dtype[Any]) -> Any:
+    """The metadata of all arrays."""
+    ids = [name for name in table.schema.ids if name in table.others]
+    attributes = {ATTRIBUTE: _schema_of_rows(table).document()} | ({IDS_ATTRIBUTE: ids} if ids else {})
+    group = zarr_arrays.memory_group(attributes)
+    n, d = table.n_rows, len(table.schema.features)
+    size = chunk_rows(table, d * dtype.itemsize)
+    named = {"feature_names": list(table.schema.features)}
+    zarr_arrays.create_array(
+        group, "X", (n, d), dtype, size, fill_value=np.nan, attributes=named, dimensions=("sample", "feature")
+    )
+    names = {"y": table.target} | {name: name for name in table.others}
+    for name, column in names.items():
+        kind = None if column is None else _dtype_beside(table, column)
+        if kind is not None:
+            fill: Any = "" if kind is str else np.nan if kind.kind == "f" else 0
+            zarr_arrays.create_array(group, name, (n,), kind, size, fill_value=fill, dimensions=("sample",))
+    return group
+
+
+def _schema_of_rows(table: Table) -> Schema:
+    """The schema of the model, with ids and target that the table has."""
+    columns = (*table.schema.sources, *(c for c in table.schema.columns if isinstance(c, Id | Target)))
+    kept = tuple(column for column in columns if column.name in table.types)
+    return Schema(kept, table.schema.gap_texts, table.schema.text)
+
+
+def _dtype_beside(table: Table, name: str) -> Any:
+    """The dtype of a column beside X, `str` for text; None for a type without a form as text."""
+    kind = table.types[name]
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return None
+    if name == table.target and pa.types.is_decimal(kind):
+        return np.dtype(DOUBLE)
+    if not is_plain_number(kind):
+        return str
+    dtype = np.dtype(kind.to_pandas_dtype())
+    of_folder = any(name in group.constants for group in table.groups)
+    nulls = 0 if of_folder else stored_nulls(table.footers, name)
+    if dtype.kind == "f" or nulls == 0:
+        return dtype
+    return np.dtype(DOUBLE) if name == table.target and dtype.kind != "b" else str
+
+
+def chunk_rows(table: Table, row_bytes: int) -> int:
+    """Rows of a chunk: a row group, or an equal part of one that is large."""
+    unit = max(group.stop - group.start for group in table.groups)
+    most = min(max(HELD_BYTES // row_bytes, 1), MOST_ROWS)
+    pieces = -(-unit // most)
+    even = (n for n in range(pieces, pieces + MOST_PIECES) if unit % n == 0)
+    return -(-unit // next(even, pieces))
+
+
+def open_table(address: TableAddress) -> EncodedTable:
+    """The store of a table. It is opened again after a file changed."""
+    return _store(address._replace(name=""), find_table(address.data, address.model).identity)
+
+
+@lru_cache(maxsize=8)
+def _store(address: TableAddress, identity: str) -> EncodedTable:
+    return EncodedTable(address, find_table(address.data, address.model))
