@@ -17,7 +17,7 @@ from dcpred.cli import main
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
-from dcpred.refresh.refresh import refresh
+from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact

@@ -29,9 +29,9 @@ from dcpred.cli.options import (
 from dcpred.cli.rendering import drift_words, rows, table
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
-from dcpred.refresh.limits import Limits
-from dcpred.refresh.parts import is_pattern
-from dcpred.refresh.refresh import check_published, publish, refresh
+from dcpred.refreshing.limits import Limits
+from dcpred.refreshing.parts import is_pattern
+from dcpred.refreshing.refresh import check_published, publish, refresh
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads

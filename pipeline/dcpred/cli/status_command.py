@@ -7,7 +7,7 @@ import click
 
 from dcpred.cli import refresh_command, rendering
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.refresh.root import is_root, root_status
+from dcpred.refreshing.root import is_root, root_status
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred_tasks.storage.place import open_place
