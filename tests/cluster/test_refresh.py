@@ -521,7 +521,7 @@ def test_only_a_whole_run_is_published(call: Callable[..., RefreshReport], data:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.cli.refresh_command.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -37,6 +37,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
+from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
@@ -49,8 +50,8 @@ STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class RefreshReport:
+@dataclass(frozen=True, repr=False)
+class RefreshReport(Summary):
     """The result of a refresh."""
 
     root: str
