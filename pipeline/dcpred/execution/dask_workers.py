@@ -373,14 +373,7 @@ def workers_of(client: Client) -> Iterator[Workers]:
     """The workers of a client that stays as it is: it is neither configured nor closed. Raises
     SchedulerError.
     """
-    try:
-        check_versions(client)
-    except (RuntimeError, ValueError, OSError) as error:
-        if isinstance(error, SchedulerError):
-            raise
-        raise SchedulerAwayError(
-            f"Cannot use this Dask client: it is {client.status} ({type(error).__name__}). Connect a new one."
-        ) from None
+    check_versions(client)
     yield DaskWorkers(
         client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
     )
