@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli import main
 from dcpred.datasets import importing
-from dcpred.refresh import root
+from dcpred.refreshing import root
 from dcpred.runs import ledger
 from dcpred.verification import verify
 from dcpred_tasks import errors

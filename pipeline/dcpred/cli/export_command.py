@@ -1,17 +1,15 @@
 """dcpred export"""
 
 import csv
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.evaluate_command import short
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import reporter
-from dcpred.results.export import export
 
 
 @click.command("export")
@@ -61,16 +59,16 @@ def export_command(
     (decision_CLASS), and a row without a score has a status and no values. OUT is written completely or not
     at all.
     """
-    result = export(
+    result = dcpred.export(
         scores,
         out,
         beside=beside,
         status=_names(status),
         columns=_names(columns),
         partial=partial,
-        say=reporter(),
+        verbose=True,
     )
-    emit(asdict(result), as_json, _written)
+    emit(result.as_dict(), as_json, _written)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -21,6 +21,7 @@ from dcpred.datasets.opening import (
 from dcpred.datasets.store_files import CLAIM, GROUP_FILE, local_source, new_data_set, temporary_folder
 from dcpred.datasets.table import Table
 from dcpred.datasets.writing import NotFinite, default_chunk_rows, write_table
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, INDEX_BASE, Schema, TextFormat, read_columns
@@ -32,8 +33,8 @@ DATASET_VERSION = 1
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
-@dataclass(frozen=True)
-class Imported:
+@dataclass(frozen=True, repr=False)
+class Imported(Summary):
     """The imported data."""
 
     path: str
@@ -102,35 +103,76 @@ def import_data(
 ) -> Imported:
     """Write `source` to the new Zarr group `dest`, completely or not at all.
 
-    source       a file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list
-                 of records, each a dict
-    x, y         names of arrays in a file or group of arrays: X and y by default, and the default y may be
-                 missing
-    target       name of the column that becomes y; without it there is no y
-    categorical  columns whose values are categories
-    drop, id     columns to omit, and columns to store next to X under their names
-    gap          further texts of a .csv file that stand for a missing value
-    absent       columns of `like` or `schema` that are missing in every row
-    drop_unlabelled  whether to skip rows without a target
-    not_missing  texts of a .csv file that are values, although they usually stand for a missing one (NA)
-    schema       a file of a schema, or its content: it describes all or some columns
-    like         a model or data set whose encoding is followed: no new category, no new mean
-    separator    field separator of a .csv file; inferred by default
-    quotes       whether quotation marks enclose fields of a .csv file; by default they do, and a mark that
-                 joins rows is refused
-    decimal, thousands  marks of numbers in a .csv file: "." or ",", and one between groups of three digits
-    chunk_rows   rows of a chunk: by default about 8 MiB of X, and at most all rows
-    features     number of features of an svmlight file whose rows do not use the last ones
-    index_base   the index of the first feature of an svmlight file, 0 or 1; by default 0 if it occurs
-    dense_limit  maximum bytes of a sparse source after it is written dense: by default 1 GiB
-    progress     called with (rows written, rows in all)
-    ids, gaps    earlier names of `id` and `gap`
+    Parameters
+    ----------
+    source : str, Path, frame or list of dict
+        A file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or records.
+    dest : str or Path
+        Path or address of the new group.
+    x : str, optional
+        Name of the array of features in a file or group of arrays. By default X.
+    y : str, optional
+        Name of the array of targets there. By default y, which may be missing.
+    target : str or int, optional
+        Column that becomes y. Without it there is no y.
+    categorical : str, int or sequence, optional
+        Columns whose values are categories.
+    drop : str, int or sequence, optional
+        Columns to omit.
+    id : str, int or sequence, optional
+        Columns to store next to X under their names.
+    gap : str or sequence of str, optional
+        Further texts of a .csv file that stand for a missing value.
+    absent : str, int or sequence, optional
+        Columns of `like` or `schema` that are missing in every row.
+    drop_unlabelled : bool, default False
+        Skip rows without a target.
+    not_missing : str or sequence of str, optional
+        Texts of a .csv file that are values, although they usually stand for a missing one (NA).
+    schema : str, Path or dict, optional
+        A file of a schema, or its content: it describes all or some columns.
+    like : str or Path, optional
+        A model or data set whose encoding is followed: no new category, no new mean.
+    separator : str, optional
+        Field separator of a .csv file. By default inferred.
+    quotes : bool, optional
+        Whether quotation marks enclose fields of a .csv file. By default they do, and a mark that joins rows
+        is refused.
+    decimal : str, optional
+        Decimal mark of numbers in a .csv file: ``"."`` or ``","``.
+    thousands : str, optional
+        Mark between groups of three digits in a .csv file.
+    chunk_rows : int, optional
+        Rows of a chunk. By default about 8 MiB of X, and at most all rows.
+    features : int, optional
+        Number of features of an svmlight file whose rows do not use the last ones.
+    index_base : int, optional
+        Index of the first feature of an svmlight file, 0 or 1. By default 0 if it occurs.
+    dense_limit : int, optional
+        Maximum bytes of a sparse source after it is written dense. By default 1 GiB.
+    progress : callable, optional
+        Called with (rows written, rows in all).
+    ids : str, int or sequence, optional
+        Earlier name of `id`.
+    gaps : str or sequence of str, optional
+        Earlier name of `gap`.
 
+    Returns
+    -------
+    Imported
+        What was written.
+
+    Raises
+    ------
+    DataError
+        For data that cannot be imported exactly.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    Notes
+    -----
     The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
     counted.
-
-    Raises DataError for data that cannot be imported exactly, and ResourceError for a full disk or a missing
-    permission.
     """
     check_writable(dest, "data")
     dest = str(dest)

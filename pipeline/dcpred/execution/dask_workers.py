@@ -214,6 +214,17 @@ def connected(
             yield DaskWorkers(client, where=where, dashboard=_dashboard(client))
 
 
+@contextmanager
+def workers_of(client: Client) -> Iterator[Workers]:
+    """The workers of a client that stays as it is: it is neither configured nor closed. Raises
+    SchedulerError.
+    """
+    check_versions(client)
+    yield DaskWorkers(
+        client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
+    )
+
+
 def _dashboard(client: Client) -> str:
     """The address of the dashboard of a running cluster; "" if it has none or is closed."""
     try:

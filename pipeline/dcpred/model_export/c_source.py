@@ -222,7 +222,7 @@ def _arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
         "triangle_at": q.triangle_at,
         "triangle": q.triangle,
         "beta_at": q.beta_at,
-        "beta": q.beta,
+        "beta": np.asarray(flat.model.beta),
         "intercept": q.intercept,
     }
 

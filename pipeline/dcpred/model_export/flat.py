@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -162,10 +161,8 @@ def leaf_tables(flat: FlatModel) -> dict[str, NDArray[Any]]:
     pair = np.zeros((n, p, 2), INDEX_DTYPE)
     triangle = np.zeros((n, t, m), MODEL_DTYPE)
     beta = np.zeros((n, m + p + t, model.n_outputs), MODEL_DTYPE)
-    for leaf, (first, last) in enumerate(pairwise(model.beta_at)):
-        own, sizes = model.beta[first:last], (m_of[leaf], p_of[leaf], t_of[leaf])
-        if first == last:
-            continue
+    for leaf in np.flatnonzero(np.diff(model.beta_at)).tolist():
+        own, sizes = model.beta.of(leaf), (m_of[leaf], p_of[leaf], t_of[leaf])
         parts = np.split(own, np.cumsum(sizes)[:-1])
         for start, part in zip((0, m, m + p), parts, strict=True):
             beta[leaf, start : start + len(part)] = part

@@ -14,10 +14,10 @@ from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
 from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.execution.workers import one_line
 from dcpred.pages import Page, Report, Section, Table, check_packages, counted, percent, plain, render
-from dcpred.refresh.root import RootStatus, RunLine, root_status
+from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import evaluation_page, last_name
 from dcpred.reports.model_page import model_page, search_page, search_sections
 from dcpred.reports.run_page import Run, open_run, run_page
@@ -173,21 +173,41 @@ def report(
     x: str = "X",
     y: str = "y",
     storage_options: Mapping[str, str | bool | float] | None = None,
-    say: Reporter = SILENT,
+    verbose: bool = False,
 ) -> Report:
-    """One page that needs no other file, of what lies at a path; a notebook shows it, and `save` writes it.
+    """Make one page of HTML, with plots, that needs no other file and no network.
 
-    path  of a model, or a fitted estimator or served model itself; of an output of `dcpred evaluate --json`
-          or of a search (MODEL.tuned.json); of an output of scoring, or the root of a refresh; of the folder
-          of a comparison
-    data  a labelled data set, to evaluate a model or the scores of a run on its rows
-    x, y  names of its arrays
+    Parameters
+    ----------
+    path : str, Path, ServedModel or fitted estimator
+        A model; the output of `dcpred evaluate --json`; the result of a search (`MODEL.tuned.json`); the
+        output of `score` or the root of `refresh`; or the folder of a comparison.
+    data : str or Path, optional
+        Labelled data set to evaluate a model on, or the scores of a run on its rows.
+    x : str, default "X"
+        Name of the array of features in the data.
+    y : str, default "y"
+        Name of the array of targets in the data.
+    storage_options : dict, optional
+        Options of the object store, as for `load_model`.
+    verbose : bool, default False
+        Print progress on standard error.
 
-    Raises DataError if nothing of these exists, or it is damaged; SettingsError if jinja2 or matplotlib are
-    missing; and the errors of opening it.
+    Returns
+    -------
+    Report
+        The page, which a notebook shows and the method `save` writes.
+
+    Raises
+    ------
+    DataError
+        If nothing of these exists, or it is damaged.
+    SettingsError
+        If jinja2 or matplotlib are missing.
     """
     check_packages("a report", "report")
     with given_options(check_options(storage_options or {})), _stored(path) as place:
+        say = reporter() if verbose else SILENT
         return render(_page(place, None if data is None else local_path(data), x, y, say))
 
 

@@ -28,6 +28,7 @@ from dcpred.results.extra_columns import (
     run_fields,
 )
 from dcpred.results.stored_scores import StoredScores, open_stored
+from dcpred.summary import Summary
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, check_writable, local_path, path_on_disk
@@ -145,8 +146,8 @@ def _publish(partial: Path, path: Path) -> None:
 MADE_HERE = (ROW, STATUS_NAME)  # computed columns, present only on request
 
 
-@dataclass(frozen=True)
-class Exported:
+@dataclass(frozen=True, repr=False)
+class Exported(Summary):
     """The exported table."""
 
     output: str

@@ -152,16 +152,32 @@ def open_scores(
     partial: bool = False,
     storage_options: Mapping[str, str | bool | float] | None = None,
 ) -> Any:
-    """The scores of a run, on a disk or an object store, read lazily.
+    """Open the scores of a run, on a disk or an object store, lazily.
 
-    names            whether labels are the names of classes, as str, if classes are strings;
-                     else they are their numbers, with the attribute `labels`
-    partial          whether the run may be unfinished: rows not yet scored have status 0
-    storage_options  as --storage-option of the command line
+    Parameters
+    ----------
+    output : str or Path
+        The output of `score`, or the root of `refresh`, whose latest run is opened.
+    names : bool, default False
+        Return labels as names of classes, if these are strings, and not as their numbers, whose attribute
+        `labels` has the names.
+    partial : bool, default False
+        Accept an unfinished run: rows not yet scored have status 0.
+    storage_options : dict, optional
+        Options of the object store, as for `load_model`.
 
-    Returns an xarray.Dataset of Dask arrays over the dimension "sample" (and "output" or "class", labelled by
-    the classes, or "bound"), or without xarray a dict of zarr.Array by name. Raises
-    PlanConflictError if there is no output, DataError if it is unfinished.
+    Returns
+    -------
+    xarray.Dataset or dict of zarr.Array
+        Dask arrays over the dimension "sample" (and "output" or "class", labelled by the classes, or
+        "bound"); without xarray a dictionary of Zarr arrays.
+
+    Raises
+    ------
+    PlanConflictError
+        If there is no output.
+    DataError
+        If it is unfinished.
     """
     with given_options(check_options(storage_options or {})):
         scores = open_stored(output, partial=partial)

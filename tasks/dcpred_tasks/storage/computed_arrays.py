@@ -61,8 +61,11 @@ class ComputedStore(Store):
     # -- The interface of Zarr -------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, ComputedStore)
-        return same and (self.address, self.identity) == (other.address, other.identity)
+        return isinstance(other, ComputedStore) and self._name == other._name
+
+    @property
+    def _name(self) -> tuple[str, str]:
+        return self.address, self.identity
 
     __hash__ = None  # type: ignore[assignment]
 
