@@ -1,0 +1,168 @@
+"""The MLflow flavour: save, log and load models with a signature of their columns.
+
+    import dcpred.mlflow
+
+    dcpred.mlflow.log_model("model", name="credit")           # in a run of MLflow
+    mlflow.pyfunc.load_model("models:/credit/1").predict(frame)
+
+MLflow is imported lazily: it comes with `pip install "dcpred[mlflow]"`.
+"""
+
+import platform
+from importlib import import_module
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+
+from dcpred.serving import ServedModel
+from dcpred.serving import load_model as open_model
+from dcpred.version import __version__
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.schema.column import Boolean, Category, Column, Date, Number
+from dcpred_tasks.schema.schema import numbers_schema
+from dcpred_tasks.storage.addresses import is_remote
+
+FLAVOR = "dcpred"
+MODEL = "model"  # folder of the model within that of MLflow
+REQUIREMENTS, PYTHON = "requirements.txt", "python_env.yaml"
+
+
+def save_model(
+    model: str | Path | ServedModel, path: str | Path, *, mlflow_model: Any = None, **metadata: Any
+) -> None:
+    """Save a model as a new folder that MLflow loads, with its signature.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        A model on a disk, or its path.
+    path : str or Path
+        A folder that does not exist yet.
+    mlflow_model : mlflow.models.Model, optional
+        What MLflow knows of the model so far.
+    **metadata
+        Attributes of the ``mlflow.models.Model``, for example ``signature`` in place of the model's own.
+
+    Raises
+    ------
+    DataError
+        If the folder exists, or the model lies in an object store.
+    SettingsError
+        If MLflow is not installed.
+    """
+    mlflow = _mlflow("mlflow.models")
+    target = Path(path)
+    if target.exists():
+        raise DataError(f"Cannot save to {target}: it already exists. Remove it or choose another path.")
+    served = model if isinstance(model, ServedModel) else open_model(model)
+    if is_remote(served.artifact.path):
+        raise DataError(
+            f"Cannot save {served.artifact.path} for MLflow: it lies in an object store. Copy it to a disk"
+            " first."
+        )
+    known = {"signature": signature(served), **metadata}
+    target.mkdir(parents=True)
+    copytree(served.artifact.path, target / MODEL)
+    (target / REQUIREMENTS).write_text(f"dcpred=={__version__}\n", encoding="utf-8")
+    python = f'python: "{platform.python_version()}"\ndependencies:\n- -r {REQUIREMENTS}\n'
+    (target / PYTHON).write_text(python, encoding="utf-8")
+    about = mlflow.Model() if mlflow_model is None else mlflow_model
+    for name, value in known.items():
+        setattr(about, name, value)
+    about.add_flavor(FLAVOR, data=MODEL, dcpred_version=__version__, hash=served.artifact.hash)
+    pyfunc = _mlflow("mlflow.pyfunc")
+    pyfunc.add_to_model(about, loader_module=__name__, data=MODEL, python_env=PYTHON)
+    about.save(str(target / "MLmodel"))
+
+
+def log_model(model: str | Path | ServedModel, name: str = MODEL, **options: Any) -> Any:
+    """Log a model to the active run of MLflow, or to a new one.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        A model on a disk, or its path.
+    name : str, default "model"
+        Its name in MLflow.
+    **options
+        Of ``mlflow.models.Model.log``, for example ``registered_model_name``.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+        Where MLflow keeps it.
+    """
+    models = _mlflow("mlflow.models")
+    return models.Model.log(None, import_module(__name__), name=name, model=model, **options)
+
+
+def load_model(model_uri: str) -> ServedModel:
+    """Open a model that MLflow keeps, by its address there (``models:/credit/1``, ``runs:/…``) or its folder.
+
+    Returns
+    -------
+    ServedModel
+        The model, as `dcpred.load_model` opens it.
+    """
+    artifacts = _mlflow("mlflow.artifacts")
+    return open_model(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / MODEL)
+
+
+class _Pyfunc:
+    """What ``mlflow.pyfunc.load_model`` returns: labels, or values of a regression."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self.served = served
+
+    def predict(self, model_input: Any, params: Any = None) -> Any:
+        return self.served.predict(model_input)
+
+    def get_raw_model(self) -> ServedModel:
+        return self.served
+
+
+def _load_pyfunc(data_path: str) -> _Pyfunc:
+    """Called by MLflow."""
+    return _Pyfunc(open_model(data_path))
+
+
+def signature(model: ServedModel) -> Any:
+    """The ``mlflow.models.ModelSignature`` of a model: the names and types of its columns, and of its label.
+
+    A model without names takes a matrix.
+    """
+    types = _mlflow("mlflow.types")
+    names = model.artifact.feature_names
+    schema = model.artifact.schema or (None if names is None else numbers_schema(names))
+    if schema is None:
+        inputs = [types.TensorSpec(np.dtype(np.float64), (-1, model.n_features_in_))]
+    else:
+        inputs = [types.ColSpec(_type(column), column.name) for column in schema.sources]
+    classes = model.classes_
+    label = (
+        np.dtype(float) if not len(classes) else np.dtype(str) if classes.dtype.kind == "U" else classes.dtype
+    )
+    outputs = [types.TensorSpec(label, (-1,))]
+    made: Any = _mlflow("mlflow.models").ModelSignature
+    return made(inputs=types.Schema(inputs), outputs=types.Schema(outputs))
+
+
+def _type(column: Column) -> str:
+    """The type of MLflow that a column of a table has."""
+    if isinstance(column, Category):
+        of_text = any(isinstance(level, str) for level in column.categories)
+        return "string" if of_text or not column.categories else "double"
+    kinds: dict[type[Column], str] = {Number: "double", Boolean: "boolean", Date: "datetime"}
+    return kinds[type(column)]
+
+
+def _mlflow(name: str) -> Any:
+    """A module of MLflow. Raises SettingsError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise SettingsError(
+            'Cannot use MLflow: it is not installed. Run pip install "dcpred[mlflow]".'
+        ) from None
