@@ -231,7 +231,7 @@ def fitted_with(
     of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
     with one_thread():  # Training has one, too.
         leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
-    tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, X.shape[1]), np.float32))
+    tree = Tree.single(X.shape[1])
     count = np.array([len(X)])
     return assemble([leaf], count, tree, scaling, kernels, classes, settings, leaf_model=kind.name)
 

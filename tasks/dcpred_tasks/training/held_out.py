@@ -401,7 +401,7 @@ def _seen(
 def _alone(leaf: FittedLeaf, X: SingleArray, kernels: Kernels, settings: Settings) -> Model:
     """A leaf as a model of its own, of scaled rows."""
     d = X.shape[1]
-    alone = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, d), np.float32))
+    alone = Tree.single(d)
     scaling = Scaling(np.zeros(d), np.ones(d))
     return assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
 
