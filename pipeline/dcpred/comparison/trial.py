@@ -167,7 +167,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     def error(values: Mapping[str, object], kind: LeafModelType | None = None) -> float:
         scaling = scalings[str(values["scaling"])]
         given = {key: value for key, value in values.items() if key != "scaling"}
-        given = given if kind else {"machine": EXACT} | given
+        given = given if kind else {"leaf_model": EXACT} | given
         return _error(fitted_with(some, scaling, given, kind), rows, test)
 
     def attempt(scaling: str, gamma: float, value: float) -> None:

@@ -468,7 +468,7 @@ def measured(
             own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
         return leaves, Sureness(novelty, intervals=intervals, scale=scale)
-    of_intercepts = settings.machine == COMPACT  # Other leaf models have intercepts of their own.
+    of_intercepts = settings.leaf_model == COMPACT  # Other leaf models have intercepts of their own.
     target, weight = held.target.astype(np.int64), held.weight
     if (factors == factors[:1]).all():
         factors = NO_FACTORS

@@ -110,7 +110,7 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
     gamma = kernel_unit(rows, weight, settings) if isinstance(settings.gamma, str) else settings.gamma
     return Kernels(
         local=Kernel.from_settings(settings, gamma),
-        head=Kernel.from_settings(settings, settings.head_gamma or gamma),
+        head=Kernel.from_settings(settings, settings.compact_gamma or gamma),
     )
 
 
@@ -184,7 +184,7 @@ def assemble(
 
     leaf_model  the name of their leaf models; None: that of the settings
     """
-    leaf_model = leaf_model or settings.machine
+    leaf_model = leaf_model or settings.leaf_model
     arrays: dict[str, Any] = join_leaves(Model, leaves)
     support: dict[str, Any] = join_leaves(Support, leaves) if settings.keep_support_vectors else {}
     others: dict[str, Any] = join_leaves(LeafModels, leaves) if leaf_model != COMPACT else {}
