@@ -149,7 +149,7 @@ SETTINGS = Settings(
     n_leaves=64,
     landmarks=32,
     products=128,
-    head_gamma=0.0005,
+    compact_gamma=0.0005,
     refine=False,  # the paper's way, which takes less time
     keep_support_vectors=True,
 )

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.router import Router, read_router
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import (
     MemoryPath,
@@ -159,7 +159,7 @@ class StoredDivision:
     """The partition for workers, without the tree under construction."""
 
     scaling: Scaling
-    tree: Tree
+    tree: Router
     kernels: Kernels
     classes: NDArray[Any]
     class_factors: FloatArray
@@ -205,9 +205,7 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
         job.division_file,
         {
             **division.scaling.arrays(),
-            "starts": division.tree.starts,
-            "children": division.tree.children,
-            "centres": division.tree.centres,
+            **division.tree.arrays(),
             "classes": division.classes,
             "class_factors": division.class_factors,
             **(division.prior.arrays() if division.prior else {}),
@@ -239,7 +237,7 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
     local, head = json.loads(a["kernels"].tobytes())
     return StoredDivision(
         Scaling.of(a),
-        Tree(a["starts"], a["children"], a["centres"]),
+        read_router(a),
         Kernels(Kernel(**local), Kernel(**head)),
         a["classes"],
         a["class_factors"],
@@ -284,18 +282,18 @@ def _targets(stamp: tuple[str, int, int]) -> CrossFitted:
     return cross_fitted_of(read_arrays(Path(stamp[0])), Folds(0))
 
 
-def write_tree(job: TrainJob, tree: Tree) -> None:
-    write_arrays(job.tree_file, {"starts": tree.starts, "children": tree.children, "centres": tree.centres})
+def write_tree(job: TrainJob, tree: Router) -> None:
+    write_arrays(job.tree_file, tree.arrays())
 
 
-def read_tree(job: TrainJob) -> Tree:
+def read_tree(job: TrainJob) -> Router:
     """The final tree, once per process."""
     return _tree(file_stamp(job.tree_file))
 
 
 @lru_cache(maxsize=2)
-def _tree(stamp: tuple[str, int, int]) -> Tree:
-    return Tree(**read_arrays(Path(stamp[0])))
+def _tree(stamp: tuple[str, int, int]) -> Router:
+    return read_router(read_arrays(Path(stamp[0])))
 
 
 @dataclass(frozen=True)
@@ -542,7 +540,7 @@ class Cells:
     """
 
     scaling: Scaling
-    tree: Tree
+    tree: Router
     chosen: IntArray
     classes: NDArray[Any]
     class_factors: FloatArray
@@ -570,19 +568,13 @@ def tried_file(job: TrainJob, fold: int, digest: str) -> Path:
 
 def write_cells(job: TrainJob, cells: Cells) -> None:
     (job.root / "cells").mkdir(exist_ok=True)
-    tree: dict[str, NDArray[Any]] = {
-        "starts": cells.tree.starts,
-        "children": cells.tree.children,
-        "centres": cells.tree.centres,
-    }
     own = {"chosen": cells.chosen, "classes": cells.classes, "class_factors": cells.class_factors}
-    write_arrays(cells_file(job), {**cells.scaling.arrays(), **tree, **own})
+    write_arrays(cells_file(job), {**cells.scaling.arrays(), **cells.tree.arrays(), **own})
 
 
 def read_cells(job: TrainJob) -> Cells:
     a = read_arrays(cells_file(job))
-    tree = Tree(a["starts"], a["children"], a["centres"])
-    return Cells(Scaling.of(a), tree, a["chosen"], a["classes"], a["class_factors"])
+    return Cells(Scaling.of(a), read_router(a), a["chosen"], a["classes"], a["class_factors"])
 
 
 def write_trial(job: TrainJob, fold: int, rows: TrialRows, survey: Survey) -> None:

@@ -59,7 +59,7 @@ SETTINGS = {
     "n_leaves": 1024,
     "landmarks": 16,
     "products": 0,
-    "head_gamma": 2e-5,
+    "compact_gamma": 2e-5,
 }
 SETTINGS |= {"refine": False}  # as in the paper
 CHUNK_ROWS = 65_536

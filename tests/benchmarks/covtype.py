@@ -34,9 +34,9 @@ COMMON = {
     "refine": False,
 }
 CHOICES = {
-    "large leaves": {"n_leaves": 16, "head_gamma": 7e-6, "landmarks": 32, "products": 128},
-    "1,024 leaves": {"n_leaves": 1024, "head_gamma": 2e-5, "landmarks": 16, "products": 64},
-    "4,096 leaves": {"n_leaves": 4096, "head_gamma": 2e-5, "landmarks": 16, "products": 64},
+    "large leaves": {"n_leaves": 16, "compact_gamma": 7e-6, "landmarks": 32, "products": 128},
+    "1,024 leaves": {"n_leaves": 1024, "compact_gamma": 2e-5, "landmarks": 16, "products": 64},
+    "4,096 leaves": {"n_leaves": 4096, "compact_gamma": 2e-5, "landmarks": 16, "products": 64},
 }
 COST_ROWS = 20_000  # of the test rows, repeated to fill the stream
 MIB = 2**20

@@ -68,7 +68,7 @@ LOCAL = {
     "landmark_floor": 0.1,
     "random_state": 0,
 }
-HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper
+HEAD = {"landmarks": 24, "compact_gamma": 3.0, "nystrom_C": 32.0, "refine": False}  # as in the paper
 BLOCK_BYTES = (
     MIB  # kernel values that the exact machine holds at a time: half of a second-level cache of 2 MiB
 )

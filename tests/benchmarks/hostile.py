@@ -168,7 +168,7 @@ def _make_machines(folder: Path) -> None:
     """Models of version 0.1.0 with baselines."""
     X, y = (zarr.open_array(f"{folder}/data.zarr/{name}", mode="r")[...] for name in ("X", "y"))
     classes, target = np.unique(y, return_inverse=True)
-    settings = make_settings({"machine": "exact", "n_leaves": 2, "min_leaf_rows": 20})
+    settings = make_settings({"leaf_model": "exact", "n_leaves": 2, "min_leaf_rows": 20})
     survey, weight = survey_rows(X, target, np.ones(len(X)), 0, "classification"), np.ones(len(X))
     model = train_rows(X, target, weight, np.empty(0), survey, settings, tuple(classes.tolist()))
     for name in OTHER_SYSTEMS:

@@ -19,7 +19,7 @@ from dcpred.cost import measure_cost
 from dcpred.estimators.settings import as_parameters
 
 TREE = {"scaling": "minmax", "n_leaves": 128}
-HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper
+HEAD = {"landmarks": 24, "compact_gamma": 3.0, "nystrom_C": 32.0, "refine": False}  # as in the paper
 # Cross-validation chose the first for landmarks with products, the second for landmarks alone. A hard SVM has
 # its α² on few rows at the border; a soft one spreads it, and then landmarks by α² alone cover the leaf.
 LOCALS = {

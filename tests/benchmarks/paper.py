@@ -54,7 +54,13 @@ OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
     "without overlap",
 )
 # The paper's compact model, pseudo-landmarks and all.
-NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "loss": "hinge", "products": 64}
+NYSTROM_HEAD: Values = {
+    "refine": False,
+    "refine_epochs": 0,
+    "distill_weight": 0.0,
+    "loss": "hinge",
+    "products": 64,
+}
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
 TRIED_ROWS, HELD_ROWS = 20_000, 5_000
 SAMPLE_ROWS, ANCHORS = 100_000, 500
@@ -183,7 +189,7 @@ def curves(dataset: DataSet, place: Place, cache: Cache) -> Iterator[tuple[str, 
 def rescaled(settings: Values, other: Values) -> dict[str, object]:
     """A scaling that is not learned, and γ in its units."""
     gamma, unit = settings.get("gamma", 1.0), float(str(other["unit"]))
-    widths = {"gamma": gamma, "head_gamma": settings.get("head_gamma", gamma)}
+    widths = {"gamma": gamma, "compact_gamma": settings.get("compact_gamma", gamma)}
     return {"scaling": other["scaling"], **{name: float(str(value)) * unit for name, value in widths.items()}}
 
 

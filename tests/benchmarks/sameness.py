@@ -30,7 +30,7 @@ SETTINGS = {
     "gamma": 7e-5,
     "C": 16,
     "n_leaves": 256,
-    "head_gamma": 2e-5,
+    "compact_gamma": 2e-5,
     "keep_support_vectors": True,
 }
 # workers, rows of a chunk, rows of a shard

@@ -46,7 +46,7 @@ ADDITIONS: tuple[tuple[str, Found, Found], ...] = (
     ("quantiles", {"feature_map": "quantile"}, {"feature_map": "none"}),
     ("factors of leaves", {"leaf_scaling": True}, {"leaf_scaling": False}),
     ("logistic loss", {"loss": "logistic"}, {"loss": "hinge"}),
-    ("near the machines", {**OF_DISTANCE, "loss": DISTANCE, "head_gamma": 0.0}, {"loss": "hinge"}),
+    ("near the machines", {**OF_DISTANCE, "loss": DISTANCE, "compact_gamma": 0.0}, {"loss": "hinge"}),
 )
 OF_CLASSES = ("logistic loss", "near the machines")
 

@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_group(tmp_path_factory.mktemp("machines") / "data.zarr", found.X, found.y, chunk_rows=64)
 
 
-VALUES: dict[str, object] = {"machine": "exact", "n_leaves": 2, "min_leaf_rows": 20}
+VALUES: dict[str, object] = {"leaf_model": "exact", "n_leaves": 2, "min_leaf_rows": 20}
 
 
 def write_baseline(name: str, data: Path, folder: Path) -> None:
@@ -57,7 +57,7 @@ def write_baseline(name: str, data: Path, folder: Path) -> None:
     settings = make_settings(VALUES | {"calibrate": False})
     model = train_rows(X, y, np.ones(len(X)), np.empty(0), survey, settings, (0, 1, 2))
     model = with_baseline(model, name, X, y, size=16 if name in SIZES else 0)
-    given = {"basis" if name in BASES else "machine": name, "size": 8, "tolerance": 0.1}
+    given = {"basis" if name in BASES else "leaf_model": name, "size": 8, "tolerance": 0.1}
     write_model(folder, model, settings_dict(settings) | given, {})
 
 

@@ -50,14 +50,14 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Kernel and refinement",
         "Change these if the quality is still too low.",
         (
-            *("kernel", "degree", "coef0", "leaf_scaling", "head_gamma", "refine_steps", "refine_epochs"),
-            *("refine_ridge", "guide"),
+            *("kernel", "degree", "coef0", "leaf_scaling", "compact_gamma", "refine_steps", "refine_epochs"),
+            *("refine_ridge", "distill_weight"),
         ),
     ),
     (
         "The paper's own",
         "These reproduce the paper, or matter only with `refine=false`.",
-        ("machine", "refine", "landmark_floor", "head_C", "triangle", "triangle_bound"),
+        ("leaf_model", "refine", "landmark_floor", "nystrom_C", "triangle", "triangle_bound"),
     ),
 )
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)

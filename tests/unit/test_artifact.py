@@ -350,7 +350,7 @@ def as_version_1(path: Path) -> None:
         value["version"] = 1
         for name in SINCE_2:
             del value["model"]["arrays"][name]
-        for name in ("refine", "refine_steps", "refine_ridge", "guide", "overlap"):
+        for name in ("refine", "refine_steps", "refine_ridge", "distill_weight", "overlap"):
             del value["model"]["settings"][name]
         value["model"]["settings"]["gamma"] = 0.0
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.model.tree import MAX_ARITY
 from dcpred_tasks.training.tree_fitting import (
-    MAX_ARITY,
     Balanced,
     Node,
     Split,

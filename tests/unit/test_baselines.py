@@ -77,7 +77,7 @@ def test_the_core_imports_no_baseline() -> None:
     """Neither to train nor to score compact and exact models."""
     code = (
         "import sys, numpy as np; from dcpred import DCPredClassifier, Settings; X = np.eye(40, 3);"
-        " y = np.arange(40) % 2; exact = Settings(machine='exact');"
+        " y = np.arange(40) % 2; exact = Settings(leaf_model='exact');"
         " DCPredClassifier(n_leaves=1, settings=exact).fit(X, y).predict(X);"
         " DCPredClassifier(n_leaves=1).fit(X, y).predict(X);"
         " sys.exit(any('dcpred_baselines' in name for name in sys.modules))"
@@ -91,8 +91,8 @@ def test_the_core_imports_no_baseline() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"machine": "exact", "landmarks": 3}, "only compact models with landmarks use landmarks"),
-        ({"machine": "nothing"}, "machine='nothing': it is unknown"),
+        ({"leaf_model": "exact", "landmarks": 3}, "only compact models with landmarks use landmarks"),
+        ({"leaf_model": "nothing"}, "leaf_model='nothing': it is unknown"),
     ],
 )
 def test_settings_that_do_not_go_together(values: dict[str, object], sentence: str) -> None:
@@ -102,11 +102,11 @@ def test_settings_that_do_not_go_together(values: dict[str, object], sentence: s
 
 def test_settings_of_earlier_versions_are_read() -> None:
     """Those that trained baselines are left out."""
-    assert "machine" not in settings_dict(Settings())
-    assert settings_dict(make_settings({"machine": "exact"}))["machine"] == "exact"
+    assert "leaf_model" not in settings_dict(Settings())
+    assert settings_dict(make_settings({"leaf_model": "exact"}))["leaf_model"] == "exact"
     stored = {"machine": "adapt_svm", "basis": "landmarks", "size": 16, "tolerance": 0.5, "C": 3.0}
     assert make_settings(in_effect(stored, "classification")) == make_settings({"C": 3.0})
-    assert in_effect({"machine": "exact"}, "classification") == {"machine": "exact"}
+    assert in_effect({"leaf_model": "exact"}, "classification") == {"leaf_model": "exact"}
 
 
 def test_packed_arrays_are_what_they_were() -> None:

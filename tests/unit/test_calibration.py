@@ -266,7 +266,7 @@ def test_exact_leaf_models_keep_their_decision_values() -> None:
     """They add no intercept, so that none can be moved."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
-    same = {"n_leaves": 1, "machine": "exact", "random_state": 0}
+    same = {"n_leaves": 1, "leaf_model": "exact", "random_state": 0}
     with_it, without = (classifier_with(**same, calibrate=value).fit(X, y) for value in (True, False))
     np.testing.assert_array_equal(with_it.decision_function(X), without.decision_function(X))
     p = with_it.predict_proba(X)

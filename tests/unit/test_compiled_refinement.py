@@ -99,7 +99,7 @@ def test_every_row_counts() -> None:
 
 def test_a_guide_that_counts_nothing_may_be_anything() -> None:
     objective = problem("rbf", 2, 2, "hinge")
-    objective.goal = replace(objective.goal, guide=np.full_like(objective.goal.guide, np.nan))
+    objective.goal = replace(objective.goal, distilled=np.full_like(objective.goal.distilled, np.nan))
     check(objective, objective.origin)
 
 

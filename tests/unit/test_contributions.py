@@ -400,7 +400,7 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
     assert "(Shapley values, compared with landmarks; mean" in repr(contributions(plain, X))
     assert "compared with training rows" in repr(contributions(fitted, table[:3]))
     assert "compared with" not in str(explain(fitted, table, [0]))
-    other = DCPredRegressor(n_leaves=1, random_state=0, settings=Settings(machine="exact")).fit(X, X[:, 0])
+    other = DCPredRegressor(n_leaves=1, random_state=0, settings=Settings(leaf_model="exact")).fit(X, X[:, 0])
     with pytest.raises(DataError, match="hold exact models"):
         contributions(other, X)
     assert explain(other, X, [0])[0].contributions == []

@@ -52,8 +52,8 @@ LETTER = {
     "landmarks": 24,
     "gamma": 4.0,
     "C": 4.0,
-    "head_gamma": 3.0,
-    "head_C": 32.0,
+    "compact_gamma": 3.0,
+    "nystrom_C": 32.0,
 }
 
 

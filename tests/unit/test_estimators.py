@@ -320,11 +320,11 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "refine": True,
         "refine_steps": 100,
         "refine_ridge": 1e-3,
-        "guide": 0.0,
+        "distill_weight": 0.0,
         "loss": "hinge",
     }
     assert {name: found[name] for name in expected} == expected
-    set_ = NEW | {"guide": 0.5, "loss": "logistic"}
+    set_ = NEW | {"distill_weight": 0.5, "loss": "logistic"}
     found = small(**set_).fit(data.X[:500], data.y[:500]).settings_
     assert {name: found[name] for name in set_} == set_
     found = regressor_with(**NEW, n_leaves=2).fit(data.X[:500], data.X[:500, 0]).settings_
@@ -390,9 +390,9 @@ def test_a_setting_that_no_constructor_takes_is_named_with_its_place(kind: type[
         f"{kind.__name__} has no parameter 'overlap'. Pass settings=dcpred.Settings(overlap=3)."
     )
     with pytest.raises(
-        TypeError, match=r"no parameters 'overlap', 'machine'. Pass .*overlap=3, machine='exact'"
+        TypeError, match=r"no parameters 'overlap', 'leaf_model'. Pass .*overlap=3, leaf_model='exact'"
     ):
-        kind(overlap=3, machine="exact")
+        kind(overlap=3, leaf_model="exact")
     with pytest.raises(TypeError, match="unexpected keyword argument 'landmark'"):
         kind(landmark=4)
     with pytest.raises(TypeError, match="positional"):
@@ -424,7 +424,7 @@ def test_a_search_leaves_settings_that_it_does_not_choose() -> None:
 @pytest.mark.parametrize(
     "parameter",
     [
-        {"guide": 0.9},
+        {"distill_weight": 0.9},
         {"loss": "logistic"},
         {"refine": False},
         {"refine_steps": 1},

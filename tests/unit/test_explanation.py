@@ -123,7 +123,7 @@ def test_a_number_is_told_with_what_its_bounds_take_away(seed: int) -> None:
 def trained(**more: Any) -> DCPredClassifier:
     data = make_blobs(600, 5, 3, seed=0)
     labels = np.array(NAMES)[data.y]
-    own = {} if "machine" in more else {"landmarks": 8}
+    own = {} if "leaf_model" in more else {"landmarks": 8}
     return classifier_with(n_leaves=4, random_state=0, **own, **more).fit(data.X, labels)
 
 
@@ -203,7 +203,7 @@ def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifie
 
 def test_what_cannot_be_told_is_said_in_a_sentence(X: np.ndarray) -> None:
     said = {
-        "its leaf holds another model (exact)": trained(machine="exact"),
+        "its leaf holds another model (exact)": trained(leaf_model="exact"),
         "the polynomial kernel is not a function of a distance": trained(kernel="polynomial"),
         "trained without calibrate=true": trained(calibrate=False),
     }

@@ -333,7 +333,7 @@ def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:
         1 / (6 * with_zeros.var()), rel=1e-5
     )
     assert fit(X, y, scaling="learned", n_leaves=1).kernel.gamma == 1
-    model = fit(X, y, gamma=0.7, head_gamma=0.2, n_leaves=1)
+    model = fit(X, y, gamma=0.7, compact_gamma=0.2, n_leaves=1)
     assert (model.local_kernel.gamma, model.kernel.gamma) == (0.7, 0.2)
 
 

@@ -183,7 +183,7 @@ def test_regression_with_room_is_kernel_ridge(rng: np.random.Generator) -> None:
         {"kernel": "laplacian", "triangle": 5},
         {"kernel": "polynomial"},
         {"refine": True},
-        {"refine": True, "guide": 1.0},
+        {"refine": True, "distill_weight": 1.0},
         {"refine": True, "kernel": "laplacian", "products": 0},
         {"refine": True, "kernel": "polynomial"},
     ],
@@ -283,7 +283,7 @@ def test_heavy_rows_pull_the_head(settings: Settings, rng: np.random.Generator) 
 
 def test_head_c_is_used_by_the_head_alone() -> None:
     X, target = data(2, n=300)
-    plain, other = (fit(X, target, settings=s) for s in (SETTINGS, replace(SETTINGS, head_C=1e-4)))
+    plain, other = (fit(X, target, settings=s) for s in (SETTINGS, replace(SETTINGS, nystrom_C=1e-4)))
     np.testing.assert_array_equal(plain.dual, other.dual)
     assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
 
@@ -365,7 +365,7 @@ def test_gamma_by_the_median_of_the_leaf(settings: Settings) -> None:
 
 def test_head_gamma_is_a_factor_of_the_median() -> None:
     X, target = data(2)
-    settings = replace(SETTINGS, gamma="median", head_gamma=0.5)
+    settings = replace(SETTINGS, gamma="median", compact_gamma=0.5)
     leaf = fit(X, target, kernels=Kernels(RBF, Kernel("rbf", 0.5)), settings=settings)
     np.testing.assert_allclose(leaf.gamma, 0.5 * leaf.early_gamma[0], rtol=1e-6)
 

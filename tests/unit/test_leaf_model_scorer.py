@@ -72,7 +72,7 @@ def check_scores(model: Model, X: NDArray[Any]) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_leaves", [1, 4])
 def test_rows_of_every_dtype(dtype: str, n_leaves: int) -> None:
-    model = model_of(dtype, machine="exact", n_leaves=n_leaves)
+    model = model_of(dtype, leaf_model="exact", n_leaves=n_leaves)
     assert model.n_leaves == n_leaves or dtype == "bool"
     for rows in (raw_rows(700, dtype, seed=1), raw_rows(3, dtype, seed=2), raw_rows(0, dtype)):
         check_scores(model, rows)
@@ -84,7 +84,7 @@ def baseline_model(name: str, **given: object) -> Model:
     X = raw_rows(300)
     value = X[:, 0].astype(float) + X[:, 1]
     target = (value > np.median(value)).astype(int)
-    model = model_of(machine="exact", calibrate=False, **given)
+    model = model_of(leaf_model="exact", calibrate=False, **given)
     return with_baseline(model, name, X, target, size=8 if name in SIZES else 0)
 
 
@@ -102,7 +102,7 @@ def test_every_leaf_model_in_its_leaves(name: str) -> None:
 @pytest.mark.parametrize("n_leaves", [1, 4])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_rows_that_are_not_finite_or_huge(n_leaves: int, task: str) -> None:
-    model = model_of(machine="exact", n_leaves=n_leaves, task=task)
+    model = model_of(leaf_model="exact", n_leaves=n_leaves, task=task)
     X = raw_rows(64, seed=3)
     X[3, 1], X[9, 0], X[11, 4], X[20] = np.nan, np.inf, -np.inf, 3e38
     X[21], X[22, 2], X[23] = -3e38, 1e30, 1e20
@@ -114,23 +114,23 @@ def test_features_far_from_zero_keep_their_digits() -> None:
     """Seconds since 1970, to the second: single precision by itself has steps of 128."""
     rng = np.random.default_rng(0)
     X = 1.7e9 + rng.integers(0, 4_000, size=(300, 3)).astype(np.float64)
-    check_scores(model_of(X=X, machine="exact", n_leaves=1), X)
+    check_scores(model_of(X=X, leaf_model="exact", n_leaves=1), X)
     near = (1.6e7 + rng.integers(0, 400, size=(300, 3))).astype(np.float32)
-    check_scores(model_of(X=near, machine="exact", n_leaves=1), near)
+    check_scores(model_of(X=near, leaf_model="exact", n_leaves=1), near)
 
 
 def test_features_of_any_magnitude() -> None:
     """Factors that single precision does not hold."""
     scale = np.array([1e-300, 1e-40, 1.0, 1e35, 1e200])
     X = raw_rows(300).astype(np.float64) * scale
-    check_scores(model_of(X=X, machine="exact", n_leaves=1), X)
+    check_scores(model_of(X=X, leaf_model="exact", n_leaves=1), X)
 
 
 def test_coded_features() -> None:
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=300), rng.normal(size=300), rng.integers(0, 6, size=300)])
     X = X.astype(np.float32)
-    model = model_of(X=X, machine="exact", categorical="2", scaling="standard", n_leaves=1)
+    model = model_of(X=X, leaf_model="exact", categorical="2", scaling="standard", n_leaves=1)
     assert model.scaling.coding is not None
     check_scores(model, X)
 
@@ -140,7 +140,7 @@ def test_gaps(missing: str) -> None:
     """A gap is a value of its feature; infinity is none."""
     X = raw_rows(300)
     X[::4, 2] = np.nan
-    model = model_of(X=X, machine="exact", missing=missing, scaling="standard", n_leaves=1)
+    model = model_of(X=X, leaf_model="exact", missing=missing, scaling="standard", n_leaves=1)
     assert model.scaling.knows_gaps
     assert model.leaf_model(0) is not None
     others = X.copy()
@@ -149,7 +149,7 @@ def test_gaps(missing: str) -> None:
 
 
 def test_values_of_a_regression_are_kept_within_bounds() -> None:
-    model = model_of(machine="exact", task="regression")
+    model = model_of(leaf_model="exact", task="regression")
     found, _ = scorer.score_rows(model, raw_rows(500, seed=4) * 3)
     low, high = model.bounds[:, 0].min(), model.bounds[:, 1].max()
     assert found.min() >= low
@@ -178,7 +178,7 @@ def test_a_machine_whose_terms_cancel_is_scored_in_double_precision() -> None:
         assert needs_double(stored(machine, X)) == double
         again = read_leaf_model("exact", stored(machine, X), (3, 1))
         np.testing.assert_array_equal(again.predict(X), machine.predict(X))
-    model = model_of(machine="exact", n_leaves=1)
+    model = model_of(leaf_model="exact", n_leaves=1)
     assert model.leaf_models is not None
     weights = np.array([[1e7], [-1e7]], np.float32)
     cancelling = Exact(Kernel("rbf", 0.3), np.zeros((2, 5), np.float32), weights, np.zeros(1))
@@ -190,14 +190,14 @@ def test_a_machine_whose_terms_cancel_is_scored_in_double_precision() -> None:
 
 
 def test_each_leaf_has_its_precision() -> None:
-    model = model_of(machine="exact", n_leaves=4)
+    model = model_of(leaf_model="exact", n_leaves=4)
     assert model.leaf_models is not None
     assert {model.leaf_models.dtype(leaf) for leaf in range(model.n_leaves)} <= {MODEL_DTYPE, ACC_DTYPE}
     assert MODEL_DTYPE in LeafModelScorer(model).dtypes
 
 
 def test_a_model_and_its_scorer_end_together() -> None:
-    model = model_of(machine="exact")
+    model = model_of(leaf_model="exact")
     scorer.score_rows(model, raw_rows(5))
     gone = weakref.ref(model)
     del model
@@ -230,7 +230,7 @@ def test_every_leaf_model_is_served_by_numpy_alone(tmp_path: Path) -> None:
     """Neither SciPy nor scikit-learn is needed to predict."""
     names = []
     for name in EVERY:
-        write_model(tmp_path / name, baseline_model(name, n_leaves=1), {"machine": name}, {})
+        write_model(tmp_path / name, baseline_model(name, n_leaves=1), {"leaf_model": name}, {})
         names.append(tmp_path / name)
     code = """
 import numpy as np

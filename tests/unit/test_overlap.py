@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.training import partition
-from dcpred_tasks.training.partition import EXTRA_WAYS, near_leaves
+from dcpred_tasks.model import tree as tree_module
+from dcpred_tasks.model.tree import EXTRA_WAYS, Tree
 from support.models import random_tree
 
 
@@ -68,7 +67,7 @@ def test_the_nearest_leaves_are_those_of_the_definition(
     """Nodes of 2 to 16 centres, ways of different length, merged leaves among them."""
     tree = random_tree(np.random.default_rng(seed), d, depth, most)
     X = rows_near(tree, 6, seed) if len(tree.centres) else np.zeros((6, d), np.float32)
-    found = near_leaves(tree, X, n_near)
+    found = tree.near_leaves(X, n_near)
     assert found.shape == (6, n_near)
     assert found.dtype == np.int32
     for x, own, near in zip(X, tree.descend(X), found, strict=True):
@@ -90,7 +89,7 @@ def two_levels(merged: bool) -> Tree:
 
 def test_known_neighbours() -> None:
     """From (3.9, 1): its sibling is 0.1 away, the leaves below are 1 away and √(1² + 0.1²)."""
-    found = near_leaves(two_levels(merged=False), np.array([[3.9, 1.0]], np.float32), 3)
+    found = two_levels(merged=False).near_leaves(np.array([[3.9, 1.0]], np.float32), 3)
     assert found.tolist() == [[7, 4, 5]]
 
 
@@ -98,7 +97,7 @@ def test_known_neighbours() -> None:
 def test_every_other_leaf_is_found_where_there_are_no_more(n_near: int) -> None:
     tree = two_levels(merged=False)
     X = rows_near(tree, 50, 0)
-    for own, near in zip(tree.descend(X), near_leaves(tree, X, n_near), strict=True):
+    for own, near in zip(tree.descend(X), tree.near_leaves(X, n_near), strict=True):
         count = min(n_near, 7)
         assert len(set(near[:count].tolist()) - {-1, int(own)}) == count
         assert (near[count:] == -1).all()
@@ -107,27 +106,27 @@ def test_every_other_leaf_is_found_where_there_are_no_more(n_near: int) -> None:
 def test_merged_leaves_are_found_once() -> None:
     tree = two_levels(merged=True)
     X = rows_near(tree, 50, 0)
-    for own, near in zip(tree.descend(X), near_leaves(tree, X, 10), strict=True):
+    for own, near in zip(tree.descend(X), tree.near_leaves(X, 10), strict=True):
         assert sorted(near.tolist()) == [-1] * 6 + sorted(set(range(5)) - {int(own)})
 
 
 def test_one_leaf_has_no_neighbours() -> None:
     no_nodes = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, 3), np.float32))
     for tree in (no_nodes, Tree(np.array([0, 2]), np.full(2, ~0, np.int32), np.eye(2, 3, dtype=np.float32))):
-        assert near_leaves(tree, np.ones((4, 3), np.float32), 2).tolist() == [[-1, -1]] * 4
+        assert tree.near_leaves(np.ones((4, 3), np.float32), 2).tolist() == [[-1, -1]] * 4
 
 
 def test_none_asked_for_and_no_rows() -> None:
     tree = two_levels(merged=False)
-    assert near_leaves(tree, np.ones((4, 2), np.float32), 0).shape == (4, 0)
-    assert near_leaves(tree, np.ones((0, 2), np.float32), 3).shape == (0, 3)
+    assert tree.near_leaves(np.ones((4, 2), np.float32), 0).shape == (4, 0)
+    assert tree.near_leaves(np.ones((0, 2), np.float32), 3).shape == (0, 3)
 
 
 def test_centres_that_are_the_same() -> None:
     """No border lies between them: the row is 0 away."""
     centres = np.array([[0, 0], [0, 0], [9, 0]], np.float32)
     tree = Tree(np.array([0, 3]), ~np.arange(3, dtype=np.int32), centres)
-    assert near_leaves(tree, np.array([[1, 1], [8, 1]], np.float32), 2).tolist() == [[1, 2], [0, 1]]
+    assert tree.near_leaves(np.array([[1, 1], [8, 1]], np.float32), 2).tolist() == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("tile_rows", [1, 7, 64])
@@ -145,9 +144,9 @@ def test_tiles_of_any_size_and_any_batch_give_the_same(
         centres = rng.permuted(np.tile(numbers, (16, 1)), axis=1)
         tree = Tree(np.array([0, 16]), ~np.arange(16, dtype=np.int32), centres)
         X = np.repeat(rng.normal(0, 300, (300, 1)), 19, axis=1).astype(np.float32)
-    whole = near_leaves(tree, X, 4)
-    monkeypatch.setattr(partition, "TILE_ROWS", tile_rows)
-    np.testing.assert_array_equal(near_leaves(tree, X, 4), whole)
+    whole = tree.near_leaves(X, 4)
+    monkeypatch.setattr(tree_module, "BEAM_ROWS", tile_rows)
+    np.testing.assert_array_equal(tree.near_leaves(X, 4), whole)
     order = np.random.default_rng(2).permutation(300)
-    np.testing.assert_array_equal(near_leaves(tree, X[order], 4), whole[order])
-    np.testing.assert_array_equal(near_leaves(tree, X, 2), whole[:, :2])
+    np.testing.assert_array_equal(tree.near_leaves(X[order], 4), whole[order])
+    np.testing.assert_array_equal(tree.near_leaves(X, 2), whole[:, :2])

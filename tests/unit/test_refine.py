@@ -73,7 +73,7 @@ def test_the_value_is_its_definition(name: str, loss: str, own_factors: bool) ->
         c += [c[p] * c[q] for p, q in objective.basis.pairs]
         sums = c @ beta + b
         value += goal.weight[i] * (1 - goal.share) * loss_value(goal.loss, sums, goal.target[i])
-        for f, g in zip(sums, goal.guide[i], strict=True):
+        for f, g in zip(sums, goal.distilled[i], strict=True):
             on_its_side = (g > 1 and f > 1) or (g < -1 and f < -1)
             apart = 0.0 if on_its_side else (f - np.clip(g, -1, 1)) ** 2
             value += goal.weight[i] * goal.share * apart
@@ -117,7 +117,9 @@ def test_the_value_never_rises(name: str, loss: str) -> None:
         kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32)
     )
     made = make_goal(loss, 120, 2, rng)
-    goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
+    goal = replace(
+        made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
+    )
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
     values = [Objective(X, basis, beta, intercept, goal, 1e-3)]
     begin = last = values[0](values[0].origin)[0]
@@ -142,7 +144,9 @@ def test_stochastic_steps_lead_down(loss: str) -> None:
     pairs, none = np.array([[0, 1]], np.int32), np.empty((0, 5), np.float32)
     basis = LeafBasis(kernel_of("rbf"), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, none)
     made = make_goal(loss, 600, 2, rng)
-    goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
+    goal = replace(
+        made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
+    )
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
     objective = Objective(X, basis, beta, intercept, goal, 1e-3)
     begin = objective(objective.origin)[0]
@@ -326,7 +330,7 @@ def test_leaves_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, name: st
         products=6,
         loss=loss,
         quantile=0.9 if loss == "quantile" else 0.5,
-        guide=0.5 if kind == "plain" and task == "classification" else 0.0,
+        distill_weight=0.5 if kind == "plain" and task == "classification" else 0.0,
     )
     kernel = Kernel(name, 0.25, 2, 1.0)
     leaf = fit_leaf(X, target, weight, outputs, Kernels(kernel, kernel), settings, 0)

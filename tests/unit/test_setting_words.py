@@ -38,7 +38,7 @@ from support.setting_words import (
 )
 
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
-ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "threshold"}
+ONLY_CLASSES = {"C", "nystrom_C", "class_weight", "distill_weight", "threshold"}
 ONLY_NUMBERS = {"quantile", "ridge", "target_transform"}
 
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dcpred
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernels import STATIONARY
 from dcpred_tasks.training.settings import (
+    DEFAULTS,
+    EARLIER_NAMES,
     LATER,
     OF_TASK,
     RETIRED,
@@ -46,7 +49,7 @@ def test_settings_are_frozen_and_can_be_a_key() -> None:
         ("gama", "gamma"),
         ("n_leafs", "n_leaves"),
         ("landmark", "landmarks"),
-        ("head_c", "head_C"),
+        ("nystrom_c", "nystrom_C"),
         ("Seed", "seed"),
     ],
 )
@@ -55,6 +58,16 @@ def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
         SettingsError, match=rf"setting '{name}': it is unknown \(did you mean '{near}'\?\).*max_leaf_rows"
     ):
         make_settings({name: 1})
+
+
+@pytest.mark.parametrize(("earlier", "name"), EARLIER_NAMES.items())
+def test_an_earlier_name_is_read_from_models_and_refused_elsewhere(earlier: str, name: str) -> None:
+    assert in_effect({earlier: DEFAULTS[name]}, "classification") == {name: DEFAULTS[name]}
+    with pytest.raises(SettingsError, match=f"setting '{earlier}': its name is {name}. Write {name}"):
+        make_settings({earlier: DEFAULTS[name]})
+    for takes in (dcpred.Settings, dcpred.DCPredClassifier, dcpred.DCPredRegressor):
+        with pytest.raises(TypeError, match=f"setting '{earlier}': its name is {name}. Write {name}"):
+            takes(**{earlier: DEFAULTS[name]})
 
 
 def test_a_name_like_no_other_offers_none() -> None:
@@ -154,7 +167,7 @@ def test_numbers_are_finite_and_not_negative(name: str) -> None:
     assert getattr(make_settings({name: 1e-300, "task": task}), name) == 1e-300
 
 
-OTHER = {"C": 2.0, "class_weight": "balanced", "guide": 0.5, "head_C": 1.0, "ridge": 0.1}
+OTHER = {"C": 2.0, "class_weight": "balanced", "distill_weight": 0.5, "nystrom_C": 1.0, "ridge": 0.1}
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -209,11 +222,11 @@ def test_the_level_of_a_quantile() -> None:
             make_settings(given | {"loss": loss, "quantile": 0.9})
     with pytest.raises(SettingsError, match="loss='quantile': refine is false"):
         make_settings(given | {"refine": False})
-    with pytest.raises(SettingsError, match="loss='quantile': machine is exact"):
-        make_settings(given | {"machine": "exact"})
+    with pytest.raises(SettingsError, match="loss='quantile': leaf_model is exact"):
+        make_settings(given | {"leaf_model": "exact"})
 
 
-@pytest.mark.parametrize("name", ["landmark_floor", "guide"])
+@pytest.mark.parametrize("name", ["landmark_floor", "distill_weight"])
 @pytest.mark.parametrize("value", [-0.01, 1.01, "nan"])
 def test_a_share_is_between_0_and_1(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"Cannot use {name}="):
@@ -266,7 +279,8 @@ def test_triangle_needs_a_stationary_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("guide", 0.5), ("refine_epochs", 3), ("loss", "logistic"), ("leaf_scaling", True)]
+    ("name", "value"),
+    [("distill_weight", 0.5), ("refine_epochs", 3), ("loss", "logistic"), ("leaf_scaling", True)],
 )
 def test_what_only_refinement_uses_is_refused_without_it(name: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"{name}=.* refine is false.*Leave out {name}"):
@@ -290,7 +304,7 @@ NEAR: dict[str, object] = {"loss": "distance"}
         ("products", 32, "products 32: the distance to the local SVM needs products 0"),
         ("triangle", 5, "triangle 5: the distance to the local SVM needs triangle 0"),
         ("kernel", "laplacian", "kernel laplacian: the distance to the local SVM needs kernel rbf"),
-        ("guide", 0.5, "guide 0.5: the distance to the local SVM needs guide 0"),
+        ("distill_weight", 0.5, "distill_weight 0.5: the distance to the local SVM needs distill_weight 0"),
         (
             "leaf_scaling",
             True,
@@ -298,9 +312,9 @@ NEAR: dict[str, object] = {"loss": "distance"}
         ),
         ("refine_epochs", 3, "refine_epochs 3: the distance to the local SVM needs refine_epochs 0"),
         (
-            "head_gamma",
+            "compact_gamma",
             2.0,
-            "head_gamma 2: landmarks near the local SVM have its γ. Leave out head_gamma",
+            "compact_gamma 2: landmarks near the local SVM have its γ. Leave out compact_gamma",
         ),
         ("task", "regression", "the task is regression, and only classification uses it"),
         ("refine", False, "refine is false, and only refinement uses loss"),
@@ -330,13 +344,13 @@ def test_a_check_changes_no_setting() -> None:
 
 def test_landmarks_near_the_local_machine_have_its_gamma() -> None:
     for own in (
-        {"gamma": 0.5, "head_gamma": 0.5},
-        {"gamma": "median", "head_gamma": 1.0},
+        {"gamma": 0.5, "compact_gamma": 0.5},
+        {"gamma": "median", "compact_gamma": 1.0},
         {"gamma": "median"},
     ):
         assert make_settings(NEAR | own).loss == "distance"
     with pytest.raises(SettingsError, match="have its γ"):
-        make_settings(NEAR | {"gamma": "median", "head_gamma": 0.5})
+        make_settings(NEAR | {"gamma": "median", "compact_gamma": 0.5})
 
 
 def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:

@@ -1,11 +1,19 @@
 """The tree: the walk against the nearest centre level by level, merging, and how it is fitted."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dcpred_tasks.model import compact_model, router
+from dcpred_tasks.model.router import Router, read_router
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.scoring.scorer import described, score_rows
 from dcpred_tasks.training.tree_fitting import (
     Node,
     fit_tree,
@@ -16,6 +24,7 @@ from dcpred_tasks.training.tree_fitting import (
     nearest_centre,
     relabel,
 )
+from support.models import random_model
 
 
 def random_tree(rng: np.random.Generator, d: int, depth: int, arity: int) -> tuple[Node | int, int]:
@@ -253,3 +262,56 @@ def test_k_means_does_not_depend_on_the_scale_of_weights(rng: np.random.Generato
 def test_k_means_weights_count_as_repeated_rows() -> None:
     X = np.array([[0.0], [1.0], [8.0], [9.0]])
     assert k_means(X, 2, 0, np.array([1.0, 3.0, 1.0, 1.0]))[:, 0].tolist() == [0.75, 8.5]
+
+
+class Cut:
+    """A router of two leaves, on both sides of a value of the first column."""
+
+    n_leaves, n_nodes, depth, nbytes = 2, 1, 1, 8
+
+    def __init__(self, value: NDArray[Any]) -> None:
+        self.value = value
+
+    @property
+    def points(self) -> NDArray[np.float32]:
+        return np.array([[self.value[0] + side, 0, 0] for side in (-1, 1)], np.float32)
+
+    def descend(self, X: NDArray[Any]) -> NDArray[np.int32]:
+        return (X[:, 0].astype(np.float32) > self.value[0]).astype(np.int32)
+
+    def near_leaves(self, X: NDArray[np.float32], n_near: int) -> NDArray[np.int32]:
+        return np.pad(1 - self.descend(X)[:, None], ((0, 0), (0, n_near - 1)), constant_values=-1)
+
+    def leaf_levels(self, n_leaves: int) -> NDArray[np.float64]:
+        return np.ones(n_leaves)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"cut": self.value}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Cut":
+        return cls(arrays["cut"])
+
+    def check(self, n_leaves: int, n_columns: int) -> None:
+        """Every row goes to one of two leaves."""
+
+
+def test_another_router_scores_without_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "ROUTERS", (Tree, Cut))
+    cut: Router = Cut(np.array([0.25], np.float32))
+    found = read_router({"other": np.zeros(1), **cut.arrays()})
+    assert isinstance(found, Cut)
+    model = replace(random_model(3), tree=found)
+    assert model.n_leaves > 1
+    X = np.random.default_rng(0).normal(size=(50, model.n_features))
+    leaves = np.empty(50, np.int32)
+    scores, _ = score_rows(model, X, leaves=leaves)
+    right, _ = compact_model.score_rows(model, X)
+    assert described(model) == "numpy (not compiled: its tree has no centres)"
+    np.testing.assert_array_equal(scores, right)
+    np.testing.assert_array_equal(leaves, cut.descend(model.scaling.exact(X)))
+
+
+def test_arrays_without_a_tree_are_refused() -> None:
+    with pytest.raises(ValueError, match="arrays of a tree are missing"):
+        read_router({"landmarks": np.zeros(1)})

@@ -27,7 +27,7 @@ from dcpred_tasks.training.trial import (
 )
 from support.searches import trials_of
 
-SETTINGS = Settings(n_leaves=1, gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
+SETTINGS = Settings(n_leaves=1, gamma=1.0, compact_gamma=0.5, landmarks=8, products=0)
 
 
 def moons(n: int, seed: int) -> TrialRows:
@@ -96,7 +96,7 @@ def test_a_class_of_a_row_or_two_trains_in_the_first_fold() -> None:
 
 def test_better_settings_have_fewer_wrong_rows() -> None:
     rows = moons(400, 0)
-    flat, one = replace(SETTINGS, gamma=1e-6, head_gamma=1e-6), replace(SETTINGS, landmarks=1)
+    flat, one = replace(SETTINGS, gamma=1e-6, compact_gamma=1e-6), replace(SETTINGS, landmarks=1)
     assert wrong(rows) < 0.05
     assert wrong(rows) < min(wrong(rows, flat), wrong(rows, one))
 
@@ -105,7 +105,7 @@ def test_held_out_rows_do_not_train() -> None:
     """Neither the model nor the scaling: what is other there changes nothing of either."""
     rows, rng = moons(300, 0), np.random.default_rng(0)
     noise = replace(rows, target=rng.integers(0, 2, 300))
-    sharp = replace(SETTINGS, gamma=50.0, head_gamma=50.0, landmarks=300, C=1e4)
+    sharp = replace(SETTINGS, gamma=50.0, compact_gamma=50.0, landmarks=300, C=1e4)
     assert 0.3 < wrong(noise, sharp) < 0.7, "what trained on them would know them"
     other = replace(rows, X=np.where(rows.held[:, None], 9 * rows.X, rows.X))
     survey = survey_of(rows)

@@ -106,7 +106,7 @@ def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None
         return [
             Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), rival=system, size=n) for n in sizes
         ]
-    own = {"machine": EXACT, "local_rows": LOCAL_ROWS}
+    own = {"leaf_model": EXACT, "local_rows": LOCAL_ROWS}
     if system == EXACT:
         return [Point(system, f"{system}-0", "", own)]
     if system == DC_SVM:

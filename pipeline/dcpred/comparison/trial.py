@@ -167,7 +167,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     def error(values: Mapping[str, object], kind: LeafModelType | None = None) -> float:
         scaling = scalings[str(values["scaling"])]
         given = {key: value for key, value in values.items() if key != "scaling"}
-        given = given if kind else {"machine": EXACT} | given
+        given = given if kind else {"leaf_model": EXACT} | given
         return _error(fitted_with(some, scaling, given, kind), rows, test)
 
     def attempt(scaling: str, gamma: float, value: float) -> None:
@@ -231,7 +231,7 @@ def fitted_with(
     of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
     with one_thread():  # Training has one, too.
         leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
-    tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, X.shape[1]), np.float32))
+    tree = Tree.single(X.shape[1])
     count = np.array([len(X)])
     return assemble([leaf], count, tree, scaling, kernels, classes, settings, leaf_model=kind.name)
 

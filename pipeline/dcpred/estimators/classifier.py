@@ -59,11 +59,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     landmarks : int (from 1 to 10,000) or None, default None
         Landmarks of each leaf: exact kernel values in each prediction. None: 16.
     kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"} or None, default None
-        Kernel of the local machines and of the landmarks. None: rbf.
+        Kernel of the local SVMs and of the landmarks. None: rbf.
     gamma : {"scale", "median"} or float (more than 0 and at most 1e+30) or None, default None
-        γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
-        scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
-        for laplacian. None: scale.
+        γ of the local SVMs, in scaled features. scale: 1 / (features × variance), or 1 with learned scaling
+        (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance for
+        laplacian. None: scale.
     C : float (more than 0) or None, default None
         Penalty on errors of the local SVMs, for classes. None: 10.0.
     loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None

@@ -1,16 +1,39 @@
 """The settings that few people change, as one argument of the estimators."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, TypeVar
 
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.training.settings import EARLIER_NAMES, renamed
 
 F = TypeVar("F", bound=Callable[..., None])
+T = TypeVar("T")
 PREFIX = "settings__"  # prefix of their nested parameters in an estimator
 
 
+def check_names(given: Iterable[str]) -> None:
+    """Raise TypeError for an earlier name of a setting."""
+    for name in given:
+        if name in EARLIER_NAMES:
+            raise TypeError(f"Cannot use the setting {name!r}: {renamed(name)}")
+
+
+def checked_names(kind: type[T]) -> type[T]:
+    """Make a constructor refuse earlier names of settings."""
+    init = kind.__init__
+
+    @wraps(init)
+    def checked(self: T, *args: Any, **given: Any) -> None:
+        check_names(given)
+        init(self, *args, **given)
+
+    kind.__init__ = checked  # type: ignore[method-assign,assignment]
+    return kind
+
+
+@checked_names
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Settings:
     """Settings of training that few people change, for the parameter `settings` of both estimators.
@@ -30,18 +53,18 @@ class Settings:
         Rows that the scaling and the tree are learned from; fewer of more than 2,684 features: they take at
         most 1 GiB as float32. None: 100000.
     local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
-        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
+        Rows of a leaf that train its local SVM, or the exact model of the leaf, at most. They bound the
+        memory of a task: 8 bytes times the square of this number. None: 8000.
     degree : int (from 1 to 10) or None, default None
         Degree of the polynomial kernel (γ x·u + coef0)^degree. None: 2.
     coef0 : float (0 or more) or None, default None
         Constant term of the polynomial kernel. None: 1.0.
     keep_support_vectors : bool or None, default None
-        Keep the local machines in the model. Early prediction needs them. None: False.
+        Keep the local SVMs in the model. Early prediction needs them. None: False.
     calibrate : bool or None, default None
         Measure on rows that are held out of a second fit of some leaves how uncertain predictions are:
         probabilities, intervals and novelty need it. None: True.
-    machine : {"compact", "exact"} or None, default None
+    leaf_model : {"compact", "exact"} or None, default None
         The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge
         regression itself, which predicts more slowly; in several leaves this is DC-SVM. None: compact.
     overlap : int (from 1 to 64 leaves) or None, default None
@@ -58,14 +81,14 @@ class Settings:
         refine=False. None: 0.
     triangle_bound : {"lower", "upper"} or None, default None
         Bound on the distance that the triangle inequality gives. None: lower.
-    head_gamma : float (from 0 to 1e+30) or None, default None
+    compact_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
-        None: that of the local machines.
-    head_C : float (0 or more) or None, default None
-        C of the Nyström machine, with refine=False. None: that of the local machines.
+        None: that of the local SVMs.
+    nystrom_C : float (0 or more) or None, default None
+        C of the Nyström model, with refine=False. None: that of the local SVMs.
     refine : bool or None, default None
         Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
-        Nyström machine. None: True.
+        Nyström model. None: True.
     refine_steps : int (from 1 to 100,000 steps) or None, default None
         L-BFGS steps of the refinement, at most. None: 100.
     refine_epochs : int (from 0 to 100,000 passes) or None, default None
@@ -76,7 +99,7 @@ class Settings:
     leaf_scaling : bool or None, default None
         Features get other factors in each leaf, which refinement learns with the landmarks. They help where
         leaves are of different nature and have rows enough, numbers more than classes. None: False.
-    guide : float (from 0 to 1) or None, default None
+    distill_weight : float (from 0 to 1) or None, default None
         Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
 
     Examples
@@ -93,20 +116,20 @@ class Settings:
     coef0: float | None = None
     keep_support_vectors: bool | None = None
     calibrate: bool | None = None
-    machine: str | None = None
+    leaf_model: str | None = None
     overlap: int | None = None
     landmark_floor: float | None = None
     products: int | None = None
     triangle: int | None = None
     triangle_bound: str | None = None
-    head_gamma: float | None = None
-    head_C: float | None = None
+    compact_gamma: float | None = None
+    nystrom_C: float | None = None
     refine: bool | None = None
     refine_steps: int | None = None
     refine_epochs: int | None = None
     refine_ridge: float | None = None
     leaf_scaling: bool | None = None
-    guide: float | None = None
+    distill_weight: float | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return every setting by name.
@@ -187,6 +210,7 @@ def without_rare_settings(init: F) -> F:
 
     @wraps(init)
     def checked(self: Any, *args: Any, **given: Any) -> None:
+        check_names(given)
         rare = {name: value for name, value in given.items() if name in NAMES}
         if rare:
             names = ", ".join(map(repr, rare))

@@ -23,9 +23,9 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.label_rule import threshold_of
+from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import STRIP_NUMBERS, Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scratch import (
@@ -499,7 +499,7 @@ class Training:
         self._conserved("balancing", int(rows.sum()), int(counts.sum()))
         return balanced, sources, rows
 
-    def _halo(self, tree: Tree, work: Sequence[LeafWork]) -> tuple[int, ...]:
+    def _halo(self, tree: Router, work: Sequence[LeafWork]) -> tuple[int, ...]:
         """The generations with rows by their nearest leaves after their own."""
         generations = tuple(range(self.n_generations, self.n_generations + self.job.settings.overlap - 1))
         if generations:

@@ -195,6 +195,6 @@ def _complete_tree(n_leaves: int, n_features: int) -> Tree:
             starts.append(starts[-1] + arity)
         first += nodes * arity
     if not levels:
-        return Tree(np.zeros(1, INDEX_DTYPE), np.zeros(0, LEAF_DTYPE), np.zeros((0, n_features), MODEL_DTYPE))
+        return Tree.single(n_features)
     centres = np.random.default_rng(0).standard_normal((starts[-1], n_features)).astype(MODEL_DTYPE)
     return Tree(np.array(starts, INDEX_DTYPE), np.concatenate(children).astype(LEAF_DTYPE), centres)

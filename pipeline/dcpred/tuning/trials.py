@@ -495,8 +495,8 @@ class Trials:
         width = float(values.get("width", COMMON["width"]))
         unit = read_scaling(self.job, self.folds[0], key).unit
         if settings.task == "classification" and settings.loss == "distance":
-            return replace(settings, gamma=width * unit, head_gamma=0.0)
-        return replace(settings, gamma=LOCAL_WIDTH * width * unit, head_gamma=width * unit)
+            return replace(settings, gamma=width * unit, compact_gamma=0.0)
+        return replace(settings, gamma=LOCAL_WIDTH * width * unit, compact_gamma=width * unit)
 
     def _try(self, wanted: Mapping[str, tuple[Trial, str]], folds: Sequence[int]) -> None:
         tasks = [

@@ -123,7 +123,7 @@ def chosen_in_words(s: Settings) -> str:
     leaves = counted(s.n_leaves or 1, "leaf", "leaves")
     landmarks = counted(s.landmarks, "landmark", "landmarks")
     landmarks += " near the local SVMs" if s.loss == DISTANCE else ""
-    gamma = s.head_gamma or s.gamma
+    gamma = s.compact_gamma or s.gamma
     width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
     return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
 

@@ -49,9 +49,9 @@ from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
+from dcpred_tasks.model.router import read_router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
@@ -202,7 +202,7 @@ class Artifact:
             kernel=kernel,
             triangle_bound=self.body["triangle_bound"],
             scaling=scaling,
-            tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
+            tree=read_router(a),
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,

@@ -24,7 +24,6 @@ from dcpred_tasks.process import memory_bytes
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
 MOST_ROWS = 2**53  # float64 holds every integer up to here
-MOST_CENTRES = 16  # the most that the engine compares in a node
 LARGEST_DEGREE = 10
 MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
@@ -102,7 +101,7 @@ def check_model(model: Model) -> None:
         raise ValueError(f"a {model.task} has {model.bounds.shape[1]} bounds")
     _check_shapes(model)
     _check_finite(model)
-    _check_tree(model)
+    model.tree.check(n_leaves, model.n_columns)
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
@@ -201,14 +200,10 @@ def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> Non
 def _check_shapes(model: Model) -> None:
     """Check shapes, also of arrays without values, whose dimensions on disk state nothing."""
     columns, outputs, leaves = model.n_columns, model.n_outputs, model.n_leaves
-    n_centres, n_landmarks = len(model.tree.children), len(model.landmarks)
+    n_landmarks = len(model.landmarks)
     shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
         "shift": (model.scaling.shift, (max(columns, 1),)),
         "factor": (model.scaling.factor, (columns,)),
-        "tree_centres": (
-            model.tree.centres,
-            (n_centres, columns if n_centres else model.tree.centres.shape[1]),
-        ),
         "landmarks": (model.landmarks, (n_landmarks, columns if n_landmarks else model.landmarks.shape[1])),
         "gamma": (model.gamma, (n_landmarks,)),
         "pairs": (model.pairs, (len(model.pairs), 2)),
@@ -236,7 +231,6 @@ def _check_finite(model: Model) -> None:
         **of_features,
         "shift": model.scaling.shift,
         "factor": model.scaling.factor,
-        "tree_centres": model.tree.centres,
         **{
             name: getattr(model, name)
             for name in ("landmarks", "gamma", "triangle", "intercept", "bounds", "leaf_factor")
@@ -253,22 +247,6 @@ def _check_finite(model: Model) -> None:
         raise ValueError("array gamma holds a negative value")
     if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():
         raise ValueError("array leaf_rows holds a value that is not a number of rows")
-
-
-def _check_tree(model: Model) -> None:
-    """Every walk ends in a leaf of the model: a node comes before its children."""
-    tree, n_leaves = model.tree, model.n_leaves
-    starts, children = tree.starts, tree.children.astype(np.int64)
-    if len(starts) == 0:
-        raise ValueError("array tree_starts lacks an end")
-    counts = np.diff(starts)
-    if starts[0] != 0 or starts[-1] != len(children) or ((counts < 1) | (counts > MOST_CENTRES)).any():
-        raise ValueError(f"array tree_starts does not describe nodes with 1 to {MOST_CENTRES} centres")
-    node = np.repeat(np.arange(tree.n_nodes), counts)
-    if ((children >= 0) & ((children <= node) | (children >= tree.n_nodes))).any():
-        raise ValueError("array tree_children names a node that does not come after its parent")
-    if (~children[children < 0] >= n_leaves).any() or tree.n_leaves != n_leaves:
-        raise ValueError(f"array tree_children names other leaves than the {n_leaves} of the model")
 
 
 def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:

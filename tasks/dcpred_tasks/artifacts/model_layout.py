@@ -150,9 +150,7 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     """The arrays of a model by their names on disk."""
     special: dict[str, NDArray[Any]] = {
         **model.scaling.arrays(),
-        "tree_starts": model.tree.starts,
-        "tree_children": model.tree.children,
-        "tree_centres": model.tree.centres,
+        **model.tree.arrays(),
     }
     own = [*COMPACT, *(name for name in OF_ROWS if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}

@@ -30,6 +30,7 @@ from dcpred_tasks.engine.layout import (
     Source,
     aligned_empty,
     dtype_code,
+    tree_of,
 )
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
@@ -123,9 +124,9 @@ def exact_arrays(model: Model) -> Exact:
         log_scale=log_scale_of(model),
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
-        starts=_own(model.tree.starts, np.int64),
-        children=_own(model.tree.children, np.int32),
-        centres=_own(model.tree.centres, np.float32),
+        starts=_own(tree_of(model).starts, np.int64),
+        children=_own(tree_of(model).children, np.int32),
+        centres=_own(tree_of(model).centres, np.float32),
         landmark_at=_own(at, np.int64),
         landmarks=_own(np.concatenate(turned), np.float32),
         leaf_factor=_own(model.leaf_factor, np.float32),

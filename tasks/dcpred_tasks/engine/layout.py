@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.tree import Tree
 
 # Raised when the last bits of scores change. From 2 on it is part of plans and of hashes of runs.
 VERSION: int = 1
@@ -82,9 +83,15 @@ def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
     return np.where(usable, points, 0.0).astype(np.float32).astype(ACC_DTYPE)
 
 
+def tree_of(model: Model) -> Tree:
+    """The tree that the engine walks, one of nearest centres."""
+    assert isinstance(model.tree, Tree)
+    return model.tree
+
+
 def origin(model: Model) -> FloatArray:
     """The origin of the tree."""
-    centres = model.tree.centres.astype(ACC_DTYPE)
+    centres = tree_of(model).centres.astype(ACC_DTYPE)
     middle = centres.mean(axis=0) if len(centres) else np.zeros(model.n_columns)
     return centre_in(model.scaling.factor, middle)
 
@@ -101,7 +108,7 @@ def walks_by_distances(model: Model) -> bool:
     share of such rows is estimated from the margins of `nearest_child` for rows at the centres, relative to
     the distances between centres.
     """
-    tree, error = model.tree, product_error(model)
+    tree, error = tree_of(model), product_error(model)
     if tree.n_nodes == 0 or not np.isfinite(error):
         return False
     centres = tree.centres.astype(ACC_DTYPE) - origin(model)

@@ -45,6 +45,7 @@ from dcpred_tasks.engine.layout import (
     leaf_factors,
     origin,
     product_error,
+    tree_of,
     walks_by_distances,
 )
 from dcpred_tasks.engine.tiles import allowed
@@ -77,7 +78,7 @@ def no_nodes() -> FixedNodes:
 
 def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
     """The quantised tree, centred on `middle` and in held features, where it saves time."""
-    tree = model.tree
+    tree = tree_of(model)
     d, error = len(held), product_error(model)
     if group_features(held) <= FEW_FEATURES or tree.n_nodes == 0 or not np.isfinite(error):
         return no_nodes()
@@ -422,7 +423,7 @@ def pack(model: Model) -> Packed:
 
 
 def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str, Any]:
-    tree, d, by_distances = model.tree, len(held), walks_by_distances(model)
+    tree, d, by_distances = tree_of(model), len(held), walks_by_distances(model)
     centres = tree.centres.astype(ACC_DTYPE)
     # Distances need exact centres: float32 holds them, but not their difference from an origin.
     middle = np.zeros(model.n_columns) if by_distances else origin(model)

@@ -39,9 +39,9 @@ from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, Parts
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
 from dcpred_tasks.model.output_weights import OutputWeights
+from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import Sureness
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -122,7 +122,7 @@ class Model(LeafArrays):
     kernel: Kernel
     triangle_bound: str
     scaling: Scaling
-    tree: Tree
+    tree: Router
     beta: Annotated[OutputWeights, BETA]  # type: ignore[assignment]  # from_dense of those of its leaves
     landmark_at: IntArray
     pair_at: IntArray
@@ -192,7 +192,8 @@ class Model(LeafArrays):
     @property
     def nbytes(self) -> int:
         """Bytes of the compact model, without support vectors."""
-        values = [getattr(part, f.name) for part in (self, self.tree) for f in fields(part)]
+        values = [getattr(self, f.name) for f in fields(self)]
+        values += self.tree.arrays().values()
         values += self.scaling.arrays().values()
         values += [] if self.leaf_models is None else [self.leaf_models.packed]
         return sum(value.nbytes for value in values if isinstance(value, np.ndarray | OutputWeights))

@@ -39,7 +39,7 @@ def check_contributions(model: Model) -> None:
     if model.leaf_models is not None:
         raise DataError(
             f"Cannot compute contributions: the leaves of the model hold {model.leaf_models.name} models, and"
-            " only sums of kernel values are divided by feature. Train with machine=compact."
+            " only sums of kernel values are divided by feature. Train with leaf_model=compact."
         )
 
 

@@ -1,14 +1,28 @@
 """The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py defines the arrays."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import (
+    ACC_DTYPE,
+    INDEX_DTYPE,
+    LEAF_DTYPE,
+    MODEL_DTYPE,
+    FloatArray,
+    IntArray,
+    SingleArray,
+)
 from dcpred_tasks.model.kernels import RowArray
 
+BEAM_ROWS = 16_384
+EXTRA_WAYS = 2  # extra ways: after merges of leaves, several ways lead to one leaf
+PADDING = np.iinfo(INDEX_DTYPE).max  # the node or leaf of a way that a row does not have
+MAX_ARITY = 16  # most children of a node: one group of lanes of the engine
 AT_ONCE = 2**22  # numbers of rows in double precision that descend at once
 
 
@@ -19,6 +33,27 @@ class Tree:
     starts: IntArray  # (n_nodes + 1,), the first centre of each node
     children: NDArray[np.int32]  # (n_centres,), the node that a centre leads to, or ~leaf
     centres: SingleArray  # (n_centres, n_features), scaled
+
+    @classmethod
+    def single(cls, n_columns: int) -> Self:
+        """The tree of one leaf."""
+        return cls(np.zeros(1, INDEX_DTYPE), np.zeros(0, LEAF_DTYPE), np.zeros((0, n_columns), MODEL_DTYPE))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        return cls(arrays["tree_starts"], arrays["tree_children"], arrays["tree_centres"])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Its arrays by their names in a model."""
+        return {"tree_starts": self.starts, "tree_children": self.children, "tree_centres": self.centres}
+
+    @property
+    def points(self) -> SingleArray:
+        return self.centres
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays().values())
 
     @property
     def n_nodes(self) -> int:
@@ -78,6 +113,38 @@ class Tree:
             leaf[rows] = self._descend(X[rows], centres, half_norms)
         return leaf
 
+    def near_leaves(self, X: SingleArray, n_near: int) -> NDArray[np.int32]:
+        """The leaves nearest to each scaled row, its own not among them: int32 (n_samples, n_near), −1 where
+        the nearest n_near + 3 ways lead to no more.
+        """
+        found = np.full((len(X), n_near), -1, np.int32)
+        if n_near and self.n_leaves > 1:
+            centres, own = self.centres.astype(ACC_DTYPE), self.descend(X)
+            for start in range(0, len(X), BEAM_ROWS):
+                rows = slice(start, start + BEAM_ROWS)
+                leaf = _beam(self, centres, X[rows].astype(ACC_DTYPE), n_near + 1 + EXTRA_WAYS)
+                found[rows] = _first_others(leaf, own[rows], n_near)
+        return found
+
+    def check(self, n_leaves: int, n_columns: int) -> None:
+        """Raise ValueError unless every walk ends in a leaf of a model: a node comes before its children."""
+        starts, children = self.starts, self.children.astype(np.int64)
+        if len(starts) == 0:
+            raise ValueError("array tree_starts lacks an end")
+        counts = np.diff(starts)
+        if starts[0] != 0 or starts[-1] != len(children) or ((counts < 1) | (counts > MAX_ARITY)).any():
+            raise ValueError(f"array tree_starts does not describe nodes with 1 to {MAX_ARITY} centres")
+        node = np.repeat(np.arange(self.n_nodes), counts)
+        if ((children >= 0) & ((children <= node) | (children >= self.n_nodes))).any():
+            raise ValueError("array tree_children names a node that does not come after its parent")
+        if (~children[children < 0] >= n_leaves).any() or self.n_leaves != n_leaves:
+            raise ValueError(f"array tree_children names other leaves than the {n_leaves} of the model")
+        shape = len(children), n_columns if len(children) else self.centres.shape[1]
+        if self.centres.shape != shape:
+            raise ValueError(f"array tree_centres has shape {list(self.centres.shape)}, not {list(shape)}")
+        if not np.isfinite(self.centres).all():
+            raise ValueError("array tree_centres holds a value that is not finite")
+
     def _descend(self, X: RowArray, centres: FloatArray, half_norms: FloatArray) -> NDArray[np.int32]:
         leaf = np.zeros(len(X), LEAF_DTYPE)
         pending = [(0, np.arange(len(X), dtype=INDEX_DTYPE), X.astype(ACC_DTYPE))]
@@ -100,3 +167,56 @@ class Tree:
             bounds = np.flatnonzero(np.diff(target, prepend=-1, append=-1))
             pending.extend((int(target[a]), index[a:b], rows[a:b]) for a, b in pairwise(bounds))
         return leaf
+
+
+def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArray[np.int64]:
+    """Leaves at the end of the nearest ways, nearest first, (n, ≤ n_ways); PADDING where a row has fewer."""
+    n, arity = len(X), int(np.diff(tree.starts).max())
+    node, away = np.zeros((n, 1), INDEX_DTYPE), np.zeros((n, 1), np.float32)
+    while ((node >= 0) & (node != PADDING)).any():
+        ways = node.shape[1]
+        children = np.full((n * ways, arity), PADDING, INDEX_DTYPE)
+        distance = np.full((n * ways, arity), np.inf, np.float32)
+        flat, at = node.ravel(), away.ravel()
+        done = flat < 0
+        children[done, 0], distance[done, 0] = flat[done], at[done]
+        pending = np.flatnonzero(~done & (flat != PADDING))
+        pending = pending[np.argsort(flat[pending], kind="stable")]
+        bounds = np.flatnonzero(np.diff(flat[pending], prepend=-1, append=-1))
+        for first, last in pairwise(bounds.tolist()):
+            pairs = pending[first:last]
+            own = slice(int(tree.starts[flat[pairs[0]]]), int(tree.starts[flat[pairs[0]] + 1]))
+            k = own.stop - own.start
+            children[pairs, :k] = tree.children[own]
+            distance[pairs, :k] = at[pairs, None] + _past_borders(X[pairs // ways], centres[own])
+        kept = min(n_ways, ways * arity)
+        order = np.argsort(distance.reshape(n, -1), axis=1, kind="stable")[:, :kept]
+        node = np.take_along_axis(children.reshape(n, -1), order, axis=1)
+        away = np.take_along_axis(distance.reshape(n, -1), order, axis=1)
+    return np.where(node < 0, ~node, PADDING)
+
+
+def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
+    """The squared distance of each row to the border between its nearest centre and each of the others, (n,
+    k).
+    """
+    half_norms = np.einsum("ij,ij->i", centres, centres) / 2
+    scores = X @ centres.T - half_norms
+    # As in Tree.descend, −‖x−c‖²/2 in single precision: rounding that depends on the batch never changes a
+    # comparison.
+    scores = (scores - np.einsum("ij,ij->i", X, X)[:, None] / 2).astype(np.float32).astype(ACC_DTYPE)
+    best = scores.argmax(axis=1)
+    between = np.sqrt(np.maximum(2 * (half_norms[:, None] + half_norms - centres @ centres.T), 0.0))[best]
+    gap = scores[np.arange(len(X)), best][:, None] - scores
+    return np.asarray(np.divide(gap, between, out=np.zeros_like(gap), where=between > 0) ** 2, np.float32)
+
+
+def _first_others(leaf: NDArray[np.int64], own: NDArray[np.int32], n_near: int) -> NDArray[np.int32]:
+    """The first n_near different leaves of each row that are not its own, −1 for none."""
+    out = np.full((len(leaf), n_near), -1, np.int32)
+    count = np.zeros(len(leaf), INDEX_DTYPE)
+    for column in leaf.T:
+        new = (column != own) & (column != PADDING) & (count < n_near) & ~(out == column[:, None]).any(axis=1)
+        out[new, count[new]] = column[new]
+        count[new] += 1
+    return out

@@ -21,6 +21,7 @@ from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, undone
+from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import process_name
 
 COMPILED = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
@@ -82,6 +83,8 @@ def uses_tiles() -> bool:
 def _why_not_compiled(model: Model) -> str | None:
     if model.leaf_models is not None:
         return "its leaves hold other models"
+    if not isinstance(model.tree, Tree):
+        return "its tree has no centres"
     return None if has_compiler() else why_without(COMPILED[0])
 
 
@@ -91,7 +94,8 @@ def _holds_leaf_models(model: Model) -> bool:
 
 def _asks_for_tiles(model: Model) -> bool:
     tiles = "dcpred_tasks.engine.tiles"
-    return not _holds_leaf_models(model) and has_compiler() and bool(import_module(tiles).is_asked_for())
+    walks = isinstance(model.tree, Tree) and not _holds_leaf_models(model)
+    return walks and has_compiler() and bool(import_module(tiles).is_asked_for())
 
 
 def _why_no_tiles(_: Model) -> str | None:

@@ -100,7 +100,7 @@ def _candidates(model: Model) -> FloatArray:
     through the scaling, or μ for a model with neither. With missing values, every second row has one more of
     them, and the last one nothing else.
     """
-    held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
+    held = [points for points in (model.tree.points, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
         np.zeros((1, model.n_columns))
     ]

@@ -35,7 +35,7 @@ from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.categories import target_sums
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
 from dcpred_tasks.training.leaf import FittedLeaf
-from dcpred_tasks.training.partition import n_outputs, near_leaves, row_weights
+from dcpred_tasks.training.partition import n_outputs, row_weights
 from dcpred_tasks.training.refinement import check_arithmetic
 from dcpred_tasks.training.survey import drawn, fold_rows, survey_rows, thinned
 from dcpred_tasks.training.tree_fitting import SPLIT_SAMPLE_ROWS, split_centres, split_rows
@@ -142,7 +142,7 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
     number = first
     for rows in _grouped(job, [source for work in group for source in work.sources]):
         with one_thread():
-            near = near_leaves(tree, columns_of(job, division.scaling, rows), len(generations))
+            near = tree.near_leaves(columns_of(job, division.scaling, rows), len(generations))
         for generation, leaf in zip(generations, near.T, strict=True):
             some = np.flatnonzero(leaf >= 0)
             write_piece(job.piece(generation, number), rows.take(some), leaf[some])

@@ -287,8 +287,8 @@ def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
 
 def intervals(goal: Goal) -> SingleArray:
     """(n, k, 4): both ends of the interval of the target, and of the distillation target."""
-    guide = beyond_one(goal.guide) if goal.share else goal.loss.intervals(goal.target)
-    return np.stack([*goal.loss.intervals(goal.target), *guide], axis=-1).astype(MODEL_DTYPE)
+    distilled = beyond_one(goal.distilled) if goal.share else goal.loss.intervals(goal.target)
+    return np.stack([*goal.loss.intervals(goal.target), *distilled], axis=-1).astype(MODEL_DTYPE)
 
 
 def new_room(p: Problem) -> Room:

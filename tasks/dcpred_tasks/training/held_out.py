@@ -401,7 +401,7 @@ def _seen(
 def _alone(leaf: FittedLeaf, X: SingleArray, kernels: Kernels, settings: Settings) -> Model:
     """A leaf as a model of its own, of scaled rows."""
     d = X.shape[1]
-    alone = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, d), np.float32))
+    alone = Tree.single(d)
     scaling = Scaling(np.zeros(d), np.ones(d))
     return assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
 
@@ -468,7 +468,7 @@ def measured(
             own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
         return leaves, Sureness(novelty, intervals=intervals, scale=scale)
-    of_intercepts = settings.machine == COMPACT  # Other leaf models have intercepts of their own.
+    of_intercepts = settings.leaf_model == COMPACT  # Other leaf models have intercepts of their own.
     target, weight = held.target.astype(np.int64), held.weight
     if (factors == factors[:1]).all():
         factors = NO_FACTORS

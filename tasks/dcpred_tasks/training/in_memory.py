@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.categories import (
@@ -43,7 +43,6 @@ from dcpred_tasks.training.partition import (
     divide,
     learn_scaling,
     n_outputs,
-    near_leaves,
     row_weights,
 )
 from dcpred_tasks.training.prior import fit_prior
@@ -136,7 +135,7 @@ class _Trained:
 
     division: Division
     scaling: Scaling
-    tree: Tree
+    tree: Router
     leaves: list[FittedLeaf]
     counts: IntArray
     held: HeldOut
@@ -289,7 +288,7 @@ def chosen(own: IntArray, borrowed: IntArray, settings: Settings) -> tuple[IntAr
     return own, borrowed[thinned(borrowed, settings.max_leaf_rows - len(own), settings.seed)]
 
 
-def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tuple[Tree, list[IntArray]]:
+def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tuple[Router, list[IntArray]]:
     """The final tree, and the numbers of the rows of each leaf, ascending."""
     numbers = np.arange(len(rows), dtype=INDEX_DTYPE)
     leaf = flatten(division.root).descend(rows)
@@ -314,9 +313,9 @@ def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tupl
     return tree, _grouped(balanced.final[leaf], numbers, tree.n_leaves)
 
 
-def _overlap_rows(rows: SingleArray, tree: Tree, overlap: int) -> list[IntArray]:
+def _overlap_rows(rows: SingleArray, tree: Router, overlap: int) -> list[IntArray]:
     """The numbers of the rows of other leaves that each leaf is trained on, too."""
-    near = near_leaves(tree, rows, overlap - 1)
+    near = tree.near_leaves(rows, overlap - 1)
     number, column = np.nonzero(near >= 0)
     return _grouped(near[number, column], number, tree.n_leaves)
 

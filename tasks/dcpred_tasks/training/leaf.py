@@ -131,7 +131,7 @@ def _head(
         return (R @ w)[:, None], np.array([b])
     beta, intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     for output, sign in labellings(rows):
-        w, intercept[output] = linear_svm(Z, sign, weight, settings.head_C or settings.C)
+        w, intercept[output] = linear_svm(Z, sign, weight, settings.nystrom_C or settings.C)
         beta[:, output] = R @ w
     return beta, intercept
 
@@ -165,16 +165,16 @@ def _refined(
             np.stack([sign for _, sign in problems], axis=1),
         )
     machine = _expansion(rows.X, local, local_kernel, outputs) if settings.loss == DISTANCE else None
-    guide = target
-    if settings.guide > 0 and rows.task != "regression":
-        guide = _local_values(rows.X, local, local_kernel)[:, outputs]
+    distilled = target
+    if settings.distill_weight > 0 and rows.task != "regression":
+        distilled = _local_values(rows.X, local, local_kernel)[:, outputs]
     if machine is None:
         loss, (beta, intercept) = loss.settled(target, share, partial(_least_squares, basis, rows.X))
     else:
         basis, beta = _nearest(basis, machine, settings.refine_steps)
         intercept = np.maximum(local.intercept[outputs], UNSEEN)
-    single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
-    goal = Goal(single[0], single[1], settings.guide, single[2], loss)
+    single = [a.astype(MODEL_DTYPE) for a in (target, distilled, share)]
+    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss)
     basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
@@ -271,7 +271,7 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
-    if settings.machine != COMPACT:
+    if settings.leaf_model != COMPACT:
         rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
             rows, fit_exact(rows, leaf_kernels(rows, kernels, settings).local, settings), settings
@@ -348,7 +348,7 @@ def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernel
     if settings.gamma != "median":
         return kernels
     gamma = median_gamma(kernels.local, rows.X)
-    head = gamma * settings.head_gamma if settings.head_gamma else gamma
+    head = gamma * settings.compact_gamma if settings.compact_gamma else gamma
     return Kernels(replace(kernels.local, gamma=gamma), replace(kernels.head, gamma=head))
 
 

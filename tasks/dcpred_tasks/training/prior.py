@@ -133,7 +133,7 @@ def fit_prior(
     if len(totals) > MOST_CLASSES or (len(totals) > 2 and not settings.calibrate):
         return None
     several = first_leaves(survey.n_used, settings) > 1 or survey.n_used > settings.own_leaf_rows
-    if not len(rare) or not several or settings.machine != COMPACT:
+    if not len(rare) or not several or settings.leaf_model != COMPACT:
         return None
     of_rare = np.isin(target, rare)
     others = np.flatnonzero(~of_rare)
@@ -142,7 +142,7 @@ def fit_prior(
     if len(own) == len(drawn):
         return None
     scale = np.where(of_rare[own], 1.0, weight[others].sum() / weight[drawn].sum())
-    once = replace(settings, loss="logistic", refine=True, triangle=0, leaf_scaling=False, guide=0.0)
+    once = replace(settings, loss="logistic", refine=True, triangle=0, leaf_scaling=False, distill_weight=0.0)
     once = replace(once, local_rows=LOCAL_ROWS, keep_support_vectors=False, max_leaf_rows=len(own))
     costs = weight[own] * scale
     leaf = fit_leaf(

@@ -63,13 +63,13 @@ class Goal:
     """The targets of the decision values of n rows, k outputs.
 
     target   (n, k): ±1 for classes, values of mean 0 and variance 1 for a regression
-    guide    (n, k): distillation target, the decision values of the local SVM
-    share    share of the loss, 0 to 1, that is the distance to `guide` (classes only)
+    distilled    (n, k): distillation target, the decision values of the local SVM
+    share    share of the loss, 0 to 1, that is the distance to `distilled` (classes only)
     weight   (n,), of sum 1
     """
 
     target: RealArray
-    guide: RealArray
+    distilled: RealArray
     share: float
     weight: RealArray
     loss: Loss
@@ -78,7 +78,7 @@ class Goal:
         """The goal of some rows, with weights that represent all."""
         more = self.weight.dtype.type(len(self.weight) / len(rows))
         return replace(
-            self, target=self.target[rows], guide=self.guide[rows], weight=self.weight[rows] * more
+            self, target=self.target[rows], distilled=self.distilled[rows], weight=self.weight[rows] * more
         )
 
     def __call__(self, f: RealArray) -> tuple[float, RealArray]:
@@ -88,9 +88,9 @@ class Goal:
         if self.share == 0.0:
             return float((w * loss).sum()), w * slope
         off = np.where(
-            self.guide > 1,
+            self.distilled > 1,
             np.minimum(f - 1, 0),
-            np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide),
+            np.where(self.distilled < -1, np.maximum(f + 1, 0), f - self.distilled),
         )
         value = float((w * ((1 - self.share) * loss + self.share * off**2)).sum())
         return value, w * ((1 - self.share) * slope + 2 * self.share * off)

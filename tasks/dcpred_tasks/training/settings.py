@@ -22,8 +22,17 @@ from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
 
 # Settings of landmarks and pseudo-landmarks, which baselines lack.
 OF_COMPACT = (
-    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "head_gamma"),
-    *("head_C", "refine", "refine_steps", "refine_epochs", "loss", "quantile", "refine_ridge", "guide"),
+    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "compact_gamma"),
+    *(
+        "nystrom_C",
+        "refine",
+        "refine_steps",
+        "refine_epochs",
+        "loss",
+        "quantile",
+        "refine_ridge",
+        "distill_weight",
+    ),
     *("leaf_scaling", "keep_support_vectors"),
 )
 
@@ -32,7 +41,7 @@ OF_DISTANCE: Mapping[str, object] = {
     "kernel": "rbf",
     "products": 0,
     "triangle": 0,
-    "guide": 0.0,
+    "distill_weight": 0.0,
     "leaf_scaling": False,
     "refine_epochs": 0,
 }
@@ -40,12 +49,13 @@ OF_DISTANCE: Mapping[str, object] = {
 
 def check_compact(settings: Any, defaults: Mapping[str, object]) -> None:
     """Raise SettingsError for an impossible compact model, and where its settings are set for another."""
-    if settings.machine != COMPACT:
+    if settings.leaf_model != COMPACT:
         for name in OF_COMPACT:
             if getattr(settings, name) != defaults[name]:
                 raise SettingsError(
-                    f"Cannot use {name}={getattr(settings, name)!r}: machine is {settings.machine}, and only"
-                    f" compact models with landmarks use {name}. Leave out {name}, or leave out machine."
+                    f"Cannot use {name}={getattr(settings, name)!r}: leaf_model is {settings.leaf_model}, and"
+                    f" only compact models with landmarks use {name}. Leave out {name}, or leave out"
+                    " leaf_model."
                 )
     if settings.loss == DISTANCE:
         _check_distance(settings)
@@ -60,10 +70,10 @@ def _check_distance(settings: Any) -> None:
                 f" {name} {_shown(needed)}. Set {name} to that, or another loss."
             )
     same = (0.0, 1.0 if settings.gamma == "median" else settings.gamma)
-    if settings.head_gamma not in same:
+    if settings.compact_gamma not in same:
         raise SettingsError(
-            f"Cannot use loss={DISTANCE} with head_gamma {settings.head_gamma:g}: landmarks near the local"
-            " SVM have its γ. Leave out head_gamma, or set another loss."
+            f"Cannot use loss={DISTANCE} with compact_gamma {settings.compact_gamma:g}: landmarks near the"
+            " local SVM have its γ. Leave out compact_gamma, or set another loss."
         )
 
 
@@ -124,13 +134,25 @@ def setting(
 
 
 OF_TASK = {
-    "classification": ("C", "class_weight", "guide", "head_C", "threshold"),
+    "classification": ("C", "class_weight", "distill_weight", "nystrom_C", "threshold"),
     "regression": ("quantile", "ridge", "target_transform"),
+}
+
+EARLIER_NAMES = {  # names in models of 0.1.0, and those of today
+    "head_gamma": "compact_gamma",
+    "head_C": "nystrom_C",
+    "guide": "distill_weight",
+    "machine": "leaf_model",
 }
 
 RETIRED = (  # settings of earlier versions
     *("symlog", "halo_weight", "head_ridge", "nystrom_rows", "basis", "size", "tolerance"),
 )
+
+
+def renamed(name: str) -> str:
+    """What became of an earlier name."""
+    return f"its name is {EARLIER_NAMES[name]}. Write {EARLIER_NAMES[name]} in its place."
 
 
 def of_other_task(task: str, loss: object) -> tuple[str, ...]:
@@ -141,11 +163,12 @@ def of_other_task(task: str, loss: object) -> tuple[str, ...]:
 
 def in_effect(values: Mapping[str, T], task: str) -> dict[str, T]:
     """Stored values, without those that the task does not use. Earlier versions had other settings, trained
-    baselines, which were names of `machine`, and their searches of regression stored the C of SVMs.
+    baselines, which were names of `leaf_model`, and their searches of regression stored the C of SVMs.
     """
+    values = {EARLIER_NAMES.get(name, name): value for name, value in values.items()}
     unused = {*of_other_task(task, values.get("loss", "hinge")), *RETIRED}
-    if values.get("machine", COMPACT) not in (COMPACT, EXACT):
-        unused.add("machine")
+    if values.get("leaf_model", COMPACT) not in (COMPACT, EXACT):
+        unused.add("leaf_model")
     return {name: value for name, value in values.items() if name not in unused}
 
 
@@ -242,7 +265,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Omitted from a model's settings at their defaults: models of earlier versions keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("machine", "calibrate", "threshold", "quantile", "target_transform"),
+    *("leaf_model", "calibrate", "threshold", "quantile", "target_transform"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -311,16 +334,16 @@ class Settings:
     # local SVMs
     local_rows: int = setting(
         8_000,
-        "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
+        "Rows of a leaf that train its local SVM, or the exact model of the leaf, at most. They"
         " bound the memory of a task: 8 bytes times the square of this number.",
         low=2,
         high=100_000,
         unit="rows",
     )
-    kernel: str = setting("rbf", "Kernel of the local machines and of the landmarks.", choices=KERNELS)
+    kernel: str = setting("rbf", "Kernel of the local SVMs and of the landmarks.", choices=KERNELS)
     gamma: float | str = setting(
         "scale",
-        "γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with"
+        "γ of the local SVMs, in scaled features. scale: 1 / (features × variance), or 1 with"
         " learned scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or"
         " distance for laplacian.",
         choices=GAMMAS,
@@ -330,7 +353,7 @@ class Settings:
     degree: int = setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
     coef0: float = setting(1.0, "Constant term of the polynomial kernel.", low=0)
     C: float = setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
-    ridge: float = setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
+    ridge: float = setting(1e-2, "Ridge λ of the local kernel ridge regressions, for numbers.", low=TINY)
     target_transform: str = setting(
         PLAIN,
         "Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the"
@@ -355,14 +378,14 @@ class Settings:
         more="a probability as 0.2, cost=50, precision>=0.9, recall>=0.9",
     )
     keep_support_vectors: bool = setting(
-        False, "Keep the local machines in the model. Early prediction needs them."
+        False, "Keep the local SVMs in the model. Early prediction needs them."
     )
     calibrate: bool = setting(
         True,
         "Measure on rows that are held out of a second fit of some leaves how uncertain predictions are:"
         " probabilities, intervals and novelty need it.",
     )
-    machine: str = setting(
+    leaf_model: str = setting(
         COMPACT,
         "The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge"
         " regression itself, which predicts more slowly; in several leaves this is DC-SVM.",
@@ -404,21 +427,21 @@ class Settings:
     triangle_bound: str = setting(
         "lower", "Bound on the distance that the triangle inequality gives.", choices=BOUNDS
     )
-    head_gamma: float = setting(
+    compact_gamma: float = setting(
         0.0,
         "γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor"
         " of γ.",
         low=0,
         high=_LARGEST_GAMMA,
-        zero="that of the local machines",
+        zero="that of the local SVMs",
     )
-    head_C: float = setting(
-        0.0, "C of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
+    nystrom_C: float = setting(
+        0.0, "C of the Nyström model, with refine=false.", low=0, zero="that of the local SVMs"
     )
     refine: bool = setting(
         True,
         "Move landmarks, their γ and the output weights together until the loss is small. false: the paper's"
-        " Nyström machine.",
+        " Nyström model.",
     )
     refine_steps: int = setting(
         100, "L-BFGS steps of the refinement, at most.", low=1, high=100_000, unit="steps"
@@ -446,7 +469,7 @@ class Settings:
         "Features get other factors in each leaf, which refinement learns with the landmarks. They help where"
         " leaves are of different nature and have rows enough, numbers more than classes.",
     )
-    guide: float = setting(
+    distill_weight: float = setting(
         0.0,
         "Share of the loss of the refinement that is the distance to the local SVM, for classes.",
         low=0,
@@ -481,7 +504,7 @@ class Settings:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high and math.isfinite(value)):
                 raise SettingsError(f"Cannot use {name}={value!r}: it must be {range_in_words(low, high)}.")
-        for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
+        for name in ("distill_weight", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != DEFAULTS[name] and not self.refine:
                 raise SettingsError(
                     f"Cannot use {name}={getattr(self, name)!r}: refine is false, and only refinement uses"
@@ -493,9 +516,11 @@ class Settings:
                 f" out quantile, or set loss to {Quantile.name}."
             )
         check_threshold(self.threshold)
-        if self.threshold != HALF and (not self.calibrate or self.machine != COMPACT):
+        if self.threshold != HALF and (not self.calibrate or self.leaf_model != COMPACT):
             what = (
-                "calibrate is false" if not self.calibrate else f"machine is {self.machine}, which has none"
+                "calibrate is false"
+                if not self.calibrate
+                else f"leaf_model is {self.leaf_model}, which has none"
             )
             raise SettingsError(
                 f"Cannot use threshold={self.threshold!r}: {what}, and a threshold needs calibrated"
@@ -541,6 +566,8 @@ def make_settings(values: dict[str, object]) -> Settings:
     Raises SettingsError for an unknown name, with the nearest known one, and for a value of the wrong type.
     """
     for name in values:
+        if name in EARLIER_NAMES:
+            raise SettingsError(f"Cannot use the setting {name!r}: {renamed(name)}")
         if name not in _TYPES:
             raise SettingsError(
                 f"Cannot use the setting {name!r}: it is unknown{_nearest(name, SETTING_NAMES)}. The settings"

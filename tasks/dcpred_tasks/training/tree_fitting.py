@@ -12,9 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.model.tree import MAX_ARITY, Tree
 
-MAX_ARITY = 16  # most children of a node: one group of lanes of the engine
 SAMPLE_ROWS_PER_CENTRE = 8  # fewest sample rows of a centre; with fewer it is noise
 TREE_ITERATIONS = 50
 
