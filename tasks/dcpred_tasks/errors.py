@@ -4,7 +4,13 @@ A message states what cannot be done, why, and what to do: "Cannot VERB X: reaso
 this one string, and errors travel between processes unchanged.
 """
 
+from collections.abc import Sequence
 from typing import Any
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """The first names of many, for a message."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 class DcpredError(Exception):

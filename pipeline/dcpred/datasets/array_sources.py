@@ -28,7 +28,7 @@ from dcpred.datasets.table import (
     no_rows,
     target_values,
 )
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.input_kinds import NUMBERS, is_a
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.compact_model import check_matrix
@@ -404,7 +404,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
             if name is not None and name not in arrays and name not in _sparse(arrays):
                 raise DataError(
                     f"Cannot use array {name!r} as {option}: {container.name} holds"
-                    f" {_listed(list(arrays))}. Pass --{option} with the name of one of them."
+                    f" {listed(list(arrays)) or 'no arrays'}. Pass --{option} with the name of one of them."
                 )
         sparse = _sparse(arrays)
         if x in sparse or (x is None and "X" in sparse):
@@ -414,7 +414,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
         if chosen is None and wide:
             if len(wide) > 1 or y is not None:
                 raise DataError(
-                    f"Cannot choose X in {container.name}: it holds the matrices {_listed(wide)}."
+                    f"Cannot choose X in {container.name}: it holds the matrices {listed(wide)}."
                     " Name X with --x, and the target with --y."
                 )
             chosen = wide[0]
@@ -442,8 +442,9 @@ def read_columns(container: Container, scratch: Path) -> ArrayRows:
         lengths = {name: array.shape[0] for name, array in columns.items()}
         if not lengths:
             raise DataError(
-                f"Cannot import columns from {container.name}: it holds {_listed(list(arrays))},"
-                " but no array of one dimension. Name a matrix with --x."
+                f"Cannot import columns from {container.name}: it holds"
+                f" {listed(list(arrays)) or 'no arrays'}, but no array of one dimension. Name a matrix with"
+                " --x."
             )
         first, n_rows = next(iter(lengths.items()))
         for name, length in lengths.items():
@@ -471,11 +472,6 @@ def _sparse(arrays: Mapping[str, NamedArray]) -> list[str]:
 
 def _is_column(array: NamedArray) -> bool:
     return not array.is_index and (len(array.shape) == 1 or (len(array.shape) == 2 and array.shape[1] == 1))
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
-    return shown or "no arrays"
 
 
 # -- Matrices and targets ------------------------------------------------------------------------------------

@@ -90,14 +90,14 @@ def as_numbers(text: Any, form: TextFormat) -> Any:
 
 
 def first_refused(array: Any, convert: Callable[[Any], Any]) -> int:
-    """The position of the first value that `convert` refuses by pa.ArrowInvalid, if there is one."""
+    """The position of the first value that `convert` refuses, if there is one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
         try:
             convert(array[low:middle])
             low = middle
-        except pa.ArrowInvalid:
+        except (ValueError, OverflowError):
             high = middle
     return low
 

@@ -28,7 +28,7 @@ from dcpred.datasets.table import (
     side_by_side,
     target_values,
 )
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.schema.column import (
     Boolean,
     Category,
@@ -132,7 +132,7 @@ def id_columns(names: Sequence[str], source: str) -> dict[str, IdColumn]:
 LARGEST_SINGLE = 2**24  # float32 holds every integer up to it
 SECONDS_OF_DAY = 86_400
 KEPT = ". 64-bit integers stay exact where all features are integers and no value is missing"
-MOST_NAMED = 5  # maximum number of further columns that a refusal names
+NAMED = 5  # maximum number of columns that a message names
 
 
 @dataclass
@@ -325,9 +325,8 @@ class _Pass:
                 refusals[name] = error
         if refusals:
             (_, first), *others = refusals.items()
-            names = ", ".join(repr(name) for name, _ in others[:MOST_NAMED])
-            more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
-            raise DataError(f"{first} (and {names}{more} likewise)" if others else str(first))
+            names = listed([repr(name) for name, _ in others], NAMED)
+            raise DataError(f"{first} (and {names} likewise)" if others else str(first))
         return summary
 
     def _column(self, name: str) -> Column:
@@ -431,9 +430,6 @@ class _TypedNumbers:
         return dtype
 
 
-NAMED = 5  # maximum number of columns that a message names
-
-
 def encoded_table(source: Source, wishes: Wishes) -> Table:
     """The table of a source; infers what wishes leave open in its schema. Raises DataError if a named column
     is missing, or if a column is ambiguous.
@@ -500,12 +496,10 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     there = {*names, *absent}
     missing = [column.name for column in schema.sources if column.name not in there]
     if missing:
-        shown = ", ".join(map(repr, missing[:NAMED]))
-        more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
         raise DataError(
             f"Cannot encode {source.name} like {like}: it lacks the"
-            f" column{'s' if len(missing) > 1 else ''} {shown}{more}. Add what is missing, rename it,"
-            f" or pass --absent {as_option(missing[0])} where it is missing in every row"
+            f" column{'s' if len(missing) > 1 else ''} {listed([*map(repr, missing)], NAMED)}. Add what is"
+            f" missing, rename it, or pass --absent {as_option(missing[0])} where it is missing in every row"
         )
     kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
     taken = features | {column.name for column in kept}

@@ -227,13 +227,17 @@ def read_svmlight(
 
 def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, list[bytes]]]:
     """X sparse by rows, y, and their lines."""
+
+    def parsed(lines: list[bytes]) -> Any:
+        return load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
+
     n_lines = 0
     with open_bytes(path) as file:
         while lines := file.readlines(csv_reader.BATCH_BYTES):
             try:
-                X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
+                X, y = parsed(lines)
             except (ValueError, OverflowError) as error:
-                bad = _first_bad(lines, options)
+                bad = csv_reader.first_refused(lines, parsed)
                 raise DataError(
                     f"Cannot read line {n_lines + bad + 1:,} of {path.name}: it is not `label index:value"
                     " ...`, but "
@@ -241,16 +245,3 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
                 ) from None
             yield X, y, lines
             n_lines += len(lines)
-
-
-def _first_bad(lines: list[bytes], options: dict[str, Any]) -> int:
-    """By bisection: the first line that cannot be parsed, if there is one."""
-    low, high = 0, len(lines)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            load_svmlight_file(io.BytesIO(b"".join(lines[low:middle])), **options)
-            low = middle
-        except (ValueError, OverflowError):
-            high = middle
-    return low

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import DataError, SettingsError, listed
 from dcpred_tasks.input_kinds import is_missing, unmasked
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
@@ -217,7 +217,6 @@ def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 HELD_BYTES = 32 * 2**20  # bytes of rows of all arrays that are read at once
 TEXT_BYTES = 16  # approximate bytes of a text
-LISTED = 10  # maximum number of names in a message
 
 
 class SplitSource:
@@ -251,10 +250,9 @@ class SplitSource:
         names = feature_names(self.X) or ()
         if name not in names:
             there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
-            more = f" and {len(there) - LISTED:,} more" if len(there) > LISTED else ""
             raise DataError(
                 f"Cannot split rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
-                f" that name. Name one of {', '.join(there[:LISTED])}{more}."
+                f" that name. Name one of {listed(there)}."
             )
         return names.index(name)
 

@@ -13,13 +13,13 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import LISTED, Drawn, Rule, SplitSource
+from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.store_files import new_data_set
 from dcpred.datasets.writing import Repeats
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
-from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
@@ -150,12 +150,10 @@ def _check_no_means(data: str, x: str) -> None:
     except DataError:  # It is copied unchanged; its reader reports what is wrong.
         return
     if schema is not None and (names := schema.with_means):
-        listed = ", ".join(map(repr, names[:LISTED]))
         raise DataError(
-            f"Cannot split {data}: an earlier version of dcpred replaced the categories of {listed} by means"
-            " of"
-            " the target. Each part would contain targets of the other. Import the"
-            " source again, and split that."
+            f"Cannot split {data}: an earlier version of dcpred replaced the categories of"
+            f" {listed([*map(repr, names)])} by means of the target. Each part would contain targets of the"
+            " other. Import the source again, and split that."
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
 from dcpred_tasks.tables.arrow_columns import MAX_LABELS, arrow_values
@@ -195,7 +195,7 @@ def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> No
     """
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, 1)
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
+        shown = listed(names)
         do = f"Did you mean {near[0]!r}? It has {shown}." if near else f"Pass one of {shown}."
         raise DataError(f"Cannot {what.format(repr(wanted))}: {source} has no such column. {do}")
 

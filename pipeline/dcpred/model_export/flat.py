@@ -19,6 +19,7 @@ from dcpred_tasks.model.exact import Exact as ExactLeaf
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, rowless_leaf
 from dcpred_tasks.model.leaf_model import EXACT
 from dcpred_tasks.model.target_encoding import TargetEncoding
+from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
@@ -65,6 +66,12 @@ class FlatModel:
     @cached_property
     def maps(self) -> Maps:
         return maps_of(self.encoded)
+
+    @property
+    def tree(self) -> Tree:
+        """The only router that files hold."""
+        assert isinstance(self.model.tree, Tree)
+        return self.model.tree
 
     @property
     def calibration(self) -> Calibration | None:

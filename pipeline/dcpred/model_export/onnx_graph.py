@@ -263,7 +263,7 @@ def mapped(g: Graph, found: FeatureMap, x: str) -> str:
 
 def descended(g: Graph, flat: FlatModel, rows: str) -> str:
     """The leaf of each scaled row, int64 (n,); see Tree.descend."""
-    tree = flat.model.tree
+    tree = flat.tree
     if tree.n_nodes == 0:
         zero = g.op("Mul", g.columns(rows, [0]), 0.0)
         return g.reshape(g.cast(zero, INDEX_DTYPE), -1)

@@ -21,7 +21,7 @@ from dcpred.runs.ledger import open_ledger, same_rows
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.schema.column import DAY, LAST_DAY, Codes, Column, Date, TargetCodes
@@ -145,7 +145,6 @@ IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that i
 HELD_BYTES = 64 * 2**20  # bytes of rows of X in memory at once for some of their features
 # DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
 FORM = re.compile(r'(?:(?P<data>.+):(?!//))?(?P<names>(?:"(?:[^"]|"")*"|[^:"])+)')
-LISTED = 10
 
 
 class OtherRowsError(DataError):
@@ -305,7 +304,7 @@ def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
     lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
     if lost:
         say.say(
-            f"warning: the table has no ids of its rows: {', '.join(lost[:LISTED])} was next to {run.x}"
+            f"warning: the table has no ids of its rows: {listed(lost)} was next to {run.x}"
             " during"
             f" scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
         )
@@ -355,13 +354,12 @@ def _folder(address: str) -> str:
 
 def _unknown(name: str, where: str, there: list[str]) -> DataError:
     near = difflib.get_close_matches(name, there, 1)
-    shown = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED:,} more" if len(there) > LISTED else "")
     if Path(name).exists() or "/" in name:
         do = f"Write {name}:NAME for a column of that data set."
     elif near:
         do = f"Did you mean {near[0]!r}?"
     else:
-        do = f"Name one of {shown}." if there else "It has none with a name."
+        do = f"Name one of {listed(there)}." if there else "It has none with a name."
     return DataError(
         f"Cannot add column {name!r} to the scores: {where} has no one-dimensional array and no"
         f" feature of that name. {do}"

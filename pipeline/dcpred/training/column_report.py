@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.progress import counted
+from dcpred_tasks.errors import listed
 from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training.survey import Survey
@@ -95,6 +96,5 @@ def _have(features: Sequence[int]) -> str:
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:
-    summary = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
-    more = f" and {len(features) - NAMED:,} more" if len(features) > NAMED else ""
-    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(summary)}{more}"
+    summary = [repr(names[str(f)]) if str(f) in names else str(f) for f in features]
+    return f"{'feature' if len(features) == 1 else 'features'} {listed(summary, NAMED)}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.input_kinds import NUMBERS, is_a, refuse_rounded
 from dcpred_tasks.schema.column import (
     CATEGORY,
@@ -306,6 +306,4 @@ def _warn(message: str) -> None:
 
 
 def _listed(names: Sequence[Any]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"
+    return f"the column{'s' if len(names) > 1 else ''} {listed([*map(repr, names)], 3)}"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.model.bins import SAMPLE, fit_bins
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
@@ -320,9 +320,8 @@ def remarks(
         rare = [
             f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
         ]
-        more = f" and {len(rare) - NAMED:,} more" if len(rare) > NAMED else ""
         sentences.append(
-            f"classes with fewer than {LEAST_OF_CLASS} training rows: {', '.join(rare[:NAMED])}{more};"
+            f"classes with fewer than {LEAST_OF_CLASS} training rows: {listed(rare, NAMED)};"
             " collect more, or join classes"
         )
     return sentences
@@ -330,11 +329,8 @@ def remarks(
 
 def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
     """Features as the subject of a sentence, with its verb."""
-    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found[:NAMED]]
-    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-    return (
-        f"feature{'s' if len(found) > 1 else ''} {', '.join(shown)}{more} {many if len(found) > 1 else one}"
-    )
+    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found]
+    return f"feature{'s' if len(found) > 1 else ''} {listed(shown, NAMED)} {many if len(found) > 1 else one}"
 
 
 def _ascends(values: FloatArray) -> bool:
