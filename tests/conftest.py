@@ -1,5 +1,6 @@
 """Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ from support.stores import Proxy, StoreServer
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests and their modules live until the end: no garbage collection looks at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 2 * 2**30

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -327,10 +328,16 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
 
 
-def resume_each(points: CrashPoints, resume: Callable[[], None]) -> None:
-    """Go on from every crash point; tell all from which that fails."""
+@pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.long)], ids=["a third", "all"])
+def every(request: pytest.FixtureRequest) -> int:
+    """Of so many crash points in a row an ordinary run goes on from one."""
+    return int(request.param)
+
+
+def resume_each(points: CrashPoints, resume: Callable[[], None], every: int) -> None:
+    """Go on from the crash points; report all from which that fails."""
     failed = []
-    for instant, state in points.states.items():
+    for instant, state in islice(points.states.items(), 0, None, every):
         put_back(points.root, state)
         try:
             resume()
@@ -348,15 +355,15 @@ def points(tmp_path: Path) -> CrashPoints:
     return CrashPoints(tmp_path / "work")
 
 
-def test_scoring_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+def test_scoring_is_resumed_from_every_crash_point(job: Job, points: CrashPoints, every: int) -> None:
     output = points.root / "out"
     with watched(points.root, points):
         job.score(output)
     assert len(points.states) > 90
-    resume_each(points, lambda: check_whole(job, output, job.score(output)))
+    resume_each(points, lambda: check_whole(job, output, job.score(output)), every)
 
 
-def test_the_first_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+def test_the_first_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints, every: int) -> None:
     output = points.root / "out"
     with watched(points.root, points):
         assert isinstance(job.shard(output, 0), ShardReport)
@@ -368,10 +375,10 @@ def test_the_first_shard_is_resumed_from_every_crash_point(job: Job, points: Cra
         assert isinstance(last, ScoreReport)
         check_whole(job, output, last)
 
-    resume_each(points, resume)
+    resume_each(points, resume, every)
 
 
-def test_the_last_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+def test_the_last_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints, every: int) -> None:
     """A chunk of the other shard, which has ended well and is not run again, is damaged: its block is
     withdrawn and scored by the last one.
     """
@@ -390,11 +397,11 @@ def test_the_last_shard_is_resumed_from_every_crash_point(job: Job, points: Cras
         assert isinstance(last, ScoreReport)
         check_whole(job, output, last)
 
-    resume_each(points, resume)
+    resume_each(points, resume, every)
 
 
 def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(
-    job: Job, points: CrashPoints
+    job: Job, points: CrashPoints, every: int
 ) -> None:
     """Two calls: of the first a block fails; during the second a chunk that was written before is lost, so
     that its block is withdrawn and scored again.
@@ -423,10 +430,12 @@ def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(
     told = "\n".join(points.operations)
     assert "unlink out/failures/000001.json\n" in told
     assert "unlink out/blocks/000000.json\n" in told
-    resume_each(points, lambda: check_whole(job, output, job.score(output)))
+    resume_each(points, lambda: check_whole(job, output, job.score(output)), every)
 
 
-def test_noting_a_failure_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+def test_noting_a_failure_is_resumed_from_every_crash_point(
+    job: Job, points: CrashPoints, every: int
+) -> None:
     output = points.root / "out"
     job.score(output)
     (output / "manifest.json").unlink()
@@ -436,7 +445,7 @@ def test_noting_a_failure_is_resumed_from_every_crash_point(job: Job, points: Cr
         with watched(points.root, points), pytest.raises(IncompleteError, match="ZeroDivisionError"):
             job.score(output)
     assert "replace out/failures/000001.json" in points.operations
-    resume_each(points, lambda: check_whole(job, output, job.score(output)))
+    resume_each(points, lambda: check_whole(job, output, job.score(output)), every)
 
 
 def injure(output: Path) -> None:
@@ -456,7 +465,7 @@ def injure(output: Path) -> None:
     (output / "blocks" / "000001.json.partial-0123456789ab").write_bytes(b"{")
 
 
-def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoints, every: int) -> None:
     output = points.root / "out"
     job.score(output)
     injure(output)
@@ -472,7 +481,7 @@ def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoint
         check_whole(job, output, job.repair(output))
         assert not any("blocks/" in f.file or "c/" in f.file for f in verify(output, "fast", inline).findings)
 
-    resume_each(points, resume)
+    resume_each(points, resume, every)
 
 
 class Mortal(InlineWorkers):
@@ -509,8 +518,10 @@ class EverDying(Mortal):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_worker_may_die_at_every_operation_of_a_block(job: Job, tmp_path: Path, moment: str) -> None:
-    for at in range(1_000):
+def test_a_worker_may_die_at_every_operation_of_a_block(
+    job: Job, tmp_path: Path, moment: str, every: int
+) -> None:
+    for at in range(0, 1_000, every):
         worker = Mortal(tmp_path, at, moment)
         report = job.score(tmp_path / f"{at}", lambda worker=worker: nullcontext(worker))
         if not worker.deaths:
@@ -671,7 +682,7 @@ def test_training_is_watched_through_all_of_its_steps(trained: Trained) -> None:
     assert "rmdir model.scratch" in told
 
 
-def test_training_is_resumed_from_every_crash_point(trained: Trained) -> None:
+def test_training_is_resumed_from_every_crash_point(trained: Trained, every: int) -> None:
     arrays = state_of_arrays(trained.model)
 
     def resume() -> None:
@@ -680,7 +691,7 @@ def test_training_is_resumed_from_every_crash_point(trained: Trained) -> None:
         assert state_of_arrays(trained.model) == arrays
         assert had_model or not trained.scratch.exists()
 
-    resume_each(trained.points, resume)
+    resume_each(trained.points, resume, every)
 
 
 def test_a_call_that_finds_the_model_removes_what_was_left_of_the_work(trained: Trained) -> None:

@@ -695,8 +695,15 @@ def interrupt(driver: HeldDriver, number: int, send: Send = to_driver) -> None:
     pytest.fail("the driver ended without a word")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("send", [to_driver, to_everybody])
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        (signal.SIGTERM, to_driver),
+        (signal.SIGINT, to_everybody),
+        pytest.param(signal.SIGTERM, to_everybody, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, to_driver, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_ends_in_order_and_says_how_to_go_on(
     tmp_path: Path, model: Path, data: Path, number: int, send: Send
 ) -> None:

@@ -339,9 +339,10 @@ class RefreshMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def test_whatever_happens_to_a_root(world: World) -> None:
+@pytest.mark.parametrize("histories", [4, pytest.param(25, marks=pytest.mark.long)])
+def test_whatever_happens_to_a_root(world: World, histories: int) -> None:
     quick = settings(
-        max_examples=max(settings.default.max_examples // 4, 8),
+        max_examples=histories,
         stateful_step_count=12,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -362,21 +363,23 @@ def machine(world: World) -> Iterator[RefreshMachine]:
     made.teardown()
 
 
-def test_rule_a_process_may_end_at_any_write(machine: RefreshMachine) -> None:
+@pytest.mark.parametrize("every", [9, pytest.param(3, marks=pytest.mark.long)])
+def test_rule_a_process_may_end_at_any_write(machine: RefreshMachine, every: int) -> None:
     """One after the other, each going on with what the one before has left."""
     machine.append(50, 1)
     with at_write(10**9, end, once=False) as count:
         machine.refresh()
     assert count[0] > 40
     machine.append(50, 2)
-    for number in range(1, count[0] // 2, 3):
+    for number in range(1, count[0] // 2, every):
         machine.cut_off(number, full=False)
         machine.the_latest_run_is_whole()
         machine.finished_runs_do_not_change()
 
 
-def test_rule_a_process_may_end_at_any_write_of_a_removal(machine: RefreshMachine) -> None:
-    for number in range(0, 60, 4):
+@pytest.mark.parametrize("every", [12, pytest.param(4, marks=pytest.mark.long)])
+def test_rule_a_process_may_end_at_any_write_of_a_removal(machine: RefreshMachine, every: int) -> None:
+    for number in range(0, 60, every):
         machine.rewrite(0.3, number)
         with at_write(30 + number, end, once=False), suppress(CutOff):
             machine.call(keep=1)
@@ -451,7 +454,9 @@ def test_rule_one_driver_at_a_time(machine: RefreshMachine) -> None:
     machine.second_driver()
 
 
-@pytest.mark.parametrize("writes", range(2, 130, 8))
+@pytest.mark.parametrize(
+    "writes", [pytest.param(n, marks=[pytest.mark.long] * (n % 32 != 2)) for n in range(2, 130, 8)]
+)
 def test_rule_an_input_that_changes_meanwhile(machine: RefreshMachine, writes: int) -> None:
     machine.rewrite(0.0, 6)
     machine.rewrite(0.999, 7)

@@ -459,9 +459,10 @@ def undoing(patch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.undo()
 
 
-def test_whatever_happens_to_an_output(world: World) -> None:
+@pytest.mark.parametrize("histories", [4, pytest.param(25, marks=pytest.mark.long)])
+def test_whatever_happens_to_an_output(world: World, histories: int) -> None:
     quick = settings(
-        max_examples=max(settings.default.max_examples // 4, 8),
+        max_examples=histories,
         stateful_step_count=15,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -10,11 +10,13 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from importlib.resources import files
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
 
 from support import processes
+from support.pairs import covering
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
@@ -161,6 +163,14 @@ def test_a_comment_is_a_noun_phrase_or_a_sentence() -> None:
         if HALF_SENTENCE.match(text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_every_pair_of_values_meets() -> None:
+    values = [range(n) for n in (5, 2, 3, 4)]
+    chosen = covering(list(product(*values)))
+    for one, other in combinations(range(4), 2):
+        assert {(at[one], at[other]) for at in chosen} == set(product(values[one], values[other]))
+    assert 20 <= len(chosen) < 30, "as many as the two longest axes have pairs, and few more"
 
 
 def test_where_a_comment_begins(tmp_path: Path) -> None:
