@@ -47,7 +47,7 @@ class Bash(ShellComplete):
             self.format_completion(item)[there(item.value) :] for item in items if item.type == "plain"
         )
 
-    def format_completion(self, item: CompletionItem[Any]) -> str:
+    def format_completion(self, item: "CompletionItem[Any]") -> str:
         return str(item.value)
 
 
