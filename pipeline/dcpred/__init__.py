@@ -80,6 +80,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"dcpred.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'dcpred' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dcpred' has no attribute {name!r}")
+    home = f"dcpred.{_HOMES[name]}"
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not home.startswith(error.name):
+            raise
+        raise ImportError(
+            f"Cannot import dcpred.{name}: the distribution dcpred-serving only serves models. Install dcpred"
+            " in its place."
+        ) from None

@@ -1,22 +1,37 @@
-"""This process: its name, processor, package versions, threads, memory use and memory limit."""
+"""This process: its name, processor, package versions, threads, memory use and memory limit.
 
+Windows lacks the modules `fcntl` and `resource`, and some functions of `os`; serving works without them. An
+installation for serving also lacks `threadpoolctl`.
+"""
+
+import errno
 import os
 import platform
-import resource
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 
 MOST_KEPT_BYTES = 64 * 2**20  # largest kept buffer of a thread
+UNKNOWN_MEMORY_BYTES = 4 * 2**30  # assumed where the system does not state it
 PACKAGES = ("dcpred", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr", "llvmlite")
 
 
@@ -37,7 +52,7 @@ def cpu_name() -> str:
 
 
 def peak_memory_bytes() -> int:
-    """The largest resident size of this process so far.
+    """The largest resident size of this process so far; 0 where the system does not state it.
 
     Linux's ru_maxrss starts a child at the size of the process that forked it; VmHWM does not.
     """
@@ -46,6 +61,8 @@ def peak_memory_bytes() -> int:
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    if resource is None:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -53,6 +70,8 @@ def peak_memory_bytes() -> int:
 @cache
 def memory_bytes() -> int:
     """Memory that this process may use: that of the machine, or less by a control group."""
+    if not hasattr(os, "sysconf"):
+        return UNKNOWN_MEMORY_BYTES
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *group_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
@@ -120,12 +139,45 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def one_thread(user_api: str | None = None) -> Any:
     """A context in which BLAS and OpenMP, or the named one (blas, openmp), use a single thread.
 
-    The search for their libraries is slow (DECISIONS.md). Modules load them, and a new search starts only
+    Without threadpoolctl their threads are those of the environment: OMP_NUM_THREADS. The search for their
+    libraries is slow (DECISIONS.md). Modules load them, and a new search starts only
     after an import.
     """
-    return _thread_pools(len(sys.modules)).limit(limits=1, user_api=user_api)
+    pools = _thread_pools(len(sys.modules))
+    return nullcontext() if pools is None else pools.limit(limits=1, user_api=user_api)
 
 
 @lru_cache(maxsize=1)
-def _thread_pools(n_modules: int) -> ThreadpoolController:
-    return ThreadpoolController()
+def _thread_pools(n_modules: int) -> Any:
+    try:
+        return import_module("threadpoolctl").ThreadpoolController()
+    except ModuleNotFoundError:
+        return None
+
+
+def lock_file(file: int | IO[Any], *, waits: bool = True) -> bool:
+    """Acquire the lock of an open file; False if another process holds it and this one does not wait. Raises
+    OSError where the system has no such locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, "this system has no locks of files (fcntl)")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def user_number() -> int:
+    """The number of the user of this process; 0 where users have none."""
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def at_fork(**hooks: Callable[[], object]) -> None:
+    """Register functions that run when this process forks, where it can."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**hooks)
+
+
+NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)
+CLOSED_ON_EXEC = getattr(os, "O_CLOEXEC", 0)

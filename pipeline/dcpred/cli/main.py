@@ -96,7 +96,7 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries.items()))
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
         """Complete without importing the commands themselves."""
         of_group = click.Command.shell_complete(self, ctx, incomplete)
         named = {name: summary for name, summary in self.summaries.items() if name.startswith(incomplete)}

@@ -77,7 +77,7 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem[Any]]:
+    ) -> "list[CompletionItem[Any]]":
         name, equals, value = incomplete.partition("=")
         described = [one for one in describe_settings() if self.only is None or one.name in self.only]
         if not equals:
@@ -129,7 +129,7 @@ RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
 
 
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[Any]]":
     """Make a shell complete names of files: of paths and addresses."""
     return [CompletionItem(incomplete, type="file")]
 
@@ -147,7 +147,7 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem[Any]]:
+    ) -> "list[CompletionItem[Any]]":
         return files(ctx, param, incomplete)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.process import at_fork
 
 T = TypeVar("T")
 SWITCH = "DCPRED_NO_COMPILER"
@@ -51,10 +52,8 @@ class Turn:
 
 # No fork while LLVM works: the child would inherit its locks and half of its output.
 _in_llvm = threading.RLock()
-os.register_at_fork(
-    before=_in_llvm.acquire, after_in_parent=_in_llvm.release, after_in_child=_in_llvm.release
-)
-os.register_at_fork(after_in_child=Turn.free_all)
+at_fork(before=_in_llvm.acquire, after_in_parent=_in_llvm.release, after_in_child=_in_llvm.release)
+at_fork(after_in_child=Turn.free_all)
 
 
 class CompilerError(ImportError):

@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ import llvmlite.binding as llvm
 from dcpred_tasks.engine import tiles
 from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
+from dcpred_tasks.process import NON_BLOCKING, at_fork, lock_file, user_number
 
 PAIR_PRODUCTS, HAS_PAIR_PRODUCTS = "pair_products", "has_pair_products"
 HAS_WIDE_VECTORS = "has_wide_vectors"
@@ -298,7 +298,11 @@ class MachineCode:
                     held.callback(_locks.discard, lock)
                     deadline = time.monotonic() + PATIENCE_SECONDS
                     with suppress(OSError):
-                        while not _locked(lock) and not self.is_there() and time.monotonic() < deadline:
+                        while (
+                            not lock_file(lock, waits=False)
+                            and not self.is_there()
+                            and time.monotonic() < deadline
+                        ):
                             time.sleep(LOOK_SECONDS)
             yield
 
@@ -313,7 +317,7 @@ def _close_locks() -> None:
     _locks.clear()
 
 
-os.register_at_fork(after_in_child=_close_locks)
+at_fork(after_in_child=_close_locks)
 
 
 def _note_use(place: Path) -> None:
@@ -360,7 +364,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _only_mine(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK, 0o644)
+    return os.open(path, flags | NON_BLOCKING, 0o644)
 
 
 def _read_trusted(place: Path) -> bytes:
@@ -381,7 +385,7 @@ def _check_folder(folder: Path) -> None:
     above, found = folder.parent.stat(), folder.stat()
     if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
         _distrust(folder.parent, _writable(above))
-    if found.st_uid == os.getuid() and found.st_mode & WRITTEN_BY_OTHERS:
+    if found.st_uid == user_number() and found.st_mode & WRITTEN_BY_OTHERS:
         with suppress(OSError):
             folder.chmod(stat.S_IMODE(found.st_mode) & ~WRITTEN_BY_OTHERS)
             found = folder.stat()
@@ -389,7 +393,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_trusted(path: Path, found: os.stat_result) -> None:
-    if found.st_uid not in (0, os.getuid()):
+    if found.st_uid not in (0, user_number()):
         _distrust(path, f"it belongs to user {found.st_uid}")
     if found.st_mode & WRITTEN_BY_OTHERS:
         _distrust(path, _writable(found))
@@ -414,29 +418,23 @@ def _distrust(path: Path, why: str) -> NoReturn:
 _distrusted: set[str] = set()  # paths that this process has warned about
 
 
-def _locked(file: Any) -> bool:
-    """Acquire a lock, unless another process holds it. Raises OSError where locks are impossible."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _bases() -> Iterator[Path]:
     """Folders for machine code: $DCPRED_CACHE_DIR, the user's cache, a temporary folder. A read-only one
-    (part of an image, or mounted read-only) also serves.
+    (part of an image, or mounted read-only) also serves. None where files have no owner, as on Windows: each
+    process then compiles.
     """
+    if not hasattr(os, "getuid"):
+        return
     with suppress(RuntimeError):  # some users have no home
         if os.environ.get("DCPRED_CACHE_DIR"):
             yield Path(os.environ["DCPRED_CACHE_DIR"]).expanduser().absolute()
         told = Path(os.environ.get("XDG_CACHE_HOME", ""))
         yield told if told.is_absolute() else Path.home() / ".cache"
-    temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
+    temporary = Path(tempfile.gettempdir()) / f"dcpred-{user_number()}"
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
         found = temporary.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == user_number() and not found.st_mode & 0o022:
             yield temporary
 
 

@@ -4,7 +4,6 @@ Commit records, manifest, plan, lease and model.json are read and written by the
 keeps its guarantees on every kind of place. `PlaceContract` in tests/unit/test_place.py defines the contract.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.process import CLOSED_ON_EXEC, lock_file
 from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import (
     create_bytes,
@@ -310,9 +310,9 @@ def _tag(state: os.stat_result) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # minus the umask
+    file = os.open(path, os.O_RDWR | os.O_CREAT | CLOSED_ON_EXEC, 0o666)  # minus the umask
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file(file)
         yield
     finally:
         os.close(file)

@@ -9,6 +9,8 @@ import re
 import stat
 from pathlib import Path
 
+from dcpred_tasks.process import CLOSED_ON_EXEC, NON_BLOCKING
+
 # Plans, records and metadata; a manifest of 100,000 blocks has 20 MB.
 LARGEST_DOCUMENT = 2**28
 
@@ -42,7 +44,7 @@ def plain(path: str | Path, flags: int) -> int:
     """Open a regular file, as the opener of `open`. Raises NoDocumentError for anything else, and never
     blocks.
     """
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # minus the umask
+    handle = os.open(path, flags | NON_BLOCKING | CLOSED_ON_EXEC, 0o666)  # minus the umask
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise NoDocumentError("is not a regular file", path)
