@@ -87,7 +87,6 @@ def _becomes(column: dict[str, Any]) -> str:
 def _category(column: dict[str, Any]) -> str:
     categories = column["categories"]
     n = counted(len(categories), "category", "categories")
-    n = counted(len(categories), "category", "categories")
     if column["encoding"] == "means":
         each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
         return f"mean targets of {n}{each}"
@@ -173,16 +172,16 @@ def trained(r: dict[str, Any]) -> str:
             *([("gaps", report)] if (report := gaps_in_words(r["gaps"])) else []),
             *([("map", report)] if (report := map_in_words(r["feature_map"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
-            (
-                "peak memory",
-                (
-                    f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-                    f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
-                ),
-            ),
+            _peak_memory(r),
             ("hash", r["hash"]),
         ]
     )
+
+
+def _peak_memory(r: dict[str, Any]) -> tuple[str, str]:
+    worker = max(r["worker_peak_memory_bytes"].values(), default=0)
+    driver = r["driver_peak_memory_bytes"]
+    return "peak memory", f"{worker / MIB:,.0f} MiB in a worker, {driver / MIB:,.0f} MiB in the driver"
 
 
 def scored(r: dict[str, Any]) -> str:
@@ -195,15 +194,7 @@ def scored(r: dict[str, Any]) -> str:
     ]
     if r["scored_blocks"]:
         pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
-    pairs.append(
-        (
-            "peak memory",
-            (
-                f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-                f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
-            ),
-        )
-    )
+    pairs.append(_peak_memory(r))
     if r["bad_rows"]:
         listed = ", ".join(
             f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]
