@@ -198,12 +198,11 @@ VALUES = st.lists(st.floats(-1e300, 1e300) | st.integers(-5, 5).map(float), min_
 
 
 @given(VALUES, st.floats(0.01, 0.99), st.integers(1, 60))
-def test_the_latest_are_found_in_bins(values: list[float], share: float, part: int) -> None:
+def test_the_latest_are_found_by_a_sample(values: list[float], share: float, part: int) -> None:
     """As by sorting all of them: no other limit between values gives as near a number of rows."""
     x = np.array(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split_rules, "MOST_SORTED", 3)
-        patch.setattr(split_rules, "BINS", 4)
+        patch.setattr(split_rules, "MOST_SAMPLED", 3)
 
         def parts() -> Any:
             return iter(np.array_split(x, max(len(x) // part, 1)))
@@ -218,6 +217,15 @@ def test_the_latest_are_found_in_bins(values: list[float], share: float, part: i
     assert found.sum() in possible
     assert abs(found.sum() - wanted) == min(abs(n - wanted) for n in possible)
     assert x[found].min() > x[~found].max()
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_sample_bounds_the_value_at_a_position(ties: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_rules, "MOST_SAMPLED", 2_000)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 5, 20_000).astype(float) if ties else rng.normal(size=20_000)
+    for n in (0, 1, 4_000, 10_000, 19_998, 19_999):
+        assert split_rules._nth(lambda: iter(np.array_split(x, 7)), n) == np.sort(x)[n]
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=80), st.floats(0.05, 0.95), st.integers(0, 5))

@@ -11,7 +11,6 @@ from dcpred.tuning.cache import quality_name
 from dcpred.tuning.frontier_plot import (
     interval_words,
     is_share,
-    less_is_better,
     reference_words,
     shown,
     unseen_words,
@@ -86,7 +85,6 @@ def _becomes(column: dict[str, Any]) -> str:
 
 def _category(column: dict[str, Any]) -> str:
     categories = column["categories"]
-    n = counted(len(categories), "category", "categories")
     n = counted(len(categories), "category", "categories")
     if column["encoding"] == "means":
         each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
@@ -173,16 +171,16 @@ def trained(r: dict[str, Any]) -> str:
             *([("gaps", report)] if (report := gaps_in_words(r["gaps"])) else []),
             *([("map", report)] if (report := map_in_words(r["feature_map"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
-            (
-                "peak memory",
-                (
-                    f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-                    f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
-                ),
-            ),
+            _peak_memory(r),
             ("hash", r["hash"]),
         ]
     )
+
+
+def _peak_memory(r: dict[str, Any]) -> tuple[str, str]:
+    worker = max(r["worker_peak_memory_bytes"].values(), default=0)
+    driver = r["driver_peak_memory_bytes"]
+    return "peak memory", f"{worker / MIB:,.0f} MiB in a worker, {driver / MIB:,.0f} MiB in the driver"
 
 
 def scored(r: dict[str, Any]) -> str:
@@ -195,15 +193,7 @@ def scored(r: dict[str, Any]) -> str:
     ]
     if r["scored_blocks"]:
         pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
-    pairs.append(
-        (
-            "peak memory",
-            (
-                f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-                f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
-            ),
-        )
-    )
+    pairs.append(_peak_memory(r))
     if r["bad_rows"]:
         listed = ", ".join(
             f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]
@@ -528,7 +518,7 @@ CHOSEN = "*"  # marks a line of the table
 
 
 def tuned(r: dict[str, Any]) -> str:
-    """The Pareto front as a table and a plot of characters, references, then the report of training."""
+    """The Pareto front as a table, references, then the report of training."""
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
     name = quality_name(chosen)
     every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
@@ -550,7 +540,6 @@ def tuned(r: dict[str, Any]) -> str:
             *sentences([remark] if (remark := unseen_words(chosen)) else []),
             *sentences(_references(r["references"], chosen)),
             "",
-            *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
             rows([("made       ", _made(r["made"])), ("took", took)]),
             trained(r["trained"]),
             *sentences([r["words"]] if r["words"] else []),
@@ -591,29 +580,3 @@ def _made(m: dict[str, Any]) -> str:
         f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
         f" {m['cost_ratio']:.1f}x"
     )
-
-
-PLOT_COLUMNS, PLOT_ROWS = 60, 12
-
-
-def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
-    """Quality (upwards is better) against cost, in characters; X marks the chosen point."""
-    every = points if chosen in points else [*points, chosen]
-    cost = [p["cost_ratio"] for p in every]
-    sign = -1.0 if less_is_better(name) else 1.0
-    value = [sign * p[name] * (100 if is_share(name) else 1) for p in every]
-    left, bottom = min(cost), min(value)
-    width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
-    canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]
-    for p, c, v in zip(every, cost, value, strict=True):
-        column = round((c - left) / width * (PLOT_COLUMNS - 1))
-        row = PLOT_ROWS - 1 - round((v - bottom) / height * (PLOT_ROWS - 1))
-        canvas[row][column] = "X" if p == chosen else "o"
-    labels = [f"{abs(max(value)):.4g}", *[""] * (PLOT_ROWS - 2), f"{abs(bottom):.4g}"]
-    lines = [f"{label:>8} |{''.join(line).rstrip()}" for label, line in zip(labels, canvas, strict=True)]
-    ends = f"{left:.1f}x", f"{max(cost):.1f}x"
-    return [
-        *lines,
-        f"{'':>8} +{'-' * PLOT_COLUMNS}",
-        f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}",
-    ]

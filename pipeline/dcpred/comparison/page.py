@@ -231,7 +231,7 @@ def score_paint(report: "CompareReport") -> Paint:
     looks = dict(zip(systems, itertools.cycle(pages.LOOKS), strict=False))
 
     def paint(axes: Any) -> None:
-        others = "other systems"
+        others = "not on the front"
         for system in systems:
             its = unbeaten([one for one in done if one.system == system], report.more_is_better)
             every = [one for one in done if one.system == system]

@@ -27,9 +27,9 @@ BoolArray = NDArray[np.bool_]
 Values = Callable[[], Iterator[NDArray[Any]]]
 """A pass over an array: its values from the first row to the last, in parts of any length."""
 CLASS_BITS = 40  # low bits of a number; the bits above are the class
-MOST_SORTED = 2**21  # values that are sorted at once
+MOST_SAMPLED = 2**21  # values of a column that are sampled and sorted at once
 MOST_GROUPS = 2**21  # groups that are counted one by one; of more each goes to a random side
-BINS = 2**16
+SPAN_ROWS = 2**16
 WHOLE_HASH = 2.0**64
 
 
@@ -87,8 +87,8 @@ class Last:
     first: int
 
     def sides(self) -> Iterator[BoolArray]:
-        for start in range(0, self.n_rows, BINS):
-            yield np.arange(start, min(start + BINS, self.n_rows)) >= self.first
+        for start in range(0, self.n_rows, SPAN_ROWS):
+            yield np.arange(start, min(start + SPAN_ROWS, self.n_rows)) >= self.first
 
 
 @dataclass(frozen=True)
@@ -127,38 +127,34 @@ def latest(parts: Values, share: float) -> Above:
 
 
 def _nth(parts: Values, n: int) -> float:
-    """The value at position n, from 0, of all values in their order. Counts values in bins, and those of one
-    bin in smaller bins, until few enough are left to sort.
+    """The value at position n, from 0, of all values in their order. A sample bounds it by eight standard
+    errors, and a second pass sorts the values between the bounds.
     """
-    low, high, n_left = _limits(parts, -np.inf, np.inf)
-    while n_left > MOST_SORTED and low < high:
-        counts = np.zeros(BINS, np.int64)
-        for values in parts():
-            counts += np.bincount(_bins(values, low, high), minlength=BINS + 1)[:BINS]
-        bins = np.cumsum(counts)
-        chosen = int(np.searchsorted(bins, n, side="right"))
-        n -= int(bins[chosen - 1]) if chosen else 0
-        low, high, n_left = _limits(parts, low, high, chosen)
-    inside = [values[(values >= low) & (values <= high)] for values in parts()] if low < high else []
-    return float(np.partition(np.concatenate(inside), n)[n]) if inside else low
-
-
-def _bins(values: FloatArray, low: float, high: float) -> IntArray:
-    """The bin of each value, from 0 on; BINS for those outside. Larger values have no smaller bins."""
-    inside = (values >= low) & (values <= high)
-    place = (np.where(inside, values, low) / 2 - low / 2) / (high / 2 - low / 2) * BINS
-    return np.where(inside, np.minimum(place.astype(np.int64), BINS - 1), BINS)
-
-
-def _limits(parts: Values, low: float, high: float, only: int | None = None) -> tuple[float, float, int]:
-    """The least and the largest of values within limits, and their number: of all, or of one bin."""
-    least, most, n = np.inf, -np.inf, 0
+    sample, n_rows = _sampled(parts)
+    if len(sample) == n_rows:
+        return float(np.partition(sample, n)[n])
+    sample.sort()
+    at, slack = len(sample) * n / n_rows, 4 * len(sample) ** 0.5
+    first, last = int(at - slack), int(at + slack) + 1
+    low = sample[first] if first >= 0 else -np.inf
+    high = sample[last] if last < len(sample) else np.inf
+    inside = []
     for values in parts():
-        inside = (values >= low) & (values <= high) if only is None else _bins(values, low, high) == only
-        if inside.any():
-            kept = values[inside]
-            least, most, n = min(least, float(kept.min())), max(most, float(kept.max())), n + len(kept)
-    return least, most, n
+        n -= int((values <= low).sum())  # rows of the lower bound itself may be many
+        inside.append(values[(values > low) & (values < high)])
+    found = np.concatenate(inside)
+    return float(low if n < 0 else np.partition(found, n)[n] if n < len(found) else high)
+
+
+def _sampled(parts: Values) -> tuple[FloatArray, int]:
+    """About MOST_SAMPLED of the values, in their order, and the number of all."""
+    kept, n_rows = [], sum(len(values) for values in parts())
+    start, share = 0, min(MOST_SAMPLED / max(n_rows, 1), 1.0)
+    for values in parts():
+        number = np.arange(start, start + len(values), dtype=INDEX_DTYPE)
+        kept.append(values[row_hash(number, 0) <= np.uint64(share * (2.0**64 - 2**12))])
+        start += len(values)
+    return np.concatenate(kept), n_rows
 
 
 def whole_groups(parts: Values, share: float, seed: int) -> Above:
@@ -371,7 +367,6 @@ def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
 LATEST = "the latest rows"
 FIRST = 0.5  # fraction of the rows, the first in time, that are never held out
 SPANS_OF_TIME = 3
-MOST_TIMES = 2**21  # maximum number of values that define spans of time
 
 
 def folds_of_data(
@@ -448,13 +443,7 @@ def by_spans(parts: Values, count: int | None, words: str) -> Folds:
     parts  float64 values, without NaN
     """
     count = SPANS_OF_TIME if count is None else count
-    kept, n_rows = [], sum(len(values) for values in parts())
-    start, share = 0, min(MOST_TIMES / max(n_rows, 1), 1.0)
-    for values in parts():
-        number = np.arange(start, start + len(values), dtype=INDEX_DTYPE)
-        kept.append(values[row_hash(number, 0) <= np.uint64(share * (2.0**64 - 2**12))])
-        start += len(values)
-    distinct, rows = np.unique(np.concatenate(kept), return_counts=True)
+    distinct, rows = np.unique(_sampled(parts)[0], return_counts=True)
     if len(distinct) < 2:
         raise ValueError("all rows have the same value")
     if len(distinct) <= count:  # The first value only trains.
