@@ -104,14 +104,14 @@ def compare_command(
     The same command resumes an interrupted comparison, and adds further systems to a finished one.
     --by-time and --by-group apply to the test rows and to the rows that settings are chosen on.
     """
-    from dcpred.comparison.compare import Asked, compare  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.comparison.compare import CompareRequest, compare  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import parse_budget  # noqa: PLC0415
 
     check_cluster_options(workers, scheduler)
     check_packages("a comparison", "compare")
     for budget in budgets:
         parse_budget(budget)
-    asked = Asked(
+    asked = CompareRequest(
         (find_array(data, x), find_array(data, y)),
         None
         if test is None
