@@ -34,7 +34,7 @@ from dcpred_tasks.model.predictive_outputs import novelty, probabilities
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.schema.column import NEVER_SEEN
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.labels import Decided, Label, decide
+from dcpred_tasks.scoring.labels import Label, RawScores, score_with_leaves
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
@@ -373,8 +373,8 @@ def explain_rows(
     landmarks: bool = False,
 ) -> Explanations:
     """Explain raw rows with these numbers."""
-    sure = model.sureness is not None
-    rows = decide(model, X, typicality=sure, score=score_rows)
+    sure = model.uncertainty is not None
+    rows = score_with_leaves(model, X, typicality=sure, score=score_rows)
     parts = parts_of_table(schema, names, model.n_features)
     divided = model.leaf_models is None
     added = contributions_of(model, X, rows.decision, rows.leaf, parts=parts) if divided else None
@@ -454,7 +454,7 @@ def _scored(
     one: Explanation,
     model: Model,
     X: NDArray[Any],
-    row: Decided,
+    row: RawScores,
     names: Sequence[str] | None,
     landmarks: bool,
 ) -> Explanation:
@@ -468,7 +468,7 @@ def _scored(
         predicted=model.classes[number] if model.classes else float(row.decision[0, 0]),
         leaf=leaf,
         leaf_rows=int(model.leaf_rows[leaf]),
-        remarks=[] if model.sureness is not None else [WITHOUT],
+        remarks=[] if model.uncertainty is not None else [WITHOUT],
         scale=model.target.name if model.target else None,
     )
     if model.classes:
@@ -677,7 +677,7 @@ def contributions(
     own, found, names, schema = _rows_to_explain(model, X)
     check_contributions(own)
     parts = parts_of_table(schema, names, own.n_features)
-    rows = decide(own, found)
+    rows = score_with_leaves(own, found)
     output = None
     if label is not None:
         if own.n_outputs == 1 or label not in own.classes:

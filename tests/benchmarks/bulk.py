@@ -36,7 +36,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, commit
 from dcpred_tasks.dtypes import LEAF_DTYPE
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scoring.labels import Decided
+from dcpred_tasks.scoring.labels import RawScores
 from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
@@ -225,7 +225,7 @@ def _steps_of_chunk(
     for name, each in models.items():
         decision, status = score_rows(each, X, leaves=leaf)
         laps.end(name)
-    rows = Decided(decision, status, leaf, np.empty(0, np.float32))
+    rows = RawScores(decision, status, leaf, np.empty(0, np.float32))
     values = encode_outputs(writer.model, run.columns, rows)
     laps.end("labels")
     writer.observe(start, status, ScoredRows(X, decision, status, leaf, values))

@@ -25,7 +25,7 @@ from sklearn.inspection import permutation_importance
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 
 REGRESSION = ("cal_housing", "cpusmall", "house_16H")
 SETS = (*REGRESSION, "magic", "elec2", "satimage")
@@ -57,10 +57,10 @@ def line(folder: Path, name: str, n_rows: int, n_new: int) -> list[str]:
         for found in (fitted.feature_importances_, fitted.distance_shares_)
     ]
     timed = new[:TIMED_ROWS]
-    decide(fitted.model_, timed[:1], reasons=True)
+    score_with_leaves(fitted.model_, timed[:1], reasons=True)
     with one_thread():
         begin = time.process_time()
-        rows = decide(fitted.model_, timed, reasons=True)
+        rows = score_with_leaves(fitted.model_, timed, reasons=True)
         seconds = time.process_time() - begin
     right = score_rows(fitted.model_, timed)[0]
     right = right.max(axis=1) if fitted.model_.n_outputs > 1 else right[:, 0]

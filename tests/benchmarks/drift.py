@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, sample_stride
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings
@@ -51,7 +51,7 @@ def trained(X: NDArray[Any], y: NDArray[Any], task: str, seed: int) -> Model:
 def found(model: Model, X: NDArray[Any]) -> dict[str, Any]:
     """What the manifest of a run over these rows says of drift."""
     statistics = Statistics(model)
-    rows = decide(model, X)
+    rows = score_with_leaves(model, X)
     scored = ScoredRows(X, rows.decision, rows.status, rows.leaf, {})
     statistics.observe(scored, 0, sample_stride(len(X), len(X)))
     reference = None if model.reference is None else model.reference.first(model.n_features)
@@ -65,7 +65,7 @@ def share_of_scoring(model: Model, X: NDArray[Any], repeats: int) -> float:
     plain, times = replace(model, bins=None), []
     for _ in range(repeats):
         clock = [time.perf_counter()]
-        rows = decide(model, X)
+        rows = score_with_leaves(model, X)
         clock.append(time.perf_counter())
         scored = ScoredRows(X, rows.decision, rows.status, rows.leaf, {})
         for one in (plain, model):

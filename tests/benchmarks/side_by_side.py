@@ -34,7 +34,7 @@ from sets import DataSet, Printed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.compare import Asked, CompareReport, Result, compare
+from dcpred.comparison.compare import CompareReport, CompareRequest, Result, compare
 from dcpred.comparison.page import PLOT, frontier, score_paint, unbeaten
 from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, points_of
 from dcpred.execution.progress import SILENT
@@ -114,13 +114,13 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
     for part, n in (("train", args.rows), ("test", args.test_rows)):
         group = args.work / f"{dataset.name}-{part}.zarr"
         addresses.append((f"{group}/X", f"{group}/y"))
-        if not (folder / comparing.ASKED).exists():
+        if not (folder / comparing.REQUEST).exists():
             split = dataset.load(data_folder(), 0)
             X, y = (split.X, split.y) if part == "train" else (split.X_test, split.y_test)
             rows = np.sort(np.random.default_rng(0).permutation(len(y))[:n])
             write_group(group, X[rows], y[rows])
     task = "regression" if dataset.regression else "classification"
-    asked = Asked(addresses[0], addresses[1], task, args.rows, args.test_rows, 0)
+    asked = CompareRequest(addresses[0], addresses[1], task, args.rows, args.test_rows, 0)
     n_features = json.loads((args.work / f"{dataset.name}-train.zarr/X/zarr.json").read_text())["shape"][1]
     systems = [s for s in chosen_systems(None, task) if args.paper or s not in ALWAYS_DEAR]
     if args.paper:

@@ -31,7 +31,7 @@ from dcpred_tasks.dtypes import SingleArray, Status
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.uncertainty import Calibration
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs, needed, possible_outputs
 from dcpred_tasks.task_bodies.predict_block import novelty_block
 from dcpred_tasks.training import held_out
@@ -79,7 +79,7 @@ class Trained:
 
     def told(self, model: Model) -> dict[str, Any]:
         """What `dcpred evaluate` says of the test rows."""
-        rows = decide(model, self.split.X_test, scale=True)
+        rows = score_with_leaves(model, self.split.X_test, scale=True)
         good = rows.status == Status.OK
         found, rows = Measures(model), rows.take(good)
         found.add(model, rows.decision, self.target(self.split.y_test)[good], rows)
@@ -96,10 +96,10 @@ class Trained:
 
 def as_they_are(model: Model) -> Model:
     """The model whose probabilities are those of decision values as they are."""
-    assert model.sureness is not None
+    assert model.uncertainty is not None
     n, ends = len(model.classes), np.array([-1e30, -500.0, 500.0, 1e30])
     plain = Calibration(ends, np.clip(ends, -500, 500), np.full(n, 1 / n), np.zeros(1))
-    return replace(model, sureness=replace(model.sureness, calibration=plain))
+    return replace(model, uncertainty=replace(model.uncertainty, calibration=plain))
 
 
 def seconds(with_it: list[float], without: list[float]) -> str:
@@ -188,7 +188,7 @@ def cost(model: Model, outputs: tuple[str, ...], X: NDArray[Any], timing: dict[s
     asked = columns(outputs)
 
     def encode(rows: SingleArray) -> object:
-        return encode_outputs(model, asked, decide(model, rows, **needed(asked)))
+        return encode_outputs(model, asked, score_with_leaves(model, rows, **needed(asked)))
 
     own, linear = measure_call(encode, X, **timing)
     return own / linear

@@ -22,7 +22,7 @@ from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Reference, class_numbers
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from support.browser import Browser, browser, chromium
 from support.data import make_group
 from support.models import random_model, random_rows
@@ -65,7 +65,7 @@ def pages(folder: Path) -> dict[str, Report]:
 
 def evaluated(model: compact_model.Model, rng: np.random.Generator) -> dict[str, object]:
     X = random_rows(model, 500, seed=2)
-    rows = decide(model, X, scale=True, score=compact_model.score_rows)
+    rows = score_with_leaves(model, X, scale=True, score=compact_model.score_rows)
     decision = rows.decision
     if model.task == "regression":
         target = decision[:, 0] + rng.normal(size=500)

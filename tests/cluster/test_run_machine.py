@@ -300,13 +300,13 @@ class RunMachine(RuleBasedStateMachine):
     def other_values(self) -> Any:
         """What an attempt in another process may come to, if that rounds otherwise."""
         patch = pytest.MonkeyPatch()
-        real = task.decide
+        real = task.score_with_leaves
 
         def otherwise(model: Any, X: Any, **options: Any) -> Any:
             decided = real(model, X, **options)
             return replace(decided, decision=decided.decision + np.float32(1))
 
-        patch.setattr(task, "decide", otherwise)
+        patch.setattr(task, "score_with_leaves", otherwise)
         return undoing(patch)
 
     def stop_after(self, block: int, writes: int) -> None:

@@ -114,8 +114,8 @@ def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = Non
 
 
 def arrays_of(model: Model) -> dict[str, np.ndarray]:
-    assert model.sureness is not None
-    sure = (model.sureness.novelty, model.sureness.calibration, model.sureness.intervals)
+    assert model.uncertainty is not None
+    sure = (model.uncertainty.novelty, model.uncertainty.calibration, model.uncertainty.intervals)
     parts = (model, model.tree, model.scaling, model.support, *sure)
     return {
         f"{type(p).__name__}.{k}": v

@@ -98,7 +98,7 @@ def test_an_unfinished_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object, **__: object) -> None:
         raise OSError("cut off")
 
-    monkeypatch.setattr(task, "decide", fail)
+    monkeypatch.setattr(task, "score_with_leaves", fail)
     with pytest.raises(Exception, match="cut off"):
         score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
     seen = xr.open_zarr(folder / "cut" / "scores.zarr")

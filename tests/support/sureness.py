@@ -6,7 +6,7 @@ import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.uncertainty import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Sureness
+from dcpred_tasks.model.uncertainty import LEVELS, SHARES, Calibration, Intervals, Novelty, Scale, Uncertainty
 from dcpred_tasks.training.calibration import NO_FACTORS
 from dcpred_tasks.training.held_out import ALPHAS, nearness_of
 from support.models import random_rows
@@ -16,10 +16,10 @@ def sure(model: Model, seed: int = 0, class_weight: FloatArray = NO_FACTORS) -> 
     """The model with a random calibration, or random intervals, and with leaves whose rows lie around random
     points near its own.
     """
-    return replace(model, sureness=random_sureness(model, seed, class_weight))
+    return replace(model, uncertainty=random_sureness(model, seed, class_weight))
 
 
-def random_sureness(model: Model, seed: int, class_weight: FloatArray = NO_FACTORS) -> Sureness:
+def random_sureness(model: Model, seed: int, class_weight: FloatArray = NO_FACTORS) -> Uncertainty:
     rng = np.random.default_rng([seed, 7])
     novelty = _novelty(model, rng)
     if model.task == "regression":
@@ -30,7 +30,7 @@ def random_sureness(model: Model, seed: int, class_weight: FloatArray = NO_FACTO
             rng.normal(size=model.beta.shape).astype(np.float32),
             rng.normal(size=model.intercept.shape),
         )
-        return Sureness(
+        return Uncertainty(
             novelty,
             intervals=Intervals(spread, ALPHAS, quantile, SHARES, signed),
             scale=None if seed % 2 else Scale(model.beta_at, beta, intercept, bounds),
@@ -38,7 +38,7 @@ def random_sureness(model: Model, seed: int, class_weight: FloatArray = NO_FACTO
     knot = np.sort(rng.normal(size=int(rng.integers(2, 9))) * 2)
     prior = rng.dirichlet(np.ones(len(model.classes)))
     value = np.cumsum(rng.exponential(size=len(knot))) - rng.exponential() * 3
-    return Sureness(novelty, Calibration(knot, value, prior, rng.uniform(0, 0.1, 1), class_weight))
+    return Uncertainty(novelty, Calibration(knot, value, prior, rng.uniform(0, 0.1, 1), class_weight))
 
 
 def _novelty(model: Model, rng: np.random.Generator) -> Novelty:

@@ -403,7 +403,8 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(
         for f in fields(Model)
         if f.name
         not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference", "leaf_models")
-        and f.name not in ("sureness", "background", "parts")  # test_sure_artifact.py, test_contributions.py
+        and f.name
+        not in ("uncertainty", "background", "parts")  # test_sure_artifact.py, test_contributions.py
         and f.name not in ("bins", "target")  # below, and test_target_transform.py
     ],
 )

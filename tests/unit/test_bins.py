@@ -22,7 +22,7 @@ from dcpred_tasks.model.compact_model import Reference, score_rows
 from dcpred_tasks.schema.column import Boolean, Codes, Date, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import binned, drift
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.training.survey import remarks, survey_rows
 from support.models import random_model
@@ -127,7 +127,7 @@ def test_missing_values_that_a_model_refuses_are_drift() -> None:
     model = replace(model, bins=fit_bins(X, X.min(axis=0), X.max(axis=0), X[:, : model.n_outputs], {}))
     new = X.astype(np.float32)
     new[::2, 1] = np.nan
-    found, rows = Statistics(model), decide(model, new, score=score_rows)
+    found, rows = Statistics(model), score_with_leaves(model, new, score=score_rows)
     found.observe(ScoredRows(new, rows.decision, rows.status, rows.leaf, {}), 0, 1)
     by_column = [found.bin_rows[own] for own in model.bins.slots]
     assert [int(own[-1]) for own in by_column[:3]] == [0, 450, 0]

@@ -243,7 +243,7 @@ def test_class_weights_move_labels_and_leave_probabilities_at_the_rates_of_the_d
     p, q = plain.predict_proba(new)[:, 1], other.predict_proba(new)[:, 1]
     assert q.mean() == pytest.approx(p.mean(), rel=0.05)
     assert q.mean() == pytest.approx(y.mean(), rel=0.15)
-    calibration = other.model_.sureness.calibration
+    calibration = other.model_.uncertainty.calibration
     threshold = calibration.weight[0] / calibration.weight.sum()
     np.testing.assert_array_equal(other.predict(new) == 1, q > threshold)
     assert (other.predict(new) == 1).mean() > 3 * (plain.predict(new) == 1).mean()

@@ -26,7 +26,7 @@ from dcpred_tasks.model.contributions import average, is_exact, mean_contributio
 from dcpred_tasks.model.contributions import contributions as contributions_of
 from dcpred_tasks.model.leaf_arrays import Background, Parts
 from dcpred_tasks.model.target_encoding import TargetEncoding
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from support.models import random_model, random_rows
 
 N_ROWS, N_BACKGROUND = 6, 3
@@ -75,7 +75,7 @@ def rows_of(model: Model) -> tuple[np.ndarray, Any]:
     else:
         X = random_rows(replace(model, scaling=model.scaling.of_encoded), N_ROWS, 5)[:, : model.n_features]
         X[:, 0] = [0, 1, 2, 3, 77, 5]
-    return X, decide(model, X)
+    return X, score_with_leaves(model, X)
 
 
 def inside_out(model: Model, leaf: int, rows: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def test_they_sum_to_the_decision_and_the_leaf_is_the_rest(name: str) -> None:
     model = made(name)
     X, rows = rows_of(model)
     X[0] = np.inf
-    rows = decide(model, X, reasons=True)
+    rows = score_with_leaves(model, X, reasons=True)
     assert np.isnan(rows.contributions[0]).all()
     sums = rows.contributions.sum(axis=1)
     good = rows.status == 1
@@ -142,7 +142,7 @@ def test_the_average_is_that_of_leaves_by_their_rows_and_bounds_are_the_leafs_pa
     assert average(model)[0] == pytest.approx(np.average(means, weights=model.leaf_rows))
     free = replace(model, bounds=np.tile([-1e9, 1e9], (model.n_leaves, 1)))
     X = random_rows(model, 40, 0)
-    bound, unbound = (decide(one, X, reasons=True) for one in (model, free))
+    bound, unbound = (score_with_leaves(one, X, reasons=True) for one in (model, free))
     taken = bound.decision[:, 0] - unbound.decision[:, 0]
     assert np.abs(taken).max() > 0
     np.testing.assert_allclose(bound.contributions[:, :-2], unbound.contributions[:, :-2], atol=1e-9)
@@ -156,14 +156,14 @@ def test_many_features_take_as_many_nodes_as_they_need() -> None:
     model = replace(model, gamma=np.full(7, 1.0, np.float32), pairs=model.pairs[:0], pair_at=np.zeros(2, int))
     model = replace(model, beta=np.asarray(model.beta)[:7], beta_at=np.array([0, 7]))
     X = model.landmarks[:2] + np.where(np.arange(40) % 2, 0.01, 0.3)
-    rows = decide(model, X, reasons=True)
+    rows = score_with_leaves(model, X, reasons=True)
     order = np.random.default_rng(0).permutation(40)
     shuffled = replace(
         model,
         landmarks=model.landmarks[:, order],
         background=Background(model.background.at, model.background.rows[:, order]),  # type: ignore[union-attr]
     )
-    again = decide(shuffled, X[:, order], reasons=True)
+    again = score_with_leaves(shuffled, X[:, order], reasons=True)
     np.testing.assert_allclose(again.contributions[:, :-2], rows.contributions[:, order], atol=1e-9)
     # Owen's integral by 200 nodes, one factor after the other.
     t, share = np.polynomial.legendre.leggauss(200)
@@ -196,7 +196,7 @@ def test_other_kernels_have_integrated_gradients(kernel: str, triangle: str | No
     model = with_background(random_model(4, kernel, d=4, depth=1, sizes=(7,), triangle=triangle))
     assert not is_exact(model)
     X = random_rows(model, 4, 9)
-    rows = decide(model, X, reasons=True)
+    rows = score_with_leaves(model, X, reasons=True)
     assert model.background is not None
     np.testing.assert_allclose(rows.contributions.sum(axis=1), rows.decision[:, 0], rtol=1e-6, atol=1e-6)
     at, step = (np.arange(500) + 0.5) / 500, 1e-5

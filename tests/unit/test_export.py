@@ -504,7 +504,7 @@ def test_a_run_of_which_nothing_is_done(
         raise ValueError("cut off")
 
     folder = runs("names")
-    monkeypatch.setattr(task, "decide", fail)
+    monkeypatch.setattr(task, "score_with_leaves", fail)
     with pytest.raises(IncompleteError):
         score(folder / "model", f"{folder}/known.zarr/X", tmp_path / "cut", inline)
     with pytest.raises(DataError, match="no block of it is done yet"):

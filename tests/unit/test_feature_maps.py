@@ -232,7 +232,7 @@ def test_a_model_is_stored_with_its_map(rows: Any, tmp_path: Path, task: str, na
     model = trained(X, target, task=task, feature_map=name)
     write_model(tmp_path / "m", model, settings_dict(make_settings({"feature_map": name})), {})
     version = json.loads((tmp_path / "m" / "model.json").read_text())["version"]
-    follows = model.sureness is not None and model.sureness.scale is not None
+    follows = model.uncertainty is not None and model.uncertainty.scale is not None
     assert version == (9 if follows else 8)
     stored = read_model(tmp_path / "m")
     X[0, 1] = np.inf

@@ -346,9 +346,11 @@ def test_nothing_beats_chance_on_shuffled_targets(folds: Folds) -> None:
     settings = make_settings(FEW)
     given = X, CHANCE, np.ones(N), np.empty(0), survey, settings, (0, 1)
     model = train_rows(*given, coded=CODED, folds=folds)
-    assert model.sureness is not None
-    assert model.sureness.calibration is not None
-    p = model.sureness.calibration.free(model.sureness.calibration.scores(np.linspace(-1, 1, 9)[:, None]))
+    assert model.uncertainty is not None
+    assert model.uncertainty.calibration is not None
+    p = model.uncertainty.calibration.free(
+        model.uncertainty.calibration.scores(np.linspace(-1, 1, 9)[:, None])
+    )
     assert np.abs(p[:, 1] - 0.5).max() < 0.15, "and no probability says otherwise"
 
 
@@ -380,7 +382,7 @@ def test_training_on_workers_measures_the_same(folds: Folds, tmp_path: Path) -> 
     own, found = train_rows(*given, coded=CODED, folds=folds), read_model(tmp_path / "m")
     np.testing.assert_allclose(found.scaling.targets.table, own.scaling.targets.table, rtol=1e-6)
     for name in ("knot", "value", "share"):
-        ours, theirs = (getattr(model.sureness.calibration, name) for model in (own, found))
+        ours, theirs = (getattr(model.uncertainty.calibration, name) for model in (own, found))
         np.testing.assert_allclose(theirs, ours, rtol=1e-3, atol=1e-3)
 
 

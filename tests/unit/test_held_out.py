@@ -12,7 +12,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.contributions import importances, known_importances
 from dcpred_tasks.model.leaf_arrays import model_arrays
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, FEWEST_ROWS, LEVELS
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.training import held_out
 from dcpred_tasks.training.held_out import (
     FOLDS,
@@ -128,9 +128,9 @@ def test_the_model_itself_is_the_same_without(settings: Settings, monkeypatch: p
     monkeypatch.setattr(held_out, "fit_leaf", counted)
     monkeypatch.setattr(held_out, "own_place", None)
     plain = trained(data.X, y, replace(settings, calibrate=False))
-    assert plain.sureness is None
+    assert plain.uncertainty is None
     assert len(fits) == plain.n_leaves
-    assert sure.sureness is not None
+    assert sure.uncertainty is not None
     for name in {*model_arrays(Model), "leaf_rows"} - {"intercept"}:
         np.testing.assert_array_equal(getattr(sure, name), getattr(plain, name))
     moved = (sure.intercept - plain.intercept).astype(np.float64)
@@ -160,7 +160,7 @@ def test_probabilities_of_test_rows_are_near_what_is_so() -> None:
 def test_intervals_of_test_rows_hold_what_they_say_and_are_wide_where_noise_is() -> None:
     X, y = noisy(4_000, 0)
     model = trained(X[:2_500], y[:2_500], NUMBERS)
-    rows = decide(model, X[2_500:], scale=True)
+    rows = score_with_leaves(model, X[2_500:], scale=True)
     for alpha, off in ((DEFAULT_ALPHA, 0.03), (0.5, 0.05)):
         bounds = predictive_outputs.intervals(model, rows.decision[:, 0], rows.leaf, rows.log_scale, alpha)
         inside = (bounds[:, 0] <= y[2_500:]) & (y[2_500:] <= bounds[:, 1])
@@ -258,7 +258,7 @@ def test_importances_are_the_shares_of_squared_distances_between_training_rows()
     plain = np.bincount(model.scaling.source, squares, 3)
     np.testing.assert_allclose(importances(model), plain / plain.sum(), atol=0.02)
     np.testing.assert_array_equal(known_importances(model), importances(model))
-    unsure = replace(model, sureness=None)
+    unsure = replace(model, uncertainty=None)
     with pytest.raises(AttributeError, match=r"lacks the frequencies of categories\. Train it again"):
         importances(unsure)
     assert known_importances(unsure)[1] == 0

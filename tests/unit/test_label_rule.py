@@ -105,7 +105,7 @@ def test_a_run_keeps_its_threshold(doors: Doors, tmp_path: Path) -> None:
 def test_verification_finds_a_label_of_another_threshold(doors: Doors, tmp_path: Path) -> None:
     _, model, X, _ = doors
     costs = threshold_costs(0.2) if len(model.classes_) == 2 else matrix_costs(COSTS.tolist())
-    rule = LabelRule(model.model_.sureness.calibration, np.array(costs).reshape(len(model.classes_), -1))
+    rule = LabelRule(model.model_.uncertainty.calibration, np.array(costs).reshape(len(model.classes_), -1))
     p, number = model.predict_proba(X), rule(model._values(X))
     assert rule.may_be(number, p, p).all()
     wrong = (number + 1) % p.shape[1]

@@ -14,7 +14,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, score_rows
-from dcpred_tasks.scoring.labels import Decided, decide
+from dcpred_tasks.scoring.labels import RawScores, score_with_leaves
 from dcpred_tasks.scoring.outputs import (
     OUTPUT_COLUMNS,
     OUTPUTS,
@@ -59,7 +59,7 @@ each = pytest.mark.parametrize(("column", "model"), CASES)
 class Scored(ScoredRows):
     """Rows of a model, some of them bad, and what their columns hold."""
 
-    rows: Decided
+    rows: RawScores
 
     @property
     def good(self) -> np.ndarray:
@@ -87,7 +87,7 @@ KNOWN: dict[int, tuple[Model, Scored]] = {}
 def _scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
-    rows = decide(model, X, typicality=True, scale=True, reasons=True, score=score_rows)
+    rows = score_with_leaves(model, X, typicality=True, scale=True, reasons=True, score=score_rows)
     values = encode_outputs(model, columns(asked(model)), rows)
     done = Scored(X, rows.decision, rows.status, rows.leaf, values, rows)
     assert len(done.good) > 50
@@ -247,7 +247,7 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
     score_block(plan, 0)
     done = scored(model)
     decided = {
-        start: decide(model, done.X[start : start + 30], typicality=True, scale=True, reasons=True)
+        start: score_with_leaves(model, done.X[start : start + 30], typicality=True, scale=True, reasons=True)
         for start in (0, 30)
     }
     for column in plan.columns:

@@ -22,7 +22,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.measures import IntervalMeasures
 from dcpred_tasks.model import predictive_outputs
 from dcpred_tasks.model.uncertainty import Intervals
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.training.held_out import HeldOut, constant_scale, fit_intervals, fit_scale
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_group
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_quarter_of_the_predictions_has_its_share_inside(leaves: int) -> None:
     model = regressor_with(n_leaves=leaves, random_state=0, **SETTINGS).fit(*amounts(2_500, 0))
     X, y = amounts(5_000, 1)
-    assert model.model_.sureness.scale is not None
+    assert model.model_.uncertainty.scale is not None
     for alpha in (0.1, 0.3):
         low, high = model.predict_interval(X, alpha).T
         found = quarters((low <= y) & (y <= high), model.predict(X))
@@ -169,10 +169,10 @@ def test_another_quantile_is_refused(share: object) -> None:
 
 def test_a_model_of_an_earlier_version_has_intervals_and_no_quantiles() -> None:
     model = sure(random_model(2, task="regression"), seed=1)
-    assert model.sureness is not None
-    assert model.sureness.intervals is not None
-    earlier = replace(model.sureness.intervals, share=np.empty(0), signed=np.empty(0))
-    old = replace(model, sureness=replace(model.sureness, intervals=earlier))
+    assert model.uncertainty is not None
+    assert model.uncertainty.intervals is not None
+    earlier = replace(model.uncertainty.intervals, share=np.empty(0), signed=np.empty(0))
+    old = replace(model, uncertainty=replace(model.uncertainty, intervals=earlier))
     assert predictive_outputs.intervals_of(old).at(0.1) > 0
     with pytest.raises(DataError, match=r"q05: .* version of dcpred without quantiles\. Train"):
         predictive_outputs.quantile_shares(old, 0.05)
@@ -187,7 +187,7 @@ def test_only_a_model_with_a_scale_needs_the_newest_format(tmp_path: Path) -> No
         path = tmp_path / str(version)
         write_model(path, model, {}, {})
         assert json.loads((path / "model.json").read_text())["version"] <= version
-        back = read_model(path).sureness
+        back = read_model(path).uncertainty
         assert back is not None
         assert (back.scale is None) == (version == 3)
     assert json.loads((tmp_path / "9/model.json").read_text())["version"] == 9
@@ -205,8 +205,8 @@ def test_a_run_holds_what_a_served_and_a_lazy_model_give(folder: Path) -> None:
     assert verify(folder / "out", "full", inline).findings == []
     X, good = zarr.open_array(folder / "new.zarr/X", mode="r")[...], np.arange(600) != 5
     served = dcpred.load_model(folder / "model")
-    assert served.model.sureness is not None
-    assert served.model.sureness.scale is not None
+    assert served.model.uncertainty is not None
+    assert served.model.uncertainty.scale is not None
     estimator = dcpred.load_model(folder / "model", estimator=True)
     lazy = da.from_array(X, chunks=(250, 3))
     for name, share in (("q05", 0.05), ("q95", 0.95)):
@@ -263,7 +263,7 @@ def test_evaluate_states_coverage_by_quarter(folder: Path, tmp_path: Path) -> No
     assert any(section.title == "Intervals" for section in evaluation_page(found).sections)
     X, y = amounts(600, 1)
     model = open_artifact(folder / "model").model()
-    rows = decide(model, X, scale=True)
+    rows = score_with_leaves(model, X, scale=True)
     value = rows.decision[:, 0]
     low, high = predictive_outputs.intervals(model, value, rows.leaf, rows.log_scale, 0.1).T
     inside = (low <= y) & (y <= high)
@@ -280,7 +280,7 @@ def test_measures_of_parts_merge_to_those_of_all() -> None:
     model = sure(random_model(2, task="regression"), seed=2)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, model.n_features))
-    rows = decide(model, X, scale=True)
+    rows = score_with_leaves(model, X, scale=True)
     y = rows.decision[:, 0] + rng.normal(size=200)
     whole, parts = IntervalMeasures(), IntervalMeasures()
     whole.add(model, rows, y)

@@ -41,7 +41,7 @@ from dcpred_tasks.schema.inference import MOST_CODES, ColumnSurvey, Wishes, as_o
 from dcpred_tasks.schema.schema import (
     MOST_CATEGORIES,
     TARGET,
-    Asked,
+    ColumnRequest,
     Schema,
     TextFormat,
     first_difference,
@@ -416,7 +416,7 @@ def test_any_json_is_read_or_refused(column: dict[str, Any], gaps: object) -> No
             columns, *_ = read_columns(value, "x")
         except DataError:
             continue
-        assert all(isinstance(one, Column | Asked) for one in columns)
+        assert all(isinstance(one, Column | ColumnRequest) for one in columns)
 
 
 def test_a_schema_by_hand_may_leave_things_to_find() -> None:
@@ -432,7 +432,11 @@ def test_a_schema_by_hand_may_leave_things_to_find() -> None:
         },
         "x",
     )
-    assert columns == [Asked("a", "category"), Asked("c", "date"), Asked("d", "category", TARGET)]
+    assert columns == [
+        ColumnRequest("a", "category"),
+        ColumnRequest("c", "date"),
+        ColumnRequest("d", "category", TARGET),
+    ]
     assert gaps == ("?",)
     assert text == TextFormat()
 
@@ -470,7 +474,7 @@ def surveyed(*parts: Cells, **options: Any) -> ColumnSurvey:
     return survey
 
 
-def found(cells: Cells, wish: Asked | None = None) -> Column:
+def found(cells: Cells, wish: ColumnRequest | None = None) -> Column:
     return find_column(surveyed(cells), wish, source="f")
 
 
@@ -560,7 +564,7 @@ def test_few_categories_and_a_tail_are_codes() -> None:
 
 
 def test_categories_that_were_named_get_codes_however_many_they_are() -> None:
-    wish = Asked("a", "category", "codes")
+    wish = ColumnRequest("a", "category", "codes")
     column = found(texts([f"c{i:03d}" for i in range(400) for _ in range(10 + (i < 5))]), wish)
     assert isinstance(column, Codes)
     assert len(column.categories) == MOST_CATEGORIES
@@ -568,8 +572,10 @@ def test_categories_that_were_named_get_codes_however_many_they_are() -> None:
     survey = surveyed(numbers(np.array([3, 1, 3, NAN])), counts_numbers=True)
     assert find_column(survey, wish, source="f") == Codes("a", (3,))
     assert found(texts(["1", "x"] * 10), wish) == Codes("a", ("1", "x"))
-    assert found(texts(["b", "a", "b"]), Asked("a", "category", TARGET)) == TargetCodes("a", ("a", "b"))
-    assert found(texts(["a", "b"]), Asked("a", "category")) == Codes("a", ("a", "b"))
+    assert found(texts(["b", "a", "b"]), ColumnRequest("a", "category", TARGET)) == TargetCodes(
+        "a", ("a", "b")
+    )
+    assert found(texts(["a", "b"]), ColumnRequest("a", "category")) == Codes("a", ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -589,16 +595,16 @@ def test_categories_that_were_named_get_codes_however_many_they_are() -> None:
         (texts(["50%", "7 %", "x"]), None, ["('50%')"]),
         (texts(["$3,400", "12", None]), None, ["('$3,400')", "--categorical a"]),
         (texts(["5", "1.000.000"]), None, ["('1.000.000')"]),
-        (texts(["x"]), Asked("a", "date"), ["as dates", "'x'", "ISO 8601"]),
-        (numbers(np.array([3])), Asked("a", "date"), ["as dates", "'3'"]),
+        (texts(["x"]), ColumnRequest("a", "date"), ["as dates", "'x'", "ISO 8601"]),
+        (numbers(np.array([3])), ColumnRequest("a", "date"), ["as dates", "'3'"]),
         (
             dates(np.array(["2020-01-01"], "M8[D]")),
-            Asked("a", "category"),
+            ColumnRequest("a", "category"),
             ["categories", "it holds dates ("],
         ),
     ],
 )
-def test_what_cannot_be_told(cells: Cells, wish: Asked | None, words: list[str]) -> None:
+def test_what_cannot_be_told(cells: Cells, wish: ColumnRequest | None, words: list[str]) -> None:
     with pytest.raises(DataError) as caught:
         found(cells, wish)
     for word in ["column 'a' of f", *words]:
@@ -615,7 +621,7 @@ def test_several_kinds_in_one_column() -> None:
 
 def test_what_has_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LEVELS", 3)
-    for wish in (None, Asked("a", "category", "codes")):
+    for wish in (None, ColumnRequest("a", "category", "codes")):
         with pytest.raises(DataError, match=r"as categories: it holds more than 3 different values\. Keep"):
             found(texts(list("abcd")), wish)
     monkeypatch.setattr("dcpred_tasks.schema.inference.MOST_LETTERS", 2)
@@ -632,7 +638,7 @@ def test_names_as_a_shell_takes_them(name: str, option: str) -> None:
 
 def test_a_column_is_named_for_one_thing() -> None:
     asked = wishes(
-        "y", ("a",), ("b",), ("c",), {"a": Asked("a", "category", "codes"), "d": Number("d")}, ("?",)
+        "y", ("a",), ("b",), ("c",), {"a": ColumnRequest("a", "category", "codes"), "d": Number("d")}, ("?",)
     )
     assert asked.of("y") == Target("y")
     assert asked.of("d") == Number("d")

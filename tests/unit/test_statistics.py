@@ -17,7 +17,7 @@ from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
     ScoredRows,
@@ -40,7 +40,7 @@ def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) 
     edges = [0, *cuts, len(X)]
     for start, stop in pairwise(edges):
         part = Statistics(model, outputs)
-        rows = decide(model, X[start:stop], score=score_rows)
+        rows = score_with_leaves(model, X[start:stop], score=score_rows)
         values = encode_outputs(model, columns(outputs), rows)
         done = ScoredRows(X[start:stop], rows.decision, rows.status, rows.leaf, values)
         part.observe(done, start, stride)

@@ -39,8 +39,8 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(model: Model) -> dict[str, np.ndarray]:
-    assert model.sureness is not None
-    parts = {name: getattr(model.sureness, name) for name in PARTS}
+    assert model.uncertainty is not None
+    parts = {name: getattr(model.uncertainty, name) for name in PARTS}
     found = {f"{name}.{k}": v for name, p in parts.items() if p is not None for k, v in vars(p).items()}
     return {name: array for name, array in found.items() if array.size}
 
@@ -65,7 +65,7 @@ def test_without_it_a_model_is_what_earlier_versions_wrote(tmp_path: Path, name:
     body = open_artifact(tmp_path / "one").body
     assert "calibrate" not in body["settings"]
     assert not [k for k in body["arrays"] if k.startswith(("novelty", "calibration", "interval"))]
-    assert read_model(tmp_path / "one").sureness is None
+    assert read_model(tmp_path / "one").uncertainty is None
 
 
 @pytest.mark.parametrize("name", ["three classes", "numbers"])
@@ -74,12 +74,12 @@ def test_the_hash_covers_each_of_its_arrays(tmp_path: Path, name: str) -> None:
     hashes = {write_model(tmp_path / "m", model, {}, {})}
     for i, key in enumerate(values(model)):
         part, field = key.split(".")
-        holder = getattr(model.sureness, part)
+        holder = getattr(model.uncertainty, part)
         changed = getattr(holder, field).copy()
         changed.flat[-1] = np.nextafter(changed.flat[-1], changed.dtype.type(0))
-        assert model.sureness is not None
-        sureness = replace(model.sureness, **{part: replace(holder, **{field: changed})})
-        hashes.add(write_model(tmp_path / f"{i}", replace(model, sureness=sureness), {}, {}))
+        assert model.uncertainty is not None
+        sureness = replace(model.uncertainty, **{part: replace(holder, **{field: changed})})
+        hashes.add(write_model(tmp_path / f"{i}", replace(model, uncertainty=sureness), {}, {}))
     assert len(hashes) == 1 + len(values(model))
 
 
@@ -130,11 +130,11 @@ def test_what_cannot_be_so_is_refused(tmp_path: Path, name: str) -> None:
     """By whoever made hash and digests fit."""
     part, field, change = HARM[name]
     model = SURE["numbers" if part in ("intervals", "scale") else "three classes"]
-    assert model.sureness is not None
-    holder = getattr(model.sureness, part)
+    assert model.uncertainty is not None
+    holder = getattr(model.uncertainty, part)
     harmed = np.ascontiguousarray(change(getattr(holder, field)))
-    sureness = replace(model.sureness, **{part: replace(holder, **{field: harmed})})
-    write_model(tmp_path / "m", replace(model, sureness=sureness), {}, {})
+    sureness = replace(model.uncertainty, **{part: replace(holder, **{field: harmed})})
+    write_model(tmp_path / "m", replace(model, uncertainty=sureness), {}, {})
     with pytest.raises(ModelFormatError, match=r"is damaged or was altered"):
         read_model(tmp_path / "m")
 
@@ -142,8 +142,10 @@ def test_what_cannot_be_so_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["two classes", "numbers"])
 def test_a_part_that_is_missing_is_told(tmp_path: Path, name: str) -> None:
     model = SURE[name]
-    assert model.sureness is not None
+    assert model.uncertainty is not None
     part = "calibration" if name == "two classes" else "intervals"
-    write_model(tmp_path / "m", replace(model, sureness=replace(model.sureness, **{part: None})), {}, {})
+    write_model(
+        tmp_path / "m", replace(model, uncertainty=replace(model.uncertainty, **{part: None})), {}, {}
+    )
     with pytest.raises(ModelFormatError, match=r"is damaged or was altered"):
         read_model(tmp_path / "m")

@@ -139,7 +139,7 @@ def test_a_model_is_stored_with_its_scale(rows: Any, tmp_path: Path, task: str) 
     X, y = rows
     model = trained(X, y.astype(float) if task == "regression" else y, task=task)
     write_model(tmp_path / "m", model, settings_dict(Settings(task)) | {"symlog": "0,2"}, {})
-    follows = model.sureness is not None and model.sureness.scale is not None
+    follows = model.uncertainty is not None and model.uncertainty.scale is not None
     assert json.loads((tmp_path / "m" / "model.json").read_text())["version"] == (9 if follows else 6)
     stored = read_model(tmp_path / "m")
     X[0, 0] = 1e300

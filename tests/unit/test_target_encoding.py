@@ -373,7 +373,9 @@ def test_leaves_in_memory_and_on_workers_are_the_same(tmp_path: Path) -> None:
     found, mine = read_model(tmp_path / "m"), trained("continuous")
     np.testing.assert_allclose(found.scaling.targets.table, mine.scaling.targets.table, rtol=1e-6)
     np.testing.assert_allclose(score_rows(found, X)[0], score_rows(mine, X)[0], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(found.sureness.intervals.quantile, mine.sureness.intervals.quantile, rtol=1e-3)
+    np.testing.assert_allclose(
+        found.uncertainty.intervals.quantile, mine.uncertainty.intervals.quantile, rtol=1e-3
+    )
 
 
 def test_intervals_hold_for_new_rows_where_categories_are_noise() -> None:

@@ -36,7 +36,7 @@ from dcpred_tasks.model.target_transform import (
     fitted_transform,
     undone,
 )
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_group
@@ -92,7 +92,7 @@ def test_what_is_undone_can_be_done_again(name: str, shift: float, values: list[
     transform, v = TargetTransform(name, shift if name != PLAIN else 0.0), np.sort(values)
     for there, again in (
         (transform.back, transform.forward),
-        (transform.predicted, transform.decided),
+        (transform.predicted, transform.to_decision),
         (transform.forward, transform.back),
     ):
         with np.errstate(all="raise", under="ignore"):
@@ -179,7 +179,7 @@ def test_parts_sum_to_the_decision_value_on_the_scale_of_the_model(folder: Path)
     group, model = zarr.open_group(folder / "out/scores.zarr", mode="r"), read_model(folder / "model")
     assert group["contributions"].attrs["scale"] == model.target.name
     good = np.arange(300) != 5
-    own = model.target.decided(group["decision"][...])
+    own = model.target.to_decision(group["decision"][...])
     np.testing.assert_allclose(group["contributions"][...].sum(axis=1)[good], own[good], rtol=1e-9)
     data = [f"{folder}/model", f"{folder}/new.zarr", "--rows", "3"]
     listed = CliRunner().invoke(main, ["explain", *data, "--json"])
@@ -202,8 +202,8 @@ def test_the_page_of_a_run_names_the_scale_of_contributions(folder: Path, tmp_pa
 
 def test_the_engine_agrees_with_the_definition(folder: Path) -> None:
     model, (X, _) = read_model(folder / "model"), amounts(300, 2)
-    rows = decide(model, X, scale=True)
-    plain = decide(model, X, scale=True, score=compact_model.score_rows)
+    rows = score_with_leaves(model, X, scale=True)
+    plain = score_with_leaves(model, X, scale=True, score=compact_model.score_rows)
     np.testing.assert_allclose(rows.decision, plain.decision, rtol=1e-4)
     found = contributions(model, X[:5], rows.decision[:5], rows.leaf[:5])
     leaves = compact_model.leaf_values(model, int(rows.leaf[0]), model.scaling.exact(X[:1]))

@@ -99,7 +99,7 @@ def test_labels_follow_the_threshold_and_probabilities_stay(given: float | str, 
     plain = DCPredClassifier(**ONE_LEAF).fit(X, y)
     model = DCPredClassifier(threshold=given, **ONE_LEAF).fit(X, y)
     p, labels = model.predict_proba(new)[:, 1], model.predict(new)
-    calibration = model.model_.sureness.calibration
+    calibration = model.model_.uncertainty.calibration
     t = calibration.weight[0] / calibration.weight.sum()
     assert t == pytest.approx(0.1) if given != "f1" else 0.1 < t < 0.5
     # Between probabilities that are as good as equal, rounding decides.
@@ -156,5 +156,5 @@ def test_a_search_leaves_it_alone() -> None:
     with few_candidates():
         model = DCPredClassifier(threshold=0.1, random_state=0).fit(X, y)
     assert model.tuned_["settings"]["threshold"] == "0.1"
-    calibration = model.model_.sureness.calibration
+    calibration = model.model_.uncertainty.calibration
     assert calibration.weight[0] / calibration.weight.sum() == pytest.approx(0.1)

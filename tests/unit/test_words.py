@@ -100,3 +100,10 @@ def test_passages_are_what_a_person_reads(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text('"""One doc."""\ntold = "a word"  # a remark\nkey = "told"\nf = f"{told} in words"\n')
     assert sorted(text for _, text in passages(path)) == ["# a remark", "One doc.", "a word", "in words"]
+
+
+def test_no_retired_name() -> None:
+    """Of classes and functions, whose names no passage holds."""
+    names = re.compile(r"\b(?:Sureness|sureness|Decided|Asked)\b")
+    found = [path.name for path in SOURCES if names.search(path.read_text(encoding="utf-8"))]
+    assert not found

@@ -47,13 +47,13 @@ from dcpred_tasks.task_bodies.trials import try_system
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
 MODULE = "dcpred.comparison.trial"
-ASKED, PAGE = "compare.json", "report.html"
+REQUEST, PAGE = "compare.json", "report.html"
 SHARED_SECONDS = 900.0  # processor time of the step that all systems wait for
 LOOK_SECONDS = 0.2  # time between two checks for a request to stop
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompareRequest:
     """What to compare, on which rows.
 
     train, test  addresses of (features, targets); `test` None: rows of `train` are held out
@@ -135,7 +135,7 @@ class CompareReport(Summary):
 
 
 def compare(
-    asked: Asked,
+    asked: CompareRequest,
     folder: Path,
     pool: Pool,
     *,
@@ -197,10 +197,10 @@ def compare(
     return report
 
 
-def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]], metric: str | None) -> None:
+def _begun(asked: CompareRequest, folder: Path, points: dict[str, list[Point]], metric: str | None) -> None:
     """Prepare the folder with its rows, and add the points of this call to earlier ones."""
     document: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
-    file = folder / ASKED
+    file = folder / REQUEST
     before: dict[str, Any] = {}
     if file.exists():
         try:
@@ -268,7 +268,7 @@ def read_comparison(folder: Path) -> CompareReport:
     """The comparison in a folder, finished or not, in the order of systems. Raises DataError if it has no
     point.
     """
-    asked = json.loads((folder / ASKED).read_text(encoding="utf-8"))
+    asked = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     points = [Point(**result) for result in asked["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
     if not points or not (folder / ROWS).exists():

@@ -53,7 +53,7 @@ from dcpred_tasks.schema.inference import (
     find_column,
     marks_hint,
 )
-from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.schema.schema import ColumnRequest, Schema
 from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
 from dcpred_tasks.tables.arrow_columns import (
     LARGE,
@@ -439,7 +439,7 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
     for name, wish in wishes.given.items():
         check_there(source.name, [*names, *wishes.absent], name, _purpose(wish))
     for name in wishes.absent:
-        if not isinstance(wishes.given.get(name), Column | Asked):
+        if not isinstance(wishes.given.get(name), Column | ColumnRequest):
             raise DataError(
                 f"Cannot declare column {name!r} absent: neither --like nor --schema states what it is."
                 " Omit --absent."
@@ -506,7 +506,7 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
     own = (*schema.sources, *goal, *kept)
     ignored = [name for name in names if name not in {column.name for column in own}]
-    given: dict[str, Column | Asked] = {column.name: column for column in own}
+    given: dict[str, Column | ColumnRequest] = {column.name: column for column in own}
     wishes = replace(
         asked_for,
         target=goal[0].name if goal else None,
@@ -518,7 +518,7 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     return replace(table, ignored=tuple(name for name in ignored if name not in known))
 
 
-def _purpose(wish: Column | Asked) -> str:
+def _purpose(wish: Column | ColumnRequest) -> str:
     if isinstance(wish, Target):
         return "use column {} as target"
     if isinstance(wish, Id):

@@ -36,7 +36,7 @@ from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
-from dcpred_tasks.schema.schema import PLAIN_TEXT, Asked, Schema, TextFormat
+from dcpred_tasks.schema.schema import PLAIN_TEXT, ColumnRequest, Schema, TextFormat
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.tables.parquet_files import PARQUET
 
@@ -101,7 +101,7 @@ class Reading:
     drop: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    given: Mapping[str, Column | Asked] = field(default_factory=dict)
+    given: Mapping[str, Column | ColumnRequest] = field(default_factory=dict)
     like: tuple[Schema | None, str] | None = None
     dense_limit: int | None = None
     text: TextFormat = PLAIN_TEXT

@@ -51,7 +51,7 @@ from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.contributions import importances, mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.predictive_outputs import novelty_of
-from dcpred_tasks.model.uncertainty import Sureness
+from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
@@ -103,9 +103,9 @@ def _is_calibrated(estimator: Any) -> bool:
     return True
 
 
-def _weighted(model: Model, factors: NDArray[np.float64]) -> Sureness | None:
+def _weighted(model: Model, factors: NDArray[np.float64]) -> Uncertainty | None:
     """Return the calibration of a model whose row weights include these weights of classes."""
-    found = model.sureness
+    found = model.uncertainty
     if found is None or found.calibration is None or (factors == factors[:1]).all():
         return found
     return replace(found, calibration=replace(found.calibration, weight=factors))
@@ -285,7 +285,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             if classes:  # The model has numbers of classes, of those that have weight.
                 numbers = [int(number) for number in self.model_.classes]
                 known, factors = tuple(classes[number] for number in numbers), class_factors[numbers]
-                self.model_ = replace(self.model_, classes=known, sureness=_weighted(self.model_, factors))
+                self.model_ = replace(self.model_, classes=known, uncertainty=_weighted(self.model_, factors))
             return
         self.tuned_: dict[str, Any] | None = None
         of_settings = self._task, settings.missing, settings.target_transform

@@ -13,7 +13,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Codes, Column, Number
 from dcpred_tasks.schema.frames import column_names, encode_frame, is_frame, is_numeric, number_columns
 from dcpred_tasks.schema.inference import ESTIMATOR, ColumnSurvey, find_column
-from dcpred_tasks.schema.schema import CODES, Asked, Schema
+from dcpred_tasks.schema.schema import CODES, ColumnRequest, Schema
 from dcpred_tasks.task_bodies.evaluate_block import survey_frame
 
 Parts = Sequence[Any]
@@ -64,7 +64,7 @@ def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, FloatArray]:
 
 
 def _column(survey: ColumnSurvey, named: bool) -> Column:
-    wish = Asked(survey.name, Codes.kind, CODES) if named else None
+    wish = ColumnRequest(survey.name, Codes.kind, CODES) if named else None
     return find_column(survey, wish, source="X", words=ESTIMATOR)
 
 

@@ -163,7 +163,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         axes.set_xlabel("fraction of squared distances, %")
 
     coding = model.scaling.coding
-    coded = coding.features if coding is not None and model.sureness is None else []
+    coded = coding.features if coding is not None and model.uncertainty is None else []
     unused = int((shares == 0).sum()) - len(coded)
     text = (
         f"The model compares rows by their distance in scaled features. {called(shown[0])} contributes"

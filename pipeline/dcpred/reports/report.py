@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
+from dcpred.comparison.compare import REQUEST, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
 from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
@@ -246,7 +246,7 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
         return _of_run(place.address, data, x, y, say)
     if place.read(SETTINGS) is not None:
         return _of_root(place.address, data, x, y, say)
-    if data is None and file is not None and place.read(ASKED) is not None:
+    if data is None and file is not None and place.read(REQUEST) is not None:
         return comparison_page(_comparison(Path(place.address)))
     so = "is no source of a report" if place.is_there() else "does not exist"
     raise DataError(

@@ -256,11 +256,11 @@ class Training:
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
             held_rows = self._held_out(survey, held)
-            fitted, sureness = measured(leaves, rows, held_rows, *of_classes)
+            fitted, uncertainty = measured(leaves, rows, held_rows, *of_classes)
             transform = measured_transform(held_rows, stored)
         scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
         of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
-        model = assemble(fitted, *of_leaves, division.reference, sureness, transform)
+        model = assemble(fitted, *of_leaves, division.reference, uncertainty, transform)
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin

@@ -40,8 +40,8 @@ from dcpred_tasks.artifacts.model_layout import (
     read_model_schema,
     read_weights,
     schema_documents,
-    sureness_of,
-    wanted_of_sureness,
+    uncertainty_of,
+    wanted_of_uncertainty,
 )
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
@@ -186,7 +186,9 @@ class Artifact:
             for name, array in BACKGROUND.items()
             if BACKGROUND.keys() <= self.body["arrays"].keys()
         }
-        wanted |= (LEAF_MODELS if name else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
+        wanted |= (LEAF_MODELS if name else {}) | wanted_of_uncertainty(
+            self.body["task"], self.body["arrays"]
+        )
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         with checked(self.path):
             weights = read_weights(a)
@@ -208,7 +210,7 @@ class Artifact:
             support=self.support() if support else None,
             reference=_reference(a),
             leaf_models=LeafModels(name, a["machine_at"], a["machine_packed"]) if name else None,
-            sureness=sureness_of(a),
+            uncertainty=uncertainty_of(a),
             background=background_of(a),
             parts=self._parts(scaling.n_features),
             bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,

@@ -114,14 +114,14 @@ def check_model(model: Model) -> None:
         _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
     if model.bins is not None:
         _check_bins(model, model.bins)
-    if model.sureness is not None:
-        _check_novelty(model, model.sureness.novelty)
-        if model.sureness.calibration is not None:
-            _check_calibration(model, model.sureness.calibration)
-        if model.sureness.intervals is not None:
-            _check_intervals(model, model.sureness.intervals)
-        if model.sureness.scale is not None:
-            _check_scale(model, model.sureness.scale)
+    if model.uncertainty is not None:
+        _check_novelty(model, model.uncertainty.novelty)
+        if model.uncertainty.calibration is not None:
+            _check_calibration(model, model.uncertainty.calibration)
+        if model.uncertainty.intervals is not None:
+            _check_intervals(model, model.uncertainty.intervals)
+        if model.uncertainty.scale is not None:
+            _check_scale(model, model.uncertainty.scale)
 
 
 def _check_bins(model: Model, bins: Bins) -> None:

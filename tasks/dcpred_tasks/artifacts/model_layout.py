@@ -14,7 +14,7 @@ from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, Parts, model_arrays
 from dcpred_tasks.model.output_weights import OutputWeights
-from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty, Scale, Sureness
+from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty, Scale, Uncertainty
 from dcpred_tasks.schema.schema import Schema, read_schema
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
@@ -163,7 +163,7 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
     if model.bins is not None:
         arrays |= {name: getattr(model.bins, name.removeprefix("bin_")) for name in BINS}
-    arrays |= sureness_arrays(model.sureness)
+    arrays |= uncertainty_arrays(model.uncertainty)
     if model.background is not None:
         arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}
     if not model.leaf_factor.size:
@@ -187,7 +187,7 @@ def read_weights(arrays: Mapping[str, NDArray[Any]]) -> OutputWeights:
     return found
 
 
-def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
+def wanted_of_uncertainty(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """The uncertainty arrays of a model of this task; empty where it declares none of them."""
     own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
     for more in (QUANTILES, SCALE) if task == "regression" else ():
@@ -197,15 +197,15 @@ def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, Mode
     return {name: array for name, array in own.items() if array.since == 1 or name in declared}
 
 
-def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
+def uncertainty_arrays(uncertainty: Uncertainty | None) -> dict[str, NDArray[Any]]:
     """The arrays of uncertainty by their names on disk."""
-    if sureness is None:
+    if uncertainty is None:
         return {}
     parts = (
-        ("novelty_", sureness.novelty),
-        ("calibration_", sureness.calibration),
-        ("interval_", sureness.intervals),
-        ("scale_", sureness.scale),
+        ("novelty_", uncertainty.novelty),
+        ("calibration_", uncertainty.calibration),
+        ("interval_", uncertainty.intervals),
+        ("scale_", uncertainty.scale),
     )
     arrays = {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
     if not arrays.get("calibration_weight", np.empty(1)).size:
@@ -213,8 +213,8 @@ def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
-    """The inverse of `sureness_arrays`, among other arrays; None where all are absent."""
+def uncertainty_of(arrays: Mapping[str, NDArray[Any]]) -> Uncertainty | None:
+    """The inverse of `uncertainty_arrays`, among other arrays; None where all are absent."""
 
     def part(holder: Any, prefix: str) -> Any:
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -224,7 +224,7 @@ def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
     if novelty is None:
         return None
     own = part(Calibration, "calibration_"), part(Intervals, "interval_"), part(Scale, "scale_")
-    return Sureness(novelty, *own)
+    return Uncertainty(novelty, *own)
 
 
 def background_of(arrays: Mapping[str, NDArray[Any]]) -> Background | None:

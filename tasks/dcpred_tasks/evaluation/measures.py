@@ -52,7 +52,7 @@ LISTED_LEAVES = 500  # reported leaves: those with the most rows
 
 
 class PredictedRows(Protocol):
-    """Rows from `dcpred_tasks.scoring.labels.decide`."""
+    """Rows from `dcpred_tasks.scoring.labels.score_with_leaves`."""
 
     @property
     def decision(self) -> Scores: ...
@@ -246,7 +246,7 @@ class ClassMeasures:
 
 def class_probabilities(model: Model, decision: Scores) -> NDArray[np.floating] | None:
     """The probabilities (n, n_classes) of rows with these decision values; None where a model has none."""
-    calibrated = model.sureness is not None and model.sureness.calibration is not None
+    calibrated = model.uncertainty is not None and model.uncertainty.calibration is not None
     return probabilities(model, decision) if calibrated else None
 
 
@@ -513,7 +513,7 @@ class IntervalMeasures:
 
 def gives_intervals(model: Model) -> bool:
     """Whether a model has intervals of DEFAULT_ALPHA; others were trained on too few rows."""
-    found = None if model.sureness is None else model.sureness.intervals
+    found = None if model.uncertainty is None else model.uncertainty.intervals
     return found is not None and bool((found.alpha <= DEFAULT_ALPHA).any())
 
 

@@ -42,7 +42,7 @@ from dcpred_tasks.model.output_weights import OutputWeights
 from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
-from dcpred_tasks.model.uncertainty import Sureness
+from dcpred_tasks.model.uncertainty import Uncertainty
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
 _one_thread = threading.RLock()
@@ -133,7 +133,7 @@ class Model(LeafArrays):
     support: Support | None = None
     reference: Reference | None = None
     leaf_models: LeafModels | None = None
-    sureness: Sureness | None = None
+    uncertainty: Uncertainty | None = None
     background: Background | None = None
     parts: Parts | None = None
     bins: Bins | None = None

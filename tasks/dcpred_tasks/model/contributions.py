@@ -67,7 +67,7 @@ def contributions(
     parts = parts or parts_of(model)
     if output is None:
         output = class_numbers(decision) if model.n_outputs > 1 else np.zeros(len(X), np.int64)
-    own = model.target.decided(np.asarray(decision, ACC_DTYPE))
+    own = model.target.to_decision(np.asarray(decision, ACC_DTYPE))
     explained = np.take_along_axis(own, output[:, None], axis=1)[:, 0]
     out = np.full((len(X), len(parts.names) + 2), np.nan)
     scored = np.flatnonzero(np.isfinite(explained) & (leaf != NO_LEAF))
@@ -379,16 +379,16 @@ def _deviations(model: Model) -> FloatArray:
     """Standard deviations of the columns before scaling, float64 (n_columns,); NaN where the model lacks
     them.
     """
-    coding, reference, sureness = model.scaling.coding, model.reference, model.sureness
+    coding, reference, uncertainty = model.scaling.coding, model.reference, model.uncertainty
     if reference is None:
         return np.full(model.n_columns, np.nan)
     if coding is None:
         return reference.sd
     of_features = reference.sd if coding.amounts is None else coding.amounts.deviations(reference.sd)
     of_columns = of_features[coding.source]
-    if sureness is None:
+    if uncertainty is None:
         return np.where(np.isnan(coding.code), of_columns, np.nan)
-    means = sureness.novelty.point / sureness.novelty.factor
+    means = uncertainty.novelty.point / uncertainty.novelty.factor
     factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
     mean = model.scaling.shift + np.average(means, axis=0, weights=_weights(model)) / factor
     share = np.clip(mean, 0.0, 1.0)

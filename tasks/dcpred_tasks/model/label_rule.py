@@ -71,7 +71,7 @@ def threshold_of(model: Model, costs: Costs | None = None) -> float | None:
     """The probability from which on rows get the label of the second class: that of the model, or of costs.
     None where there are not two classes, or no probabilities, or costs that no probability divides.
     """
-    found = None if model.sureness is None else model.sureness.calibration
+    found = None if model.uncertainty is None else model.uncertainty.calibration
     if found is None or len(model.classes) != 2:
         return None
     if costs is None:

@@ -22,7 +22,7 @@ NEARNESS = Kernel("matern32", 1.0 / 6.0)
 
 def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
     """The calibration of a model. Raises DataError, which names `what`, where the model lacks it."""
-    found = None if model.sureness is None else model.sureness.calibration
+    found = None if model.uncertainty is None else model.uncertainty.calibration
     if found is None:
         raise _without(what, model, "classification")
     return found
@@ -30,7 +30,7 @@ def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
 
 def intervals_of(model: Model) -> Intervals:
     """Raises DataError where the model has none."""
-    found = None if model.sureness is None else model.sureness.intervals
+    found = None if model.uncertainty is None else model.uncertainty.intervals
     if found is None:
         raise _without("intervals", model, "regression")
     return found
@@ -38,9 +38,9 @@ def intervals_of(model: Model) -> Intervals:
 
 def novelty_of(model: Model) -> Novelty:
     """The novelty of a model. Raises DataError where the model lacks it."""
-    if model.sureness is None:
+    if model.uncertainty is None:
         raise _without("novelty", model, model.task)
-    return model.sureness.novelty
+    return model.uncertainty.novelty
 
 
 def _without(what: str, model: Model, task: str) -> DataError:
@@ -84,7 +84,7 @@ def typicality_model(model: Model) -> Model:
         kernel=NEARNESS,
         support=None,
         leaf_models=None,
-        sureness=None,
+        uncertainty=None,
         target=NO_TRANSFORM,
     )
 
@@ -100,7 +100,7 @@ def scale_model(model: Model) -> Model | None:
     """The model whose decision values are the log of σ(x) over the size of a leaf's residuals, on the same
     tree and basis; None where widths of intervals are those of leaves.
     """
-    found = None if model.sureness is None else model.sureness.scale
+    found = None if model.uncertainty is None else model.uncertainty.scale
     if found is None:
         return None
     return replace(
@@ -110,7 +110,7 @@ def scale_model(model: Model) -> Model | None:
         bounds=found.bounds,
         support=None,
         leaf_models=None,
-        sureness=None,
+        uncertainty=None,
         target=NO_TRANSFORM,
     )
 
@@ -123,7 +123,7 @@ def intervals(
 
     log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
-    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    own, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
     return model.target.bound(intervals_of(model).bounds(own, sizes, alpha))
 
 
@@ -131,7 +131,7 @@ def quantile(
     model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, share: float
 ) -> FloatArray:
     """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
-    own, sizes = model.target.decided(value), _sizes(model, leaf, log_scale)
+    own, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
     return model.target.bound(intervals_of(model).below(own, sizes, share))
 
 
@@ -148,6 +148,6 @@ def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ..
 
 
 def _sizes(model: Model, leaf: LeafNumbers, log_scale: FloatArray) -> FloatArray:
-    assert model.sureness is not None
-    assert len(log_scale) == (0 if model.sureness.scale is None else len(leaf))
+    assert model.uncertainty is not None
+    assert len(log_scale) == (0 if model.uncertainty.scale is None else len(leaf))
     return intervals_of(model).sizes(leaf, log_scale)

@@ -65,7 +65,7 @@ class TargetTransform:
             return self.back(value + self.shift)
         return self.back(value) + self.shift if self else value
 
-    def decided(self, prediction: NDArray[Any]) -> NDArray[Any]:
+    def to_decision(self, prediction: NDArray[Any]) -> NDArray[Any]:
         """Predictions as decision values of leaves: the inverse of `predicted`."""
         if self.name == LOG:
             return self.forward(prediction) - self.shift

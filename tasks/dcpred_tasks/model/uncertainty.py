@@ -252,7 +252,7 @@ class Novelty:
 
 
 @dataclass(frozen=True, eq=False)
-class Sureness:
+class Uncertainty:
     """The uncertainty of a model: probabilities with classes, intervals with numbers."""
 
     novelty: Novelty

@@ -46,7 +46,7 @@ from dcpred_tasks.schema.schema import (
     MOST_LEVELS,
     PLAIN_TEXT,
     TARGET,
-    Asked,
+    ColumnRequest,
     TextFormat,
 )
 
@@ -250,13 +250,13 @@ class Wishes:
     """
 
     target: str | None = None
-    given: Mapping[str, Column | Asked] = field(default_factory=dict)
+    given: Mapping[str, Column | ColumnRequest] = field(default_factory=dict)
     gap_texts: tuple[str, ...] = ()
     text: TextFormat = PLAIN_TEXT
     absent: tuple[str, ...] = ()
     labelled: bool = False
 
-    def of(self, name: str) -> Column | Asked | None:
+    def of(self, name: str) -> Column | ColumnRequest | None:
         return Target(name) if name == self.target else self.given.get(name)
 
 
@@ -265,13 +265,13 @@ def wishes(
     categorical: tuple[str, ...] = (),
     drop: tuple[str, ...] = (),
     ids: tuple[str, ...] = (),
-    given: Mapping[str, Column | Asked] | None = None,
+    given: Mapping[str, Column | ColumnRequest] | None = None,
     gap_texts: tuple[str, ...] = (),
 ) -> Wishes:
     """Requests from named columns. Raises DataError for a column that is named twice."""
-    asked: dict[str, Column | Asked] = {}
-    named: list[tuple[str, Column | Asked]] = [
-        *((name, Asked(name, Codes.kind, CODES)) for name in categorical),
+    asked: dict[str, Column | ColumnRequest] = {}
+    named: list[tuple[str, Column | ColumnRequest]] = [
+        *((name, ColumnRequest(name, Codes.kind, CODES)) for name in categorical),
         *((name, Dropped(name)) for name in drop),
         *((name, Id(name)) for name in ids),
         *([(target, Target(target))] if target is not None else []),
@@ -287,7 +287,7 @@ def wishes(
 
 
 def find_column(
-    survey: ColumnSurvey, wish: Asked | None, *, source: str, words: Remedies = COMMAND
+    survey: ColumnSurvey, wish: ColumnRequest | None, *, source: str, words: Remedies = COMMAND
 ) -> Column:
     """Infer the kind of a column.
 
@@ -326,7 +326,7 @@ class _Finder:
     where: str
     words: Remedies
 
-    def column(self, wish: Asked | None) -> Column:
+    def column(self, wish: ColumnRequest | None) -> Column:
         survey, kind = self.survey, self._kind()
         if wish is not None:
             return self._asked(wish, kind)
@@ -341,7 +341,7 @@ class _Finder:
             return Number(survey.name) if kind == NUMBER else Boolean(survey.name)
         return self._category()
 
-    def _asked(self, wish: Asked, kind: str) -> Column:
+    def _asked(self, wish: ColumnRequest, kind: str) -> Column:
         if wish.kind == DATE:
             if kind != DATE and not (kind == TEXT and self.survey.all_dates):
                 held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))

@@ -45,7 +45,7 @@ ENCODINGS: dict[str, type[Category]] = {CODES: Codes, TARGET: TargetCodes, MEANS
 
 
 @dataclass(frozen=True)
-class Asked:
+class ColumnRequest:
     """A column with only a kind: an import infers the rest.
 
     encoding  CODES or TARGET for a category, empty where an import chooses
@@ -232,7 +232,7 @@ def read_schema(value: object, where: str) -> Schema:
     """
     columns, gap_texts, text = read_columns(value, where)
     for column in columns:
-        if isinstance(column, Asked):
+        if isinstance(column, ColumnRequest):
             raise _refused(where, f"column {_shown(column.name)} states only its kind")
     try:
         return Schema(tuple(column for column in columns if isinstance(column, Column)), gap_texts, text)
@@ -240,7 +240,9 @@ def read_schema(value: object, where: str) -> Schema:
         raise _refused(where, str(error)) from None
 
 
-def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple[str, ...], TextFormat]:
+def read_columns(
+    value: object, where: str
+) -> tuple[list[Column | ColumnRequest], tuple[str, ...], TextFormat]:
     """The columns of a JSON document, some of which may only have a kind, the texts of missing values, and
     how text writes values.
     """
@@ -269,11 +271,11 @@ def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple
     return columns, gap_texts, text
 
 
-def _column(value: object) -> Column | Asked:
+def _column(value: object) -> Column | ColumnRequest:
     document = _object(value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts"})
     name, kind = _text(document["name"], "the name of a column"), document["kind"]
     further = set(document) - {"name", "kind"}
-    readers: dict[str, Callable[[str, dict[str, Any]], Column | Asked]] = {
+    readers: dict[str, Callable[[str, dict[str, Any]], Column | ColumnRequest]] = {
         Date.kind: _date,
         Codes.kind: _category,
     }
@@ -289,9 +291,9 @@ def _column(value: object) -> Column | Asked:
     return PLAIN[kind](name)
 
 
-def _date(name: str, document: dict[str, Any]) -> Column | Asked:
+def _date(name: str, document: dict[str, Any]) -> Column | ColumnRequest:
     if set(document) == {"name", "kind"}:
-        return Asked(name, Date.kind)
+        return ColumnRequest(name, Date.kind)
     _object(document, {"name", "kind", "parts"}, set())
     parts = document["parts"]
     if not isinstance(parts, list) or not parts or parts != [p for p in DATE_PARTS if p in parts]:
@@ -299,12 +301,12 @@ def _date(name: str, document: dict[str, Any]) -> Column | Asked:
     return Date(name, tuple(parts))
 
 
-def _category(name: str, document: dict[str, Any]) -> Column | Asked:
+def _category(name: str, document: dict[str, Any]) -> Column | ColumnRequest:
     encoding = document.get("encoding", "")
     if not isinstance(encoding, str) or (encoding and encoding not in ENCODINGS):
         raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {TARGET}")
     if not set(document) - {"name", "kind", "encoding"}:
-        return Asked(name, Codes.kind, TARGET if encoding == MEANS else encoding)
+        return ColumnRequest(name, Codes.kind, TARGET if encoding == MEANS else encoding)
     further = {"means"} if encoding == MEANS else set()
     _object(document, {"name", "kind", "encoding", "categories"} | further, {"outputs"} if further else set())
     most = MOST_CATEGORIES if encoding == CODES else MOST_LEVELS

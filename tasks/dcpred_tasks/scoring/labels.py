@@ -76,7 +76,7 @@ _none: SingleArray = np.empty(0, SCORE_DTYPE)
 
 
 @dataclass(frozen=True)
-class Decided:
+class RawScores:
     """The raw scores of rows."""
 
     decision: Scores
@@ -98,12 +98,12 @@ class Decided:
     contributions: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) unless requested."""
 
-    def take(self, index: NDArray[Any] | slice) -> "Decided":
+    def take(self, index: NDArray[Any] | slice) -> "RawScores":
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Decided(**{name: value[index] if len(value) else value for name, value in own.items()})
+        return RawScores(**{name: value[index] if len(value) else value for name, value in own.items()})
 
 
-def decide(
+def score_with_leaves(
     model: Model,
     X: NDArray[np.generic],
     *,
@@ -111,7 +111,7 @@ def decide(
     scale: bool = False,
     reasons: bool = False,
     score: ScoreRows = scorer.score_rows,
-) -> Decided:
+) -> RawScores:
     """Score raw rows (n, n_features).
 
     typicality  whether typicality is requested: rows then go down the tree once more, to another model
@@ -133,7 +133,7 @@ def decide(
     if spread is not None:
         log_scale = np.where(ok, np.nan_to_num(score(spread, X)[0][:, 0]), 0.0)
     why = contributions(model, X, decision, leaf) if reasons else np.empty((0, 0))
-    return Decided(decision, status, leaf, found, log_scale, contributions=why)
+    return RawScores(decision, status, leaf, found, log_scale, contributions=why)
 
 
 def typicality_scorer(model: Model) -> Model:

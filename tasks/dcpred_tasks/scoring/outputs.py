@@ -31,7 +31,7 @@ from dcpred_tasks.model.predictive_outputs import (
     quantile,
 )
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, SHARES, check_share
-from dcpred_tasks.scoring.labels import Decided, Label, encode_labels, label_coding
+from dcpred_tasks.scoring.labels import Label, RawScores, encode_labels, label_coding
 
 BoolArray = NDArray[np.bool_]
 StatusArray = NDArray[np.uint8]
@@ -47,11 +47,11 @@ class OutputColumn(ABC):
     standard: bool = True
     """Whether it is a default output."""
     needs_typicality: bool = False
-    """Whether it needs `Decided.typicality`."""
+    """Whether it needs `RawScores.typicality`."""
     needs_scale: bool = False
-    """Whether it needs `Decided.log_scale`."""
+    """Whether it needs `RawScores.log_scale`."""
     needs_reasons: bool = False
-    """Whether it needs `Decided.contributions`."""
+    """Whether it needs `RawScores.contributions`."""
     takes_costs: bool = False
     """Whether it depends on the costs of labels, which are then a part of the plan."""
     takes_alpha: bool = False
@@ -94,7 +94,7 @@ class OutputColumn(ABC):
         """Raise DataError, SettingsError where the model lacks it, though its task has it."""
 
     @abstractmethod
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         """The values of the array for rows, `dtype` (n, *row_shape)."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class OutputColumn(ABC):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         """Which rows differ from their correct values by more than rounding.
@@ -143,7 +143,7 @@ class OutputColumn(ABC):
 
 
 class Needs(TypedDict):
-    """Arguments of `decide`."""
+    """Arguments of `score_with_leaves`."""
 
     typicality: bool
     scale: bool
@@ -151,7 +151,7 @@ class Needs(TypedDict):
 
 
 def needed(asked: Iterable[OutputColumn]) -> Needs:
-    """The arguments of `decide` that columns need."""
+    """The arguments of `score_with_leaves` that columns need."""
     asked = tuple(asked)
     return {
         "typicality": any(column.needs_typicality for column in asked),
@@ -202,7 +202,7 @@ class ProbabilityColumn(_NumbersColumn):
     def require(self, model: Model) -> None:
         calibration_of(model)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         found = probabilities(model, rows.decision)
         return (found if model.n_outputs > 1 else found[:, 1]).astype(SCORE_DTYPE)
 
@@ -219,7 +219,7 @@ class ProbabilityColumn(_NumbersColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         low, high = possible_probabilities(model, rows, tolerance)
@@ -230,7 +230,7 @@ class ProbabilityColumn(_NumbersColumn):
 
 
 def possible_probabilities(
-    model: Model, rows: Decided, tolerance: FloatArray
+    model: Model, rows: RawScores, tolerance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """The least and the largest probabilities (n, n_classes) of rows whose decision values have errors up to
     `tolerance`.
@@ -270,7 +270,7 @@ class _ByScale(_NumbersColumn):
     dtypes = (VALUE_DTYPE,)
     needs_scale = True
 
-    def given(self, rows: Decided) -> tuple[FloatArray, LeafNumbers, FloatArray]:
+    def given(self, rows: RawScores) -> tuple[FloatArray, LeafNumbers, FloatArray]:
         """Their predictions, leaves and scales."""
         return rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, rows.log_scale
 
@@ -279,14 +279,14 @@ class _ByScale(_NumbersColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         stored, right = model.target.forward(by_row(stored)), model.target.forward(by_row(right))
         off = tolerance[:, None] + 1e-12 * np.abs(right)
         if len(rows.log_scale_off):
             off += (
-                np.abs(right - model.target.decided(rows.decision))
+                np.abs(right - model.target.to_decision(rows.decision))
                 * np.expm1(np.minimum(rows.log_scale_off, 50.0))[:, None]
             )
         return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
@@ -314,7 +314,7 @@ class IntervalColumn(_ByScale):
     def require(self, model: Model) -> None:
         intervals_of(model).at(self.alpha)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return intervals(model, *self.given(rows), self.alpha)
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
@@ -338,7 +338,7 @@ class QuantileColumn(_ByScale):
     def require(self, model: Model) -> None:
         intervals_of(model).signed_at(self.share)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return quantile(model, *self.given(rows), self.share)
 
 
@@ -352,7 +352,7 @@ class NoveltyColumn(_NumbersColumn):
     def require(self, model: Model) -> None:
         novelty_of(model)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return novelty(model, rows.typicality, rows.leaf).astype(SCORE_DTYPE)
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
@@ -364,7 +364,7 @@ class NoveltyColumn(_NumbersColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         nearer, farther = (
@@ -401,7 +401,7 @@ class ContributionsColumn(_NumbersColumn):
     def require(self, model: Model) -> None:
         check_contributions(model)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         if not len(rows.contributions):  # No row was read.
             return np.full((len(rows.status), *self.row_shape(model)), np.nan, self.dtype(model))
         return rows.contributions.astype(self.dtype(model))
@@ -411,7 +411,7 @@ class ContributionsColumn(_NumbersColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         size = np.abs(right).max(axis=1, initial=0.0)
@@ -454,7 +454,7 @@ class _LabelColumn(OutputColumn):
     def require(self, model: Model) -> None:
         label_rule(model, self.costs)
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         number = label_rule(model, self.costs)(rows.decision)
         return encode_labels(label_coding(model.classes), number, rows.status)
 
@@ -466,7 +466,7 @@ class _LabelColumn(OutputColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
         classes = label_coding(model.classes).values
@@ -518,7 +518,7 @@ class _DecisionColumn(OutputColumn):
     def attributes(self, model: Model) -> dict[str, Any]:
         return {"classes": list(model.classes)} if model.classes else {}
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return rows.decision if model.n_outputs > 1 else rows.decision[:, 0]
 
     def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
@@ -529,10 +529,10 @@ class _DecisionColumn(OutputColumn):
         model: Model,
         stored: NDArray[Any],
         right: NDArray[Any],
-        rows: Decided,
+        rows: RawScores,
         tolerance: FloatArray,
     ) -> IntArray:
-        own = model.target.decided
+        own = model.target.to_decision
         off = np.abs(own(by_row(stored)) - own(rows.decision))
         return np.flatnonzero((~(off <= tolerance[:, None])).any(axis=1))
 
@@ -559,7 +559,7 @@ class _StatusColumn(OutputColumn):
         given = {code: name for code, name in meaning.items() if (code, name) != NEVER_GIVEN}
         return {**attributes, "meaning": given}
 
-    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+    def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return rows.status
 
     def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
@@ -616,6 +616,6 @@ def default_outputs(task: str) -> tuple[str, ...]:
     return tuple(column.name for column in OUTPUT_COLUMNS if task in column.tasks and column.standard)
 
 
-def encode_outputs(model: Model, asked: Collection[OutputColumn], rows: Decided) -> Values:
+def encode_outputs(model: Model, asked: Collection[OutputColumn], rows: RawScores) -> Values:
     """The values of each array of an output for rows."""
     return {column.name: column.encode(model, rows) for column in asked}

@@ -21,7 +21,7 @@ from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.schema.frames import frame_cells
 from dcpred_tasks.schema.inference import ColumnSurvey
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.storage import zarr_arrays
@@ -111,7 +111,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
             partial(known_targets, model, target, first, last, drop_unlabelled=job.drop_unlabelled)
         )
         with one_thread():
-            decided = decide(model, rows, scale=True)
+            decided = score_with_leaves(model, rows, scale=True)
             good = (decided.status == Status.OK) & labelled
             taken = decided.take(good)
             found.compact.add(model, taken.decision, wanted[good], taken)

@@ -21,7 +21,7 @@ from dcpred_tasks.model.predictive_outputs import intervals, novelty, quantile
 from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.labels import decide
+from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.
@@ -123,7 +123,7 @@ def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
 
 def interval_block(X: NDArray[Any], model: Model, alpha: float) -> FloatArray:
     """Lower and upper bounds (n_samples, 2) of raw rows; NaN in rows without a score."""
-    rows = decide(model, X, scale=True)
+    rows = score_with_leaves(model, X, scale=True)
     return intervals(model, rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale, alpha)
 
 
@@ -131,14 +131,14 @@ def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> Fl
     """The number below which each share of rows like these lies (n_samples, n_shares), of raw rows; NaN in
     rows without a score.
     """
-    rows = decide(model, X, scale=True)
+    rows = score_with_leaves(model, X, scale=True)
     given = rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale
     return np.stack([quantile(model, *given, share) for share in shares], axis=1)
 
 
 def novelty_block(X: NDArray[Any], model: Model) -> FloatArray:
     """Novelty (n_samples,) of raw rows; NaN in rows without a score."""
-    rows = decide(model, X, typicality=True)
+    rows = score_with_leaves(model, X, typicality=True)
     return novelty(model, rows.typicality, rows.leaf)
 
 

@@ -24,7 +24,7 @@ from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import ReusedBuffer, cpu_name, one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.labels import Decided, decide, scale_scorer, typicality_scorer
+from dcpred_tasks.scoring.labels import RawScores, scale_scorer, score_with_leaves, typicality_scorer
 from dcpred_tasks.scoring.outputs import OutputColumn, Values, encode_outputs, needed
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
@@ -244,7 +244,7 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             n = len(status)
             known = scale_scorer(model) is not None
             further = np.full(n, np.nan, np.float32), np.zeros(n if known else 0)
-            rows = Decided(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), *further)
+            rows = RawScores(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), *further)
             values = encode_outputs(model, run.columns, rows)
             writer.observe(start, status)
             writer.notes.append(writer.write(start, values))
@@ -335,7 +335,7 @@ def _score(
     model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, asked: Collection[OutputColumn]
 ) -> ScoredRows:
     """Score rows; skipped ones keep their status and get no scores."""
-    rows = decide(model, X, **needed(asked))
+    rows = score_with_leaves(model, X, **needed(asked))
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         rows.status[lost], rows.decision[lost] = given_up[lost], np.nan

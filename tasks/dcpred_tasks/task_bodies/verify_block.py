@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_r
 from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
-from dcpred_tasks.scoring.labels import decide, scale_scorer
+from dcpred_tasks.scoring.labels import scale_scorer, score_with_leaves
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Values, columns, needed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
@@ -150,7 +150,7 @@ def _wrong_scores(
     model: Model, X: NDArray[Any], asked: Sequence[OutputColumn], values: Values
 ) -> Iterator[tuple[int, str]]:
     """(row, what is wrong) by the oracle. X are raw rows, and `values` their stored values."""
-    decided, off = decide(model, X, **needed(asked), score=score_rows), tolerance(model, X)
+    decided, off = score_with_leaves(model, X, **needed(asked), score=score_rows), tolerance(model, X)
     if len(decided.log_scale) and (scale := scale_scorer(model)):
         decided = replace(decided, log_scale_off=tolerance(scale, X))
     good = np.flatnonzero((decided.status == Status.OK) & (values[STATUS.name] == Status.OK))

@@ -23,7 +23,7 @@ from dcpred_tasks.model.uncertainty import (
     Intervals,
     Novelty,
     Scale,
-    Sureness,
+    Uncertainty,
 )
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS
@@ -446,7 +446,7 @@ def measured(
     settings: Settings,
     totals: FloatArray,
     factors: FloatArray,
-) -> tuple[Sequence[FittedLeaf], Sureness | None]:
+) -> tuple[Sequence[FittedLeaf], Uncertainty | None]:
     """Leaves, and the uncertainty of a model, from them and their held-out rows; None where settings request
     none. Intercepts are moved: the label is then the likeliest class.
 
@@ -467,7 +467,7 @@ def measured(
             scale = Scale(**join_leaves(Scale, leaves))
             own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
             scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
-        return leaves, Sureness(novelty, intervals=intervals, scale=scale)
+        return leaves, Uncertainty(novelty, intervals=intervals, scale=scale)
     of_intercepts = settings.leaf_model == COMPACT  # Other leaf models have intercepts of their own.
     target, weight = held.target.astype(np.int64), held.weight
     if (factors == factors[:1]).all():
@@ -483,7 +483,7 @@ def measured(
         p = calibration.at_own_rates(calibration.free(scores))[:, 1]
         factors = weights_of(chosen_threshold(settings.threshold, p, target, weight))
         calibration, offset = fit_calibration(held.decision, target, weight, n_classes, factors)
-    return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
+    return [_moved(leaf, offset) for leaf in leaves], Uncertainty(novelty, calibration=calibration)
 
 
 def at_level(

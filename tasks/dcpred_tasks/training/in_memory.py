@@ -99,7 +99,7 @@ def train_rows(
     held = trained.held
     if folds.by_units:
         held = held_by_models(rows, survey, settings, len(classes), coded, folds, n_jobs)
-    calibrated, sureness = measured(
+    calibrated, uncertainty = measured(
         trained.leaves, trained.counts, held, len(classes), settings, survey.class_weights, class_factors
     )
     return assemble(
@@ -111,7 +111,7 @@ def train_rows(
         classes,
         settings,
         trained.division.reference,
-        sureness,
+        uncertainty,
         measured_transform(held, settings),
     )
 

@@ -17,7 +17,7 @@ from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, fit_scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
-from dcpred_tasks.model.uncertainty import Sureness
+from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.training.features import choose_columns
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
@@ -175,7 +175,7 @@ def assemble(
     classes: tuple[int | float | str | bool, ...],
     settings: Settings,
     reference: Reference | None = None,
-    sureness: Sureness | None = None,
+    uncertainty: Uncertainty | None = None,
     target: TargetTransform = NO_TRANSFORM,
     leaf_model: str | None = None,
 ) -> Model:
@@ -189,7 +189,7 @@ def assemble(
     support: dict[str, Any] = join_leaves(Support, leaves) if settings.keep_support_vectors else {}
     others: dict[str, Any] = join_leaves(LeafModels, leaves) if leaf_model != COMPACT else {}
     background: dict[str, Any] = {}
-    if sureness is not None:
+    if uncertainty is not None:
         most = kept_rows(len(leaves), len(scaling.shift))
         kept = [replace(leaf, own_rows=leaf.own_rows[:most]) for leaf in leaves]
         background = join_leaves(Background, kept)
@@ -206,7 +206,7 @@ def assemble(
         support=Support(**support) if support else None,
         reference=reference,
         leaf_models=LeafModels(leaf_model, **others) if others else None,
-        sureness=sureness,
+        uncertainty=uncertainty,
         background=Background(**background) if background else None,
         target=target,
     )
