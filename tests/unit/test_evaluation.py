@@ -42,6 +42,7 @@ from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.storage.zarr_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
+from support.pools import inline
 
 SINGLE = st.floats(width=32, allow_nan=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -495,8 +496,10 @@ def labelled(folder: Path, y: NDArray[Any], labels: list[str] | None = None) -> 
 
 
 @pytest.mark.parametrize("by", ["evaluate", "report", "train", "tune", "compare", "split"])
-def test_no_value_is_made_a_class(made: Path, by: str) -> None:
+def test_no_value_is_made_a_class(made: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside names of classes a target is their position; nothing is cut off, whoever reads it."""
+    for command in ("train", "tune"):
+        monkeypatch.setattr(f"dcpred.cli.{command}_command.connect", lambda *_: inline())
     y = np.arange(300) % 3.0
     y[211] = 0.7
     data = labelled(made, y, ["a", "b", "c"])
