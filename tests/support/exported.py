@@ -2,9 +2,12 @@
 
 import ctypes
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -105,10 +108,26 @@ def run_onnx(path: Path) -> Predict:
     return lambda X: dict(zip(names, session.run(names, {"X": X}), strict=True))
 
 
-def run_c(path: Path, compiler: str = "gcc", *flags: str) -> Predict:
-    """Scores of a C source, compiled into a library beside it."""
-    library = path.with_suffix(".so")
-    command = [compiler, "-O3", "-march=native", *flags, "-shared", "-fPIC", "-o", str(library), str(path)]
+def compilers() -> dict[str, list[str]]:
+    """The commands of C compilers: gcc where it is installed, and clang of the package ziglang."""
+    found = {"gcc": ["gcc"]} if which("gcc") else {}
+    return found | ({"clang": [sys.executable, "-m", "ziglang", "cc"]} if find_spec("ziglang") else {})
+
+
+def run_c(path: Path, compiler: str = "", *flags: str) -> Predict:
+    """Scores of a C source, compiled into a library beside it; by the first compiler unless one is named."""
+    library, known = path.with_suffix(".so"), compilers()
+    command = [
+        *known[compiler or next(iter(known))],
+        "-O3",
+        "-march=native",
+        *flags,
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(path),
+    ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True, text=True)
     code = ctypes.CDLL(str(library))
     n_outputs, n_classes, is_double, regression, calibrated = (

@@ -237,7 +237,7 @@ def test_the_overviews_of_the_guide_list_every_page_and_command() -> None:
     for page in GUIDE.glob("*.md"):
         assert f"](docs/{page.name})" in short
         assert page.name == "index.md" or f"]({page.name})" in index
-    listed = re.findall(r"^\| `dcpred (\w+)", index, re.MULTILINE)
+    listed = re.findall(r"^\| `dcpred ([\w-]+)", index, re.MULTILINE)
     assert sorted(listed) == sorted(main.list_commands(Context(main)))
 
 
