@@ -61,8 +61,9 @@ class ComputedStore(Store):
     # -- The interface of Zarr -------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, ComputedStore)
-        return same and (self.address, self.identity) == (other.address, other.identity)
+        if not isinstance(other, ComputedStore):
+            return False
+        return (self.address, self.identity) == (other.address, other.identity)
 
     __hash__ = None  # type: ignore[assignment]
 
