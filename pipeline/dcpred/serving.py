@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
+from dcpred_tasks.input_kinds import as_matrix, as_table, check_one_table, dense_strips, is_lazy, is_sparse
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.label_rule import Rule, given_costs, label_rule, threshold_of_two
@@ -315,6 +315,7 @@ class ServedModel:
         check_one_table(X, "X")
         check_given(X, "X")
         check_given_encoding(X, self.artifact.schema, self.artifact.path)
+        X = as_table(X)
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
             return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))

@@ -223,14 +223,18 @@ def plain_numbers(X: Any) -> Any:
         check_one_table(array, "X")
         check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
-    if is_a(X, "pyarrow.RecordBatch"):
-        return sys.modules["pyarrow"].Table.from_batches([X])
+    X = as_table(X)
     if isinstance(X, np.ndarray):
         return _as_floats(unmasked(X))
     if is_a(X, "pandas.DataFrame") and X.shape[1] and all(hasattr(dtype, "fill_value") for dtype in X.dtypes):
         check_dense(X.sparse.to_coo())
         return X.sparse.to_dense()
     return X
+
+
+def as_table(X: Any) -> Any:
+    """A record batch of Arrow as a table; anything else unchanged."""
+    return sys.modules["pyarrow"].Table.from_batches([X]) if is_a(X, "pyarrow.RecordBatch") else X
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[Any]:

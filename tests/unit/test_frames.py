@@ -27,6 +27,7 @@ from dcpred import DCPredClassifier, DCPredRegressor, import_data, load_model
 from dcpred_tasks import input_kinds
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.schema import frames
 from dcpred_tasks.schema.column import Codes, Number
 from dcpred_tasks.schema.frames import frame_cells, is_numeric
 from dcpred_tasks.schema.schema import numbers_schema
@@ -427,3 +428,30 @@ def test_what_is_numeric() -> None:
     )
     for frame in (pd.DataFrame({"a": ["x"]}), pl.DataFrame({"a": ["x"]}), pa.table({"a": ["x"]})):
         assert not is_numeric(frame)
+
+
+def test_every_form_of_arrow_predicts_what_pandas_does(model: DCPredClassifier, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    served, rows = load_model(tmp_path / "model"), X[TEST]
+    of = pa.Table.from_pandas(rows, preserve_index=False)
+    coded = of.set_column(1, "colour", of["colour"].dictionary_encode())
+    chunks = pa.concat_tables(
+        [coded[:7], of.set_column(1, "colour", of["colour"][::-1].dictionary_encode())[:0]]
+    )
+    batch = of.combine_chunks().to_batches()[0]
+    for one in (model, served):
+        expected = one.decision_function(rows)
+        for form in (of, coded, batch, batch.slice(5), pl.from_pandas(rows)):
+            np.testing.assert_array_equal(one.decision_function(form), expected[-len(form) :])
+        np.testing.assert_array_equal(one.decision_function(chunks), expected[:7])
+
+
+def test_arrow_is_not_read_one_by_one(model: DCPredClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "object_cells", None)
+    assert len(model.predict(pa.Table.from_pandas(X[TEST], preserve_index=False))) == 300
+
+
+def test_integers_of_arrow_that_float64_rounds_are_refused(model: DCPredClassifier) -> None:
+    of = pa.Table.from_pandas(X[:2], preserve_index=False)
+    with pytest.raises(DataError, match="9007199254740993"):
+        model.predict(of.set_column(0, "age", pa.array([2**53 + 1, 1])))

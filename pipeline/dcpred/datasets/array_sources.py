@@ -29,7 +29,7 @@ from dcpred.datasets.table import (
     target_values,
 )
 from dcpred_tasks.errors import DataError, listed
-from dcpred_tasks.input_kinds import NUMBERS, is_a
+from dcpred_tasks.input_kinds import NUMBERS, as_table, is_a
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.schema.column import as_date
@@ -199,6 +199,7 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
         frame = _of_records(frame)
     if is_a(frame, "polars.LazyFrame"):
         raise DataError("Cannot read a polars LazyFrame: it has to be collected first. Pass frame.collect().")
+    frame = as_table(frame)
     if not is_frame(frame):
         raise DataError(
             f"Cannot import from {type(frame).__module__}.{type(frame).__name__}: it is not a table. Pass"

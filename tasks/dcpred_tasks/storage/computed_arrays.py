@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import MemoryStore
+from zarr.storage import MemoryStore, StorePath
 
 from dcpred_tasks.errors import DataError
 
@@ -61,11 +61,9 @@ class ComputedStore(Store):
     # -- The interface of Zarr -------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ComputedStore) and self._name == other._name
-
-    @property
-    def _name(self) -> tuple[str, str]:
-        return self.address, self.identity
+        if not isinstance(other, ComputedStore):
+            return False
+        return (self.address, self.identity) == (other.address, other.identity)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -83,7 +81,7 @@ class ComputedStore(Store):
             found = self._chunk(key)
             if found is None:
                 return None
-            data = await asyncio.to_thread(self._encoded, *found)
+            data = await self._encoded(*found)
         if isinstance(byte_range, RangeByteRequest):
             data = data[byte_range.start : byte_range.end]
         elif byte_range is not None:
@@ -134,16 +132,16 @@ class ComputedStore(Store):
         start = int(number) * array.chunks[0]
         return (name, start) if start < array.shape[0] else None
 
-    def _encoded(self, name: str, start: int) -> bytes:
+    async def _encoded(self, name: str, start: int) -> bytes:
+        """The chunk as Zarr writes it, within Zarr's own loop: a waiting thread may be one that the
+        loop may need.
+        """
         array = self.arrays[name]
         stop = min(start + array.chunks[0], array.shape[0])
-        copy = MemoryStore()
-        written = zarr.Array.from_dict(
-            zarr.storage.StorePath(copy, name), array.metadata.to_dict()
-        ).with_config({"write_empty_chunks": True})
-        written[start:stop] = self.rows(name, start, stop)
-        key = _key(name, array, start // array.chunks[0])
-        data = sync(copy.get(key, default_buffer_prototype()))
+        rows, copy = await asyncio.to_thread(self.rows, name, start, stop), MemoryStore()
+        written = zarr.Array.from_dict(StorePath(copy, name), array.metadata.to_dict())
+        await written.with_config({"write_empty_chunks": True}).async_array.setitem(slice(start, stop), rows)
+        data = await copy.get(_key(name, array, start // array.chunks[0]), default_buffer_prototype())
         assert data is not None
         return data.to_bytes()
 

@@ -37,6 +37,19 @@ def as_text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
+def whole_array(column: Any) -> Any:
+    """A column as one array, with text and numbers in place of positions in a dictionary."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def is_common(kind: Any) -> bool:
+    """Whether `arrow_cells` reads values of a type as Python's objects would be read."""
+    of_dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return bool(is_plain_number(kind) or is_text(kind) or of_dates)
+
+
 def arrow_values(column: Any) -> NDArray[Any]:
     """An Arrow array of numbers; a null is NaN."""
     if column.null_count and pa.types.is_boolean(column.type):

@@ -1,0 +1,350 @@
+"""Parquet is scored where it lies: scores are those of an import, bit for bit, and what an import refuses is
+refused in one sentence that names the file, before anything is written.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from dcpred import import_data
+from dcpred.cli.main import main
+from dcpred.evaluation import evaluate
+from dcpred.explanation import explain_stored
+from dcpred.results.export import export
+from dcpred.scoring.score import plan_run, score
+from dcpred.verification import verify
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.input_kinds import GIB
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.zarr_arrays import array_address, open_array, open_group, read_rows
+from dcpred_tasks.tables import encoded_rows, parquet_files
+from support.pools import inline
+from support.setting_words import classifier_with
+from support.stores import StoreServer, used
+from support.tables import table
+
+N, GROUP = 900, 128
+FRAME = table(N)
+FEATURES = ["age", "colour", "old", "city", "day", "seen", "amount"]
+Change = Callable[[pd.DataFrame], Any]
+
+
+def trained(folder: Path, columns: list[str]) -> str:
+    few = classifier_with(n_leaves=2, landmarks=12, products=0, random_state=0)
+    few.fit(FRAME[columns], FRAME["label"].to_numpy())
+    few.save(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return trained(tmp_path_factory.mktemp("models") / "all", FEATURES)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return trained(tmp_path_factory.mktemp("models") / "single", ["colour", "old", "city", "day", "amount"])
+
+
+def write(frame: Any, path: Path, **more: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    of = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_table(of, path, **{"row_group_size": GROUP} | more)
+    return str(path)
+
+
+def scores(output: Path) -> dict[str, Any]:
+    return {name: array[...] for name, array in open_group(output / "scores.zarr").arrays()}
+
+
+def same_as_imported(model: str, data: str, folder: Path) -> None:
+    import_data(data, folder / "imported.zarr", like=model)
+    X = open_array(folder / "imported.zarr" / "X")
+    there = open_array(find_rows(data, "X", model))
+    np.testing.assert_array_equal(X[...].astype(there.dtype), there[...])
+    score(model, str(folder / "imported.zarr" / "X"), folder / "a", inline)
+    score(model, find_rows(data, "X", model), folder / "b", inline)
+    a, b = scores(folder / "a"), scores(folder / "b")
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_the_same_bits_as_by_an_import(model: str, tmp_path: Path) -> None:
+    same_as_imported(model, write(FRAME, tmp_path / "t.parquet"), tmp_path)
+
+
+def test_the_same_bits_in_single_precision(single: str, tmp_path: Path) -> None:
+    data = write(FRAME.astype({"amount": "float32"}), tmp_path / "t.parquet", compression="zstd")
+    assert find_rows(data, "X", single).endswith(",float32/X")
+    same_as_imported(single, data, tmp_path)
+
+
+def test_a_folder_with_partitions_and_groups_of_any_size(model: str, tmp_path: Path) -> None:
+    old = FRAME["old"].to_numpy()
+    for value in (False, True):
+        some, name = FRAME[old == value].drop(columns="old"), str(value).lower()
+        write(some[:200], tmp_path / "t" / f"old={name}" / "a.parquet", row_group_size=70)
+        write(some[200:], tmp_path / "t" / f"old={name}" / "b.parquet", row_group_size=33)
+    write(FRAME[:5], tmp_path / "t" / "_delta_log" / "c.parquet")
+    same_as_imported(model, str(tmp_path / "t"), tmp_path)
+    both = find_rows(str(tmp_path / "t" / "*" / "?.parquet"), "X", model)
+    np.testing.assert_array_equal(
+        open_array(both)[...][:, 0], open_array(find_rows(str(tmp_path / "t"), "X", model))[...][:, 0]
+    )
+
+
+def test_every_reader_of_zarr_reads_it(model: str, tmp_path: Path) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    X = open_array(find_rows(data, "X", model))
+    np.testing.assert_array_equal(X[130:400], read_rows(X, 130, 400))
+    np.testing.assert_array_equal(X.oindex[np.array([5, 500])], X[...][[5, 500]])
+    assert array_address(X) == find_rows(data, "X", model)
+    assert open_array(find_rows(data, "id", model))[[3, 899]].tolist() == ["00003", "00899"]
+    found = evaluate(model, find_rows(data, "X", model), find_rows(data, "label", model), inline, cost=False)
+    import_data(data, tmp_path / "t.zarr", like=model, target="label")
+    imported = evaluate(
+        model, str(tmp_path / "t.zarr" / "X"), str(tmp_path / "t.zarr" / "y"), inline, cost=False
+    )
+    assert {**found, "data": ""} == {**imported, "data": ""}
+    assert explain_stored(model, find_rows(data, "X", model), (7,))
+
+
+def test_a_run_resumes_verifies_and_exports_its_ids(model: str, tmp_path: Path) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    X, out = find_rows(data, "X", model), tmp_path / "out"
+    score(model, X, out, inline)
+    record = next((out / "blocks").glob("*.json"))
+    record.unlink()
+    (out / "manifest.json").unlink()
+    score(model, X, out, inline)
+    assert record.exists()
+    assert not [one for one in verify(out, "full", inline).findings if one.is_damage]
+    export(out, tmp_path / "scored.parquet", beside=["id"])
+    assert pq.read_table(tmp_path / "scored.parquet")["id"].to_pylist() == FRAME["id"].tolist()
+
+
+def test_blocks_are_whole_row_groups(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_rows, "MOST_ROWS", 50)
+    X = find_rows(write(FRAME, tmp_path / "t.parquet"), "X", model)
+    run, plan, _ = plan_run(model, X, tmp_path / "o")
+    assert (plan.chunk_rows, plan.block_rows) == (32, GROUP)
+    assert run.told()["input"]
+
+
+# -- Wrong inputs --------------------------------------------------------------------------------------------
+
+
+def without(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns=["age", "city"])
+
+
+def with_column(name: str, values: Any) -> Change:
+    return lambda frame: pa.Table.from_pandas(frame, preserve_index=False).set_column(
+        frame.columns.get_loc(name), name, pa.array(values)
+    )
+
+
+def list_of_numbers(frame: pd.DataFrame) -> pa.Table:
+    return with_column("amount", [[1.0]] * len(frame))(frame)
+
+
+def twice(frame: pd.DataFrame) -> pa.Table:
+    of = pa.Table.from_pandas(frame, preserve_index=False)
+    return of.append_column("age", of["age"])
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "lacks": (without, "it lacks the columns 'age', 'city'"),
+    "text for numbers": (with_column("amount", ["much"] * N), "'amount': its schema expects numbers"),
+    "numbers for dates": (with_column("day", np.arange(N)), "'day': its schema expects dates"),
+    "dates for numbers": (lambda f: f.assign(amount=f["day"]), "'amount': its schema expects numbers"),
+    "dates for categories": (lambda f: f.assign(colour=f["day"]), "'colour': its schema expects text"),
+    "no booleans": (lambda f: f.assign(old=np.full(N, 7)), "'old': its schema expects true and false"),
+    "no dates": (with_column("day", ["next week"] * N), "'day': its schema expects dates"),
+    "a list": (list_of_numbers, "'amount' of .*its type is list<"),
+    "a struct": (with_column("amount", [{"a": 1}] * N), "'amount' of .*its type is struct<"),
+    "a time": (with_column("amount", pa.array([1] * N, pa.time32("s"))), "its type is time32"),
+    "bytes": (with_column("amount", [b"1"] * N), "its type is binary"),
+    "a duration": (with_column("amount", pa.array([1] * N, pa.duration("s"))), "its type is duration"),
+    "rounded": (with_column("amount", [2**53 + 1] * N), "'amount': it holds the integer 9007199254740993"),
+    "no rows": (lambda f: f[:0], "it has no rows"),
+    "twice": (twice, "two columns are named 'age'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_columns_are_refused_before_anything_is_written(wrong: str, model: str, tmp_path: Path) -> None:
+    change, sentence = WRONG[wrong]
+    data = write(change(FRAME), tmp_path / "t.parquet")
+    refused(model, data, tmp_path, sentence)
+
+
+def refused(model: str, data: str, folder: Path, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence) as caught:
+        find_rows(data, "X", model)
+    assert os.path.basename(data.rstrip("/")) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    result = CliRunner().invoke(main, ["score", model, data, str(folder / "out")])
+    assert result.exit_code == 3
+    assert not (folder / "out").exists()
+
+
+def truncate(path: str) -> None:
+    os.truncate(path, os.path.getsize(path) - 7)
+
+
+def other_end(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"\xff\xff\xff\x7fPAR1")
+
+
+def text_instead(path: str) -> None:
+    Path(path).write_text("a,b\n1,2\n")
+
+
+def nothing(path: str) -> None:
+    Path(path).write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, other_end, text_instead, nothing])
+def test_damaged_footers_are_refused(damage: Callable[[str], None], model: str, tmp_path: Path) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    damage(data)
+    refused(model, data, tmp_path, "its footer is damaged or of another format")
+
+
+def test_files_of_other_columns_or_types_are_refused(model: str, tmp_path: Path) -> None:
+    write(FRAME, tmp_path / "t" / "a.parquet")
+    other = write(FRAME.drop(columns="amount"), tmp_path / "t" / "b.parquet")
+    refused(model, str(tmp_path / "t"), tmp_path, "'amount' is in a.parquet and not in b.parquet")
+    write(FRAME.assign(amount="x"), Path(other))
+    refused(model, str(tmp_path / "t"), tmp_path, "'amount' is double in a.parquet and .*string in b.parquet")
+
+
+def test_a_row_group_that_exceeds_memory_is_refused(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    monkeypatch.setattr(encoded_rows, "memory_bytes", lambda: 4 * 1000)
+    refused(model, data, tmp_path, rf"row group 0 of .*{GROUP} rows take about 0.0 GiB decoded")
+    assert GIB
+
+
+def test_nowhere_and_an_empty_folder(model: str, tmp_path: Path) -> None:
+    refused(model, str(tmp_path / "none.parquet"), tmp_path, "does not exist")
+    (tmp_path / "t").mkdir()
+    with pytest.raises(DataError, match=r"no \.parquet file is there"):
+        find_rows(str(tmp_path / "t" / "*.parquet"), "X", model)
+
+
+def test_empty_row_groups_hold_nothing(model: str, tmp_path: Path) -> None:
+    of = pa.Table.from_pandas(FRAME, preserve_index=False)
+    with pq.ParquetWriter(tmp_path / "t.parquet", of.schema) as writer:
+        for part in (of[:0], of[:100], of[:0], of[100:]):
+            writer.write_table(part)
+    whole = write(FRAME, tmp_path / "u.parquet")
+    a, b = (
+        open_array(find_rows(str(path), "X", model))
+        for path in (tmp_path / "t.parquet", tmp_path / "u.parquet")
+    )
+    assert whole
+    np.testing.assert_array_equal(a[...], b[...])
+
+
+def test_other_values_in_a_later_row_group_end_the_run(model: str, tmp_path: Path) -> None:
+    amount = FRAME["amount"].to_numpy().astype(object)
+    amount[:] = None
+    amount[-1] = "much"
+    data = write(with_column("amount", list(amount))(FRAME), tmp_path / "t.parquet")
+    with pytest.raises(
+        IncompleteError, match=r"row group 7 of .*t\.parquet: column 'amount': its schema expects"
+    ):
+        score(model, find_rows(data, "X", model), tmp_path / "out", inline)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_damaged_row_group_ends_the_run_and_names_the_file(model: str, tmp_path: Path) -> None:
+    data = write(FRAME, tmp_path / "t.parquet", compression="zstd")
+    X = find_rows(data, "X", model)
+    at = pq.ParquetFile(data).metadata.row_group(5).column(1).data_page_offset
+    state = os.stat(data)
+    with open(data, "r+b") as file:
+        file.seek(at)
+        file.write(b"\xff" * 64)
+    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))
+    encoded_rows._store.cache_clear()
+    with pytest.raises(IncompleteError, match=r"row group 5 is damaged or of another format"):
+        score(model, X, tmp_path / "out", inline)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_file_that_changes_is_refused_by_name(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    X, read = find_rows(data, "X", model), parquet_files.pq.ParquetFile.read_row_group
+
+    def changed(*given: Any, **more: Any) -> Any:
+        write(FRAME[::-1], tmp_path / "t.parquet")
+        return read(*given, **more)
+
+    encoded_rows._store.cache_clear()
+    monkeypatch.setattr(parquet_files.pq.ParquetFile, "read_row_group", changed)
+    with pytest.raises(IncompleteError, match=r"t\.parquet: it changed while it was read"):
+        score(model, X, tmp_path / "out", inline)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_file_that_changed_after_the_plan_is_refused_by_name(model: str, tmp_path: Path) -> None:
+    data = write(FRAME, tmp_path / "t.parquet")
+    X = find_rows(data, "X", model)
+    planned = plan_run(model, X, tmp_path / "out")
+    assert isinstance(planned[0], ScoreRun)
+    write(FRAME[::-1], tmp_path / "t.parquet")
+    with pytest.raises(IncompleteError, match=r"t\.parquet: it changed while it was read"):
+        score(model, X, tmp_path / "out", inline, planned=planned)
+
+
+def test_the_output_does_not_lie_in_the_table(model: str, tmp_path: Path) -> None:
+    write(FRAME, tmp_path / "t" / "a.parquet")
+    with pytest.raises(DataError, match="inside the input"):
+        plan_run(model, find_rows(str(tmp_path / "t"), "X", model), tmp_path / "t" / "out")
+
+
+def test_a_missing_target_is_named(model: str, tmp_path: Path) -> None:
+    data = write(FRAME.drop(columns="label"), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="lacks a column 'y'"):
+        find_rows(data, "y", model)
+
+
+def test_tables_on_a_store(model: str, tmp_path: Path, s3: StoreServer) -> None:
+    with used(s3):
+        read_from_store(model, tmp_path, s3)
+
+
+def read_from_store(model: str, tmp_path: Path, s3: StoreServer) -> None:
+    local = write(FRAME, tmp_path / "t.parquet")
+    folder = s3.address("tables", "t")
+    half = [write(FRAME[:400], tmp_path / "a.parquet"), write(FRAME[400:], tmp_path / "b.parquet")]
+    for name, path in zip("ab", half, strict=True):
+        open_place(folder).write(f"{name}.parquet", Path(path).read_bytes())
+    X = open_array(find_rows(f"{folder}/*.parquet", "X", model))
+    np.testing.assert_array_equal(X[...], open_array(find_rows(local, "X", model))[...])
+    one = find_rows(f"{folder}/a.parquet", "X", model)
+    assert score(model, one, s3.address("scores", "t"), inline).n_rows == 400
+    planned = plan_run(model, one, tmp_path / "out")
+    open_place(folder).write("a.parquet", Path(half[1]).read_bytes())
+    with pytest.raises(IncompleteError, match=r"a\.parquet"):
+        score(model, one, tmp_path / "out", inline, planned=planned)
