@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, fields
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +371,14 @@ def test_scoring_imports_neither_scikit_learn_nor_dask() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_estimators_link_to_the_documentation_that_the_package_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook shows the link; the pages of scikit-learn do not describe these estimators."""
+    found = Message()
+    monkeypatch.setattr("dcpred.estimators.base.metadata", lambda name: found)
+    assert dcpred.DCPredClassifier()._get_doc_link() == ""
+    found["Project-URL"] = "Source, https://example.org"
+    found["Project-URL"] = "Documentation, https://example.org/docs"
+    assert dcpred.DCPredRegressor()._get_doc_link() == "https://example.org/docs"
+    assert 'href="https://example.org/docs"' in dcpred.DCPredRegressor()._repr_html_()
