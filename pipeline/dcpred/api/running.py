@@ -282,7 +282,7 @@ def refresh(
     model : str, Path or ServedModel
         Path or address of a model. A new model scores everything.
     data : str, Path, zarr.Array or zarr.Group
-        Stored data: the path or address of a data set, or a pattern of several, for example ``"days/*.zarr"``.
+        Stored data: the path or address of a data set, or a pattern of several: ``"days/*.zarr"``.
     root : str or Path
         Directory or address of the runs.
     outputs : sequence of str, optional
