@@ -18,7 +18,6 @@ from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
-from dcpred_tasks.model.label_rule import Costs, given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
@@ -66,10 +65,6 @@ def tolerance(
     max_failures: int = FailurePolicy.max_failures,
 ) -> FailurePolicy:
     return FailurePolicy(quarantine, max_failures, BadRowLimit(max_bad_rows, max_bad_fraction))
-
-
-def label_costs(threshold: float | str | None, costs: Any) -> Costs | None:
-    return given_costs(threshold, costs)
 
 
 def checked(report: R, check: Callable[[], None]) -> R:
@@ -158,7 +153,8 @@ def _located(
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
         written = write_data(data, y, weight, place, names, client)
         paths = {name: f"{place}/{name}" for name in written}
-        yield Addresses(paths["X"], paths.get("y", ""), paths.get("weight"))
+        weights = paths.get("weight") or found.get("sample_weight")
+        yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
 
 
 def _address(array: Any) -> str | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dcpred import evaluation
-from dcpred.api.arguments import address_of_model, label_costs, labelled_rows, progress
+from dcpred.api.arguments import address_of_model, labelled_rows, progress
 from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.summary import Summary
+from dcpred_tasks.model.label_rule import given_costs
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +35,9 @@ class Evaluation(Summary, Mapping[str, Any]):
         return dict(self.figures)
 
     def _shown(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in self.figures.items() if isinstance(value, str | int | float)]
+        of_model = ("model", "model_hash", "data", "engine")
+        shown = [(name, value) for name, value in self.figures.items() if name not in of_model]
+        return [(name, value) for name, value in shown if isinstance(value, str | int | float)]
 
     def __getattr__(self, name: str) -> Any:
         if name != "figures" and name in self.figures:
@@ -121,7 +124,7 @@ def evaluate(
     >>> dcpred.evaluate("model", X_test, y=y_test).accuracy  # doctest: +SKIP
     0.98
     """
-    path, taken = address_of_model(model), label_costs(threshold, costs)
+    path, taken = address_of_model(model), given_costs(threshold, costs)
     pool = chosen_pool(workers, client)
     with labelled_rows(data, x, y, path, client) as at:
         if workers == -1 and evaluation.is_small(at.x):

@@ -13,7 +13,6 @@ from dcpred import verification
 from dcpred.api.arguments import (
     address_of_model,
     checked,
-    label_costs,
     pool_for,
     progress,
     rows_to_score,
@@ -35,6 +34,7 @@ from dcpred.summary import Summary
 from dcpred.verification import SAMPLE_ROWS, VerifyReport
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import open_place
 
@@ -139,7 +139,7 @@ def score(
     """
     policy, taken = (
         tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        label_costs(threshold, costs),
+        given_costs(threshold, costs),
     )
     if shard is not None and client is not None:
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
@@ -234,7 +234,7 @@ def repair(
     """
     policy, taken = (
         tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        label_costs(threshold, costs),
+        given_costs(threshold, costs),
     )
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
@@ -282,7 +282,7 @@ def refresh(
     model : str, Path or ServedModel
         Path or address of a model. A new model scores everything.
     data : str, Path, zarr.Array or zarr.Group
-        Stored data: the path or address of a data set, or a pattern of several, such as ``"days/*.zarr"``.
+        Stored data: the path or address of a data set, or a pattern of several: ``"days/*.zarr"``.
     root : str or Path
         Directory or address of the runs.
     outputs : sequence of str, optional
@@ -334,7 +334,7 @@ def refresh(
     publish : Make a run the latest by hand.
     status : List the runs.
     """
-    policy, taken = tolerance(quarantine, None, None), label_costs(threshold, costs)
+    policy, taken = tolerance(quarantine, None, None), given_costs(threshold, costs)
     limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
     path = address_of_model(model)
     X = _stored(data, x, path)

@@ -324,8 +324,8 @@ def _local_cluster(
                 raise ResourceError(
                     f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
                     " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
-                    " valid Dask configuration (files and DASK_ variables). Check these, or name a running"
-                    " Dask cluster by --scheduler."
+                    " valid Dask configuration (files and DASK_ variables); a script needs `if __name__"
+                    ' == "__main__":` around its calls. Check these, or use a running Dask cluster.'
                 ) from error
         if asked.is_set():
             raise KeyboardInterrupt
