@@ -8,7 +8,7 @@ from typing import Any
 from dcpred import validation
 from dcpred.api.arguments import Addresses, progress, settings_given, training_data
 from dcpred.comparison import compare as comparing
-from dcpred.comparison.compare import Asked, CompareReport
+from dcpred.comparison.compare import CompareReport, CompareRequest
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import chosen_pool
@@ -431,7 +431,7 @@ def compare(
                 find_rows(test, x, followed, with_target=True),
                 find_rows(test, y, followed, with_target=True),
             )
-        asked = Asked((at.x, at.y), held, task, rows, test_rows, seed, by_time, by_group)
+        asked = CompareRequest((at.x, at.y), held, task, rows, test_rows, seed, by_time, by_group)
         return comparing.compare(
             asked,
             Path(out),

@@ -75,7 +75,7 @@ class FlatModel:
 
     @property
     def calibration(self) -> Calibration | None:
-        return None if self.model.sureness is None else self.model.sureness.calibration
+        return None if self.model.uncertainty is None else self.model.uncertainty.calibration
 
     @cached_property
     def labels(self) -> LabelCoding | None:
