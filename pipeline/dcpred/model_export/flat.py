@@ -25,7 +25,7 @@ from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.labels import LabelCoding, label_coding
 
-DTYPES = ("float32", "float64")  # of rows that an exported model takes
+DTYPES = ("float32", "float64")  # data types of the rows of an exported model
 
 
 @dataclass(frozen=True, eq=False)
