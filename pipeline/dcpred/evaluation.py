@@ -28,7 +28,7 @@ from dcpred_tasks.model.label_rule import Costs, threshold_of
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, shown
 from dcpred_tasks.task_bodies.evaluate_block import (
     Evaluated,
     EvaluationJob,
@@ -178,14 +178,16 @@ def _failed(failure: Failure, start: int, stop: int) -> BaseException:
 def _described(path: str | Path, model_hash: str, x: str, model: Model, found: Evaluated) -> dict[str, Any]:
     if found.n_unlabelled == found.n_rows:
         raise DataError(
-            f"Cannot evaluate {x}: none of its {found.n_rows:,} rows has a target. Name labelled data."
+            f"Cannot evaluate {shown(x)}: none of its {found.n_rows:,} rows has a target. Name labelled data."
         )
     if found.compact.n == 0:
-        raise DataError(f"Cannot evaluate {x}: none of its {found.n_rows:,} rows is finite. Clean the data.")
+        raise DataError(
+            f"Cannot evaluate {shown(x)}: none of its {found.n_rows:,} rows is finite. Clean the data."
+        )
     result = {
         "model": str(path),
         "model_hash": model_hash,
-        "data": x,
+        "data": shown(x),
         "task": model.task,
         "n_samples": found.n_rows - found.n_unlabelled,
         "n_bad": found.n_rows - found.n_unlabelled - found.compact.n,
@@ -245,7 +247,7 @@ def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, t
     target, "" if all are stored.
     """
     if X.shape[0] == 0:
-        raise DataError(f"Cannot evaluate {x}: it has no rows. Pass data with rows.")
+        raise DataError(f"Cannot evaluate {shown(x)}: it has no rows. Pass data with rows.")
     if target.shape != (X.shape[0],):
         raise DataError(
             f"Cannot use y at {y}: its shape is {target.shape}, but X needs one value for each row, shape"

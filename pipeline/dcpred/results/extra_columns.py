@@ -28,7 +28,7 @@ from dcpred_tasks.schema.column import DAY, LAST_DAY, Codes, Column, Date, Targe
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, shown
 
 ROW, STATUS_NAME = "row", "status_name"
 
@@ -262,7 +262,7 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
     Raises DataError if there is no such column, or its number of rows differs from the scored ones.
     """
     group, X = _opened(run, data)
-    where = data or run.x
+    where = data or shown(run.x)
     arrays: dict[str, zarr.Array[Any]] = {}
     features: dict[str, int] = {}
     known = () if X is None else feature_names(X) or ()

@@ -27,7 +27,7 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.addresses import below, shown
 from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
@@ -376,9 +376,8 @@ class Ledger:
         if not differs and plan.get("x") == self.run.x and self._only_times_differ():
             raise PlanConflictError(
                 f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
-                " at which"
-                f" files of {self.run.x} were written: they were touched, copied or written again in the"
-                " same sizes)."
+                f" at which files of {shown(self.run.x)} were written: they were touched, copied or written"
+                " again in the same sizes)."
                 " If they hold the same rows, add --repair: it compares a sample, and later calls resume."
                 " Else"
                 " choose a new directory."

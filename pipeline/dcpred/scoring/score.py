@@ -55,6 +55,7 @@ from dcpred_tasks.storage.addresses import (
     below,
     check_writable,
     path_on_disk,
+    shown,
     table_address,
 )
 from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
@@ -312,7 +313,7 @@ def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
     """Print the address of Dask's dashboard, and with -v details of the run."""
     say_dashboard(say, workers)
     say.detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
-    say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {run.x}")
+    say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
 
 
 def report_finished(

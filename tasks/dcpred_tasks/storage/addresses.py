@@ -195,6 +195,12 @@ def table_address(address: str | Path) -> TableAddress | None:
     return TableAddress(data, unquote(model), dtype, name)
 
 
+def shown(address: str) -> str:
+    """An address for people: that of a table without the model that encodes it."""
+    table = table_address(address)
+    return address if table is None else table.data
+
+
 def parse(address: str) -> StoreAddress:
     """Parse the address of a store. Raises DataError."""
     scheme, _, rest = address.partition("://")

@@ -52,7 +52,7 @@ from dcpred_tasks.tables.parquet_files import (
 )
 
 SINGLE, DOUBLE = "float32", "float64"
-HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # of a chunk of X
+HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
 MOST_PIECES = 64  # chunks of a row group
 STRIP = 4096  # rows that are transposed at once, in cache
 NAMED = 3  # names in a message
