@@ -99,6 +99,7 @@ class ServedModel:
 
     @property
     def n_features_in_(self) -> int:
+        """Number of features, or of columns of a frame if the model encodes them."""
         return len(self.schema_.sources) if self._encodes else self.model.n_features
 
     def decision_function(self, X: ArrayLike) -> Scores:

@@ -102,35 +102,67 @@ def import_data(
 ) -> Imported:
     """Write `source` to the new Zarr group `dest`, completely or not at all.
 
-    source       a file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list
-                 of records, each a dict
-    x, y         names of arrays in a file or group of arrays: X and y by default, and the default y may be
-                 missing
-    target       name of the column that becomes y; without it there is no y
-    categorical  columns whose values are categories
-    drop, id     columns to omit, and columns to store next to X under their names
-    gap          further texts of a .csv file that stand for a missing value
-    absent       columns of `like` or `schema` that are missing in every row
-    drop_unlabelled  whether to skip rows without a target
-    not_missing  texts of a .csv file that are values, although they usually stand for a missing one (NA)
-    schema       a file of a schema, or its content: it describes all or some columns
-    like         a model or data set whose encoding is followed: no new category, no new mean
-    separator    field separator of a .csv file; inferred by default
-    quotes       whether quotation marks enclose fields of a .csv file; by default they do, and a mark that
-                 joins rows is refused
-    decimal, thousands  marks of numbers in a .csv file: "." or ",", and one between groups of three digits
-    chunk_rows   rows of a chunk: by default about 8 MiB of X, and at most all rows
-    features     number of features of an svmlight file whose rows do not use the last ones
-    index_base   the index of the first feature of an svmlight file, 0 or 1; by default 0 if it occurs
-    dense_limit  maximum bytes of a sparse source after it is written dense: by default 1 GiB
-    progress     called with (rows written, rows in all)
-    ids, gaps    earlier names of `id` and `gap`
-
     The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
     counted.
 
-    Raises DataError for data that cannot be imported exactly, and ResourceError for a full disk or a missing
-    permission.
+    Parameters
+    ----------
+    source : path or table
+        A file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list of
+        records, each a dict.
+    dest : path
+        The new Zarr group.
+    x, y : str, optional
+        Names of arrays in a file or group of arrays: X and y by default, and the default y may be missing.
+    target : str or int, optional
+        Name of the column that becomes y; without it there is no y.
+    categorical : str or sequence of str, optional
+        Columns whose values are categories.
+    drop, id : str or sequence of str, optional
+        Columns to omit, and columns to store next to X under their names.
+    gap : str or sequence of str, optional
+        Further texts of a .csv file that stand for a missing value.
+    absent : str or sequence of str, optional
+        Columns of `like` or `schema` that are missing in every row.
+    drop_unlabelled : bool, default False
+        Whether to skip rows without a target.
+    not_missing : str or sequence of str, optional
+        Texts of a .csv file that are values, although they usually stand for a missing one (NA).
+    schema : path or dict, optional
+        A file of a schema, or its content: it describes all or some columns.
+    like : path, optional
+        A model or data set whose encoding is followed: no new category, no new mean.
+    separator : str, optional
+        Field separator of a .csv file; inferred by default.
+    quotes : bool, optional
+        Whether quotation marks enclose fields of a .csv file; by default they do, and a mark that joins rows
+        is refused.
+    decimal, thousands : str, optional
+        Marks of numbers in a .csv file: "." or ",", and one between groups of three digits.
+    chunk_rows : int, optional
+        Rows of a chunk: by default about 8 MiB of X, and at most all rows.
+    features : int, optional
+        Number of features of an svmlight file whose rows do not use the last ones.
+    index_base : int, optional
+        The index of the first feature of an svmlight file, 0 or 1; by default 0 if it occurs.
+    dense_limit : int, optional
+        Maximum bytes of a sparse source after it is written dense: by default 1 GiB.
+    progress : callable, optional
+        Called with (rows written, rows in all).
+    ids, gaps : str or sequence of str, optional
+        Earlier names of `id` and `gap`.
+
+    Returns
+    -------
+    Imported
+        What was imported: rows, features, the schema, missing and infinite values.
+
+    Raises
+    ------
+    DataError
+        If the data cannot be imported exactly.
+    ResourceError
+        If the disk is full, or a permission is missing.
     """
     check_writable(dest, "data")
     dest = str(dest)

@@ -386,16 +386,33 @@ def report(
     storage_options: Mapping[str, str | bool | float] | None = None,
     say: Reporter = SILENT,
 ) -> Report:
-    """One page that needs no other file, of what lies at a path; a notebook shows it, and `save` writes it.
+    """Make one page of what lies at a path. A notebook shows it, `save` writes it; it needs no other file.
 
-    path  of a model, or a fitted estimator or served model itself; of an output of `dcpred evaluate --json`
-          or of a search (MODEL.tuned.json); of an output of scoring, or the root of a refresh; of the folder
-          of a comparison
-    data  a labelled data set, to evaluate a model or the scores of a run on its rows
-    x, y  names of its arrays
+    Parameters
+    ----------
+    path : path, estimator or served model
+        A model, an output of `dcpred evaluate --json` or of a search (MODEL.tuned.json), an output of
+        scoring, the root of a refresh, or the folder of a comparison.
+    data : path or address, optional
+        A labelled data set, to evaluate a model or the scores of a run on its rows.
+    x, y : str
+        Names of its arrays.
+    storage_options : dict, optional
+        As --storage-option of the command line.
+    say : callable
+        Called with lines that report progress.
 
-    Raises DataError if nothing of these exists, or it is damaged; SettingsError if jinja2 or matplotlib are
-    missing; and the errors of opening it.
+    Returns
+    -------
+    Report
+        The page, with `title`, `html` and `save(file)`.
+
+    Raises
+    ------
+    DataError
+        If nothing of these exists, or it is damaged.
+    SettingsError
+        If jinja2 or matplotlib are missing.
     """
     check_packages("a report", "report")
     with given_options(check_options(storage_options or {})), _stored(path) as place:

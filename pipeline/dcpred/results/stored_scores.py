@@ -152,16 +152,32 @@ def open_scores(
     partial: bool = False,
     storage_options: Mapping[str, str | bool | float] | None = None,
 ) -> Any:
-    """The scores of a run, on a disk or an object store, read lazily.
+    """Open the scores of a run, on a disk or an object store; they are read lazily.
 
-    names            whether labels are the names of classes, as str, if classes are strings;
-                     else they are their numbers, with the attribute `labels`
-    partial          whether the run may be unfinished: rows not yet scored have status 0
-    storage_options  as --storage-option of the command line
+    Parameters
+    ----------
+    output : path or address
+        An output of `dcpred score`.
+    names : bool, default False
+        Whether labels are the names of classes, as str, if classes are strings; else they are their numbers,
+        with the attribute `labels`.
+    partial : bool, default False
+        Whether the run may be unfinished: rows not yet scored have status 0.
+    storage_options : dict, optional
+        As --storage-option of the command line.
 
-    Returns an xarray.Dataset of Dask arrays over the dimension "sample" (and "output" or "class", labelled by
-    the classes, or "bound"), or without xarray a dict of zarr.Array by name. Raises
-    PlanConflictError if there is no output, DataError if it is unfinished.
+    Returns
+    -------
+    xarray.Dataset or dict
+        Dask arrays over the dimension "sample" (and "output" or "class", labelled by the classes, or
+        "bound"). Without xarray a dict of zarr.Array by name.
+
+    Raises
+    ------
+    PlanConflictError
+        If there is no output.
+    DataError
+        If it is unfinished.
     """
     with given_options(check_options(storage_options or {})):
         scores = open_stored(output, partial=partial)
