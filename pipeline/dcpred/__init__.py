@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
+    from dcpred.api.learning import compare, train, tune, validate
+    from dcpred.api.measuring import evaluate
+    from dcpred.api.running import publish, refresh, repair, score, status, verify
+    from dcpred.api.tables import export, split
     from dcpred.datasets.importing import import_data
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
     from dcpred.explanation import contributions, explain
@@ -23,26 +27,52 @@ __all__ = [
     "ServedModel",
     "Settings",
     "__version__",
+    "compare",
     "contributions",
+    "evaluate",
     "explain",
+    "export",
     "import_data",
     "load_model",
     "open_scores",
+    "publish",
+    "refresh",
+    "repair",
     "report",
+    "score",
+    "split",
+    "status",
     "storage_options",
+    "train",
+    "tune",
+    "validate",
+    "verify",
 ]
 _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
     "Settings": "estimators",
+    "compare": "api.learning",
     "contributions": "explanation",
+    "evaluate": "api.measuring",
     "explain": "explanation",
+    "export": "api.tables",
     "import_data": "datasets.importing",
     "load_model": "serving",
     "open_scores": "results.stored_scores",
+    "publish": "api.running",
+    "refresh": "api.running",
+    "repair": "api.running",
     "report": "reports.report",
+    "score": "api.running",
+    "split": "api.tables",
+    "status": "api.running",
     "storage_options": "serving",
+    "train": "api.learning",
+    "tune": "api.learning",
+    "validate": "api.learning",
+    "verify": "api.running",
 }
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from dcpred.serving import RowsToExplain, ServedModel, load_model
-from dcpred_tasks.artifacts.data_schema import check_same_encoding
+from dcpred_tasks.artifacts.data_schema import check_same_encoding, find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.model_layout import parts_of_table
 from dcpred_tasks.dtypes import FloatArray, Status
@@ -241,21 +242,50 @@ def explain(
     X: Any,
     rows: Sequence[int] | None = None,
     *,
+    x: str = "X",
     landmarks: bool = False,
 ) -> Explanations:
-    """Explain rows in memory.
+    """Explain predictions: how much each column adds to the decision value, and how unusual a row is.
 
-    model      a served model, its path, or a fitted estimator
-    X          (n_samples, n_features) raw rows, as for `predict`
-    rows       their numbers; None: all, at most 1,000
-    landmarks  also return the landmarks of the leaf, and the distance to the nearest of them
+    Parameters
+    ----------
+    model : str, Path, ServedModel or fitted estimator
+        A model, or its path.
+    X : array-like of shape (n_samples, n_features), str, Path or zarr.Array
+        Raw rows, as for `predict`; or stored ones, for a model with a path.
+    rows : sequence of int, optional
+        Numbers of rows. By default all, at most 1,000.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    landmarks : bool, default False
+        Also return the landmarks of the leaf, and the distance to the nearest of them.
 
-    Raises DataError for missing rows, and as `predict` does.
+    Returns
+    -------
+    Explanations
+        One explanation for each row.
+
+    Raises
+    ------
+    DataError
+        For missing rows, and as `predict` does.
     """
+    stored, path = _stored(X), model.artifact.path if isinstance(model, ServedModel) else model
+    if stored is not None and isinstance(path, str | Path):
+        at = find_rows(stored, x, path) if isinstance(X, str | Path) else str(stored)
+        chosen = range(zarr_arrays.open_array(at).shape[0]) if rows is None else _numbers(rows)
+        return explain_stored(path, at, chosen, landmarks=landmarks)
     own, found, names, schema = _rows_to_explain(model, X)
     numbers = list(range(len(found))) if rows is None else _numbers(rows)
     check_numbers(numbers, len(found), "X")
     return explain_rows(own, found[numbers], numbers, names, schema, landmarks=landmarks)
+
+
+def _stored(X: Any) -> str | Path | None:
+    """The address of stored rows; None for rows in memory."""
+    if isinstance(X, zarr.Array):
+        return zarr_arrays.array_address(X)
+    return X if isinstance(X, str | Path) else None
 
 
 def _numbers(rows: Sequence[int]) -> list[int]:

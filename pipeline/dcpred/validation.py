@@ -4,7 +4,7 @@ rows, like `dcpred train`, and predicts them. Folds are weights of rows: those o
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.plan import plan_routing
+from dcpred.summary import Summary
 from dcpred.training.train import train
 from dcpred.tuning.metrics import Metric, check_held_classes
 from dcpred.tuning.policy import SearchPolicy
@@ -33,7 +34,7 @@ OUTER_SEED = 2**20  # added to the seed of folds, which the search draws by the 
 InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class FoldReport:
     """The result of one fold."""
 
@@ -48,8 +49,8 @@ class FoldReport:
     """Skipped rows: their class has no training row, or they have no score."""
 
 
-@dataclass
-class ValidationReport:
+@dataclass(frozen=True, repr=False)
+class ValidationReport(Summary):
     """The result of a cross-validation."""
 
     metric: str
@@ -61,10 +62,6 @@ class ValidationReport:
     held_out: str
     """How rows are held out."""
     folds: list[FoldReport] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its fields as JSON has them."""
-        return asdict(self)
 
 
 def validate(
@@ -121,9 +118,10 @@ def validate(
             else:
                 foretold = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
             one = _judged(read_model(folder / "model"), rows, held, judge, folds)
+            one = replace(one, n_train=int(trains.sum()))
             if foretold.get("metric") == judge.name:
-                one.foretold, one.foretold_error = foretold[judge.name], foretold["standard_error"]
-            one.n_train = int(trains.sum())
+                error = foretold["standard_error"]
+                one = replace(one, foretold=foretold[judge.name], foretold_error=error)
             found.append(one)
     return _report(judge.name, found, folds.words)
 

@@ -16,6 +16,7 @@ from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger, read_records
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
@@ -485,8 +486,8 @@ SAMPLED_CHUNKS = 32
 Span = tuple[int, int, int, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Summary):
     """The result of a verification."""
 
     output: str

@@ -4,11 +4,15 @@ A message states what cannot be done, why, and what to do: "Cannot VERB X: reaso
 this one string, and errors travel between processes unchanged.
 """
 
+from typing import Any
+
 
 class DcpredError(Exception):
     """Any error that dcpred raises on purpose."""
 
     exit_code = 1
+    report: Any = None
+    """The report of a run that ended, but not well."""
 
 
 class RefusedError(DcpredError, ValueError):

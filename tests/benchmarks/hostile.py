@@ -55,7 +55,7 @@ from dcpred.cli import main as dcpred
 from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.dask_workers import secured
 from dcpred.execution.workers import Scheduler
-from dcpred.refresh.refresh import refresh
+from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import score
 from dcpred.training import steps
 from dcpred.training.train import train
@@ -88,7 +88,7 @@ FINE = ("refused", "harmless")
 TELL_SECONDS = 30.0
 HANG_SECONDS = 120.0
 # once, and not by each process that works off a format
-IMPORTED = ["dcpred.cli.main", "dcpred.refresh.refresh", "dcpred.training.train", "dcpred.tuning.tune"]
+IMPORTED = ["dcpred.cli.main", "dcpred.refreshing.refresh", "dcpred.training.train", "dcpred.tuning.tune"]
 IMPORTED += ["h5py", "pytest", "scipy.io", "support.tables"]
 MEMORY = 4 * 2**30
 CODE = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn")

@@ -26,7 +26,7 @@ from common import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.plan import Cut
-from dcpred.refresh.refresh import RefreshReport, refresh
+from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.publishing import publish

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dcpred.cli import main as command
 from dcpred.execution.lease import hold
-from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.execution.workers import InlineWorkers, Scheduler, Workers, connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
@@ -320,13 +320,14 @@ def one_pool() -> Iterator[None]:
     """The same worker process for all commands that would start one, and little patience with schedulers."""
     with connect(1) as workers:
 
-        def pool(n_workers: int | None, scheduler: str | None) -> AbstractContextManager[Workers]:
+        def pool(
+            n_workers: int | None, scheduler: Scheduler | None, threads: int
+        ) -> AbstractContextManager[Workers]:
             return connect(n_workers, scheduler) if scheduler else nullcontext(workers)
 
         with (
             mock.patch("dcpred.execution.dask_workers.CONNECT_SECONDS", 1),
-            mock.patch("dcpred.cli.train_command.connect", pool),
-            mock.patch("dcpred.cli.score_command.connect", pool),
+            mock.patch("dcpred.execution.workers.connect", pool),
         ):
             yield
 

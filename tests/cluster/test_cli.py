@@ -78,10 +78,12 @@ def one_worker(worker: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     own start it.
     """
 
-    def pool(n_workers: int | None, scheduler: str | None) -> AbstractContextManager[Workers]:
+    def pool(
+        n_workers: int | None, scheduler: Any = None, threads: int = 1
+    ) -> AbstractContextManager[Workers]:
         return nullcontext(worker) if scheduler is None else connect(n_workers, scheduler)
 
-    for name in ("cli.train_command", "cli.score_command", "cli.tune_command", "demo"):
+    for name in ("execution.workers", "demo"):
         monkeypatch.setattr(f"dcpred.{name}.connect", pool)
 
 

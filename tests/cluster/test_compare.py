@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
     monkeypatch.setattr("dcpred.comparison.trial.WIDTH_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
-    monkeypatch.setattr("dcpred.cli.compare_command.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     monkeypatch.setattr(comparing, "try_system", try_here)
 
 

@@ -41,8 +41,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
         patch.setattr("dcpred.plan.BLOCKS", 4)
-        patch.setattr("dcpred.cli.score_command.connect", lambda *_, **__: inline())
-        patch.setattr("dcpred.cli.train_command.connect", lambda *_, **__: inline())
+        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
         yield
 
 

@@ -10,7 +10,7 @@ import zarr
 from click.testing import CliRunner
 
 from dcpred.cli import main
-from dcpred.refresh.refresh import refresh
+from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification import verify

@@ -20,9 +20,9 @@ from dcpred.cli import main
 from dcpred.execution.lease import acquire_lock
 from dcpred.inspection import inspect_path
 from dcpred.plan import Cut
-from dcpred.refresh.limits import Limits
-from dcpred.refresh.refresh import RefreshReport, publish, refresh
-from dcpred.refresh.root import open_root, root_status
+from dcpred.refreshing.limits import Limits
+from dcpred.refreshing.refresh import RefreshReport, publish, refresh
+from dcpred.refreshing.root import open_root, root_status
 from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
 from dcpred.runs.latest import SETTINGS
@@ -315,7 +315,7 @@ def test_a_chunk_that_is_too_young_is_scored_again(
     """A second write within a tick of the clock could not be told from the first."""
     slept: list[float] = []
     monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 60.0)
-    monkeypatch.setattr("dcpred.refresh.incremental_run.time.sleep", slept.append)
+    monkeypatch.setattr("dcpred.refreshing.incremental_run.time.sleep", slept.append)
     with pytest.raises(IncompleteError, match="it changed 3 times during scoring"):
         call()
     assert [round(seconds) for seconds in slept] == [60] * 3
@@ -521,7 +521,7 @@ def test_only_a_whole_run_is_published(call: Callable[..., RefreshReport], data:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.cli.refresh_command.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -587,7 +587,7 @@ def test_several_inputs_are_published_at_once(model: Path, root: Path, tmp_path:
     append(days / "day-1.zarr", 100, 7)
     before = {path.name: os.path.realpath(path) for path in (root / "latest/parts").iterdir()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.refresh.refresh.point_to", stop)
+        patch.setattr("dcpred.refreshing.refresh.point_to", stop)
         with pytest.raises(CutOff):
             refresh(model, pattern, root, inline)
     assert {path.name: os.path.realpath(path) for path in (root / "latest/parts").iterdir()} == before

@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 )
 
 from dcpred.execution.lease import hold
-from dcpred.refresh.refresh import RefreshReport, publish, refresh
-from dcpred.refresh.root import Root, open_root
+from dcpred.refreshing.refresh import RefreshReport, publish, refresh
+from dcpred.refreshing.root import Root, open_root
 from dcpred.runs.latest import latest_run
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
@@ -435,7 +435,7 @@ def test_rule_what_was_cut_off_and_is_of_no_use_is_removed(machine: RefreshMachi
 
 def test_rule_a_process_may_end_before_the_folder_of_a_run_is_made(machine: RefreshMachine) -> None:
     with pytest.MonkeyPatch.context() as patch, suppress(CutOff):
-        patch.setattr("dcpred.refresh.root.Root.begin", lambda self, name, *a, **k: end_named(self, name))
+        patch.setattr("dcpred.refreshing.root.Root.begin", lambda self, name, *a, **k: end_named(self, name))
         machine.call(full=True)
     assert open_root(open_place(machine.root)).settings.unfinished
     machine.refresh()

@@ -195,8 +195,7 @@ def told(arguments: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("what", RUBBISH)
 def test_rubbish_in_an_output(output: Path, made: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command falls over it; verify does not call it whole; repair mends it, or says what to do."""
-    for module in ("score_command", "verify_command"):
-        monkeypatch.setattr(f"dcpred.cli.{module}.connect", lambda *a: inline(), raising=False)
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     RUBBISH[what](output)
     for command in ("status", "errors", "inspect"):
         for more in ([], ["--json"]):

@@ -107,8 +107,7 @@ def few_processes() -> Iterator[None]:
         return connect(n_workers, *rest, **more) if n_workers else inline()
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("score", "train", "verify"):
-            patch.setattr(f"dcpred.cli.{name}_command.connect", pool)
+        patch.setattr("dcpred.execution.workers.connect", pool)
         yield
 
 

@@ -17,7 +17,7 @@ from dcpred.cli import main
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
-from dcpred.refresh.refresh import refresh
+from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
@@ -56,8 +56,7 @@ def trained(data: Path, model: Path, pool: Any = inline, **more: object) -> str:
 def test_from_a_csv_to_scores_by_the_commands(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("train", "score"):
-        monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     new = FRAME[600:].drop(columns="label").sample(frac=1, random_state=0)
     new.loc[new.index[:2], "colour"] = ["mauve", None]
     path = write_csv(new[["day", *[c for c in new if c != "day"]]], tmp_path / "new.csv")
@@ -88,8 +87,7 @@ def test_from_a_csv_to_scores_by_the_commands(
 
 
 def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("train", "score"):
-        monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     frame = table(600)
     frame.loc[::9, "amount"] = np.nan
     assert frame["age"].isna().any()

@@ -14,7 +14,7 @@ from dcpred.datasets import writing
 from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split_data
 from dcpred.datasets.writing import Repeats, hashes_of_values
-from dcpred.refresh.limits import Limits
+from dcpred.refreshing.limits import Limits
 from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
 from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.model.bins import Bins, fit_bins

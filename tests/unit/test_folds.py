@@ -5,7 +5,6 @@ held-out rows, and in cross-validations. Nothing that is fitted has seen them.
 import json
 import re
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -390,9 +389,7 @@ def test_training_on_workers_measures_the_same(folds: Folds, tmp_path: Path) -> 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for command in ("train", "validate"):
-        import_module(f"dcpred.cli.{command}_command")
-        monkeypatch.setattr(f"dcpred.cli.{command}_command.connect", lambda workers, scheduler: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
 
 
 def run(*args: str) -> Any:

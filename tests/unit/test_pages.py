@@ -38,7 +38,6 @@ SPAN = re.compile(r"`dcpred (?P<words>[a-z][^`\n]*)`")  # a command within a sen
 TAB = re.compile(r"^:{3,}\{tab-item\} (?P<name>[^\n]*)\n(?P<inside>.*?)^:{3,}$", re.MULTILINE | re.DOTALL)
 RUN = ("sh", "python")
 TASKS = ("classification", "regression")
-POOLS = ("train", "score", "refresh", "verify")  # commands that start workers
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_csv(people, tmp_path / "people.csv")
     write_csv(people[300:].drop(columns="answer"), tmp_path / "new-people.csv")
     monkeypatch.chdir(tmp_path)
-    for name in POOLS:
-        monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     run("import", "known.csv", "known.zarr", "--target", "label")
     run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")

@@ -1,15 +1,14 @@
 """dcpred compare"""
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import (
     PATH,
-    check_cluster_options,
     cluster_options,
     emit,
     files,
@@ -20,11 +19,6 @@ from dcpred.cli.options import (
 )
 from dcpred.comparison.page import cells, frontier, heads
 from dcpred.comparison.systems import every_system
-from dcpred.execution.progress import reporter
-from dcpred.execution.workers import Scheduler, connect
-from dcpred.pages import check_packages
-from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.storage.zarr_arrays import find_array
 
 if TYPE_CHECKING:
     from dcpred.comparison.compare import CompareReport
@@ -77,26 +71,7 @@ if TYPE_CHECKING:
 @json_option
 @reports_errors
 @storage_option
-def compare_command(
-    data: str,
-    out: Path,
-    systems: str | None,
-    budgets: tuple[str, ...],
-    metric: str | None,
-    test: str | None,
-    rows: int,
-    test_rows: int,
-    time_limit: float,
-    seed: int,
-    by_time: str | None,
-    by_group: str | None,
-    task: str,
-    x: str,
-    y: str,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    as_json: bool,
-) -> None:
+def compare_command(data: str, out: Path, as_json: bool, **options: Any) -> None:
     """Compare dcpred with baselines on the same rows: accuracy (or RMSE), cost, training time and size.
 
     Kernel machines share the scaling, γ and C that suit the exact SVM on held-out rows. Each system
@@ -104,36 +79,8 @@ def compare_command(
     The same command resumes an interrupted comparison, and adds further systems to a finished one.
     --by-time and --by-group apply to the test rows and to the rows that settings are chosen on.
     """
-    from dcpred.comparison.compare import Asked, compare  # noqa: PLC0415 - slow to import, and not needed for help
-    from dcpred.tuning.tune import parse_budget  # noqa: PLC0415
-
-    check_cluster_options(workers, scheduler)
-    check_packages("a comparison", "compare")
-    for budget in budgets:
-        parse_budget(budget)
-    asked = Asked(
-        (find_array(data, x), find_array(data, y)),
-        None
-        if test is None
-        else (find_rows(test, x, data, with_target=True), find_rows(test, y, data, with_target=True)),
-        task,
-        rows,
-        test_rows,
-        seed,
-        by_time,
-        by_group,
-    )
-    report = compare(
-        asked,
-        out,
-        partial(connect, workers, scheduler),
-        systems=systems,
-        budgets=budgets,
-        limit_seconds=time_limit,
-        metric=metric,
-        say=reporter(),
-    )
-    emit(asdict(report), as_json, partial(_table, report))
+    report = dcpred.compare(data, out, **options, verbose=True)
+    emit(report.as_dict(), as_json, partial(_table, report))
 
 
 def _table(report: "CompareReport", _: dict[str, Any]) -> str:

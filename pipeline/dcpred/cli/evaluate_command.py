@@ -1,14 +1,13 @@
 """dcpred evaluate: the command, and what it prints."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import (
     ADDRESS,
-    check_cluster_options,
     cluster_options,
     costs_options,
     emit,
@@ -18,13 +17,8 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.cli.rendering import beyond_training, drift_words, rows
-from dcpred.evaluation import evaluate, is_small
-from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import wrapped
 from dcpred.execution.verbosity import Verbosity, verbosity
-from dcpred.execution.workers import Pool, Scheduler, connect, this_process
-from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.model.label_rule import Costs
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
@@ -214,41 +208,12 @@ def short(name: object) -> str:
 @json_option
 @reports_errors
 @storage_option
-def evaluate_command(
-    model: str | Path,
-    data: str,
-    early: bool,
-    no_cost: bool,
-    drop_unlabelled: bool,
-    costs: Costs | None,
-    metric: str | None,
-    x: str,
-    y: str,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    as_json: bool,
-) -> None:
+def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool, **options: Any) -> None:
     """Report accuracy (or RMSE and R²) on labelled data, error details, and the cost in linear predictions.
 
     Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
     residuals. Local processes or a Dask cluster evaluate large data, with the same result. With --json the
     output also holds what `dcpred report` draws: that command accepts it as a file.
     """
-    check_cluster_options(workers, scheduler)
-    X, target = (find_rows(data, name, model, with_target=True) for name in (x, y))
-    pool: Pool = partial(connect, workers, scheduler)
-    if workers is None and scheduler is None and is_small(X):
-        pool = this_process
-    result = evaluate(
-        model,
-        X,
-        target,
-        pool,
-        early=early,
-        cost=not no_cost,
-        drop_unlabelled=drop_unlabelled,
-        costs=costs,
-        metric=metric,
-        say=reporter(),
-    )
-    emit(result, as_json, evaluated)
+    found = dcpred.evaluate(model, data, cost=not no_cost, **options, verbose=True)
+    emit(found.as_dict(), as_json, evaluated)

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.execution.progress import counted
-from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, explain_stored, shown
-from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, shown
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
@@ -179,5 +179,5 @@ def explain_command(
     With several classes, explains the decision value of the predicted class; in Python
     contributions(…, label=) explains another class.
     """
-    found = explain_stored(model, find_rows(data, x, model), rows, landmarks=landmarks)
+    found = dcpred.explain(model, data, rows, x=x, landmarks=landmarks)
     emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

@@ -1,17 +1,15 @@
 """dcpred export"""
 
 import csv
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.evaluate_command import short
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import reporter
-from dcpred.results.export import export
 from dcpred_tasks.errors import SettingsError
 
 
@@ -70,14 +68,9 @@ def export_command(
     at all.
     """
     names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
-    options: dict[str, Any] = {
-        "beside": beside,
-        "only": only,
-        "columns": names,
-        "largest": _largest(largest),
-    }
-    result = export(scores, out, **options, partial=partial, say=reporter())
-    emit(asdict(result), as_json, _written)
+    options: dict[str, Any] = {"columns": names, "largest": _largest(largest), "partial": partial}
+    result = dcpred.export(scores, out, beside=beside, only=only, **options, verbose=True)
+    emit(result.as_dict(), as_json, _written)
 
 
 def _largest(text: str | None) -> tuple[str, int] | None:

@@ -174,7 +174,9 @@ SCHEDULER_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 
 
 def cluster_options(command: F) -> F:
-    """Options of workers. `scheduler` reaches the command as a Scheduler, or None."""
+    """Options of workers. They reach the command as `workers`, -1 for one per core, and `client`, a
+    Scheduler; one of them is None.
+    """
 
     @click.option(
         "--workers",
@@ -225,8 +227,14 @@ def cluster_options(command: F) -> F:
                 "Cannot combine --dashboard with a running Dask cluster: the cluster serves its own pages."
                 " Omit --dashboard: the command prints their address."
             )
+        if workers is not None and found is not None:
+            raise click.UsageError(
+                "Cannot combine --workers with --scheduler: one excludes the other. Give one of them."
+            )
+        if workers is None and found is None:
+            workers = -1
         with pages_opened() if dashboard else nullcontext():
-            command(*args, workers=workers, scheduler=found, **kwargs)
+            command(*args, workers=workers, client=found, **kwargs)
 
     return run  # type: ignore[return-value]
 
@@ -333,30 +341,31 @@ def folds_options(command: F) -> F:
     )
 
 
-def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
-    if workers is not None and scheduler is not None:
-        raise click.UsageError(
-            "Cannot combine --workers with --scheduler: one excludes the other. Give one of them."
-        )
-
-
 def emit(
     result: dict[str, Any],
     as_json: bool,
     show: Callable[[dict[str, Any]], str],
-    check: Callable[[], None] = lambda: None,
+    error: DcpredError | None = None,
 ) -> None:
-    """Print the result of a command on standard output, with what `check` finds wrong, as one object in
-    JSON.
+    """Print the result of a command on standard output, with the error that the work ended with, as one
+    object in JSON.
     """
-    try:
-        check()
-    except DcpredError as error:
+    if error is not None:
         outcome = {"error": str(error), "exit_code": error.exit_code}
         _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))
         print_error(str(error))
         raise SystemExit(error.exit_code) from error
     _print(json.dumps(result, default=_plain) if as_json else show(result))
+
+
+def outcome_of(call: Callable[[], Any]) -> tuple[Any, DcpredError | None]:
+    """The report of a call, and the error that it ended with. Raises an error without a report."""
+    try:
+        return call(), None
+    except DcpredError as error:
+        if error.report is None:
+            raise
+        return error.report, error
 
 
 def _print(text: str) -> None:
@@ -475,7 +484,7 @@ def outputs_options(command: F) -> F:
 
 
 def costs_options(command: F) -> F:
-    """How to label rows. `costs` reaches the command in the form of dcpred_tasks.model.label_rule."""
+    """How to label rows. The matrix reaches the command as `costs`, a list of lines."""
 
     @click.option(
         "--threshold",
@@ -494,10 +503,11 @@ def costs_options(command: F) -> F:
     @wraps(command)
     def run(*args: Any, threshold: str | None, file: Path | None, **kwargs: Any) -> None:
         try:
-            costs = given_costs(threshold, None if file is None else _lines(file), str(file))
+            lines = None if file is None else _lines(file)
+            given_costs(threshold, lines, str(file))
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
-        command(*args, costs=costs, **kwargs)
+        command(*args, threshold=threshold, costs=lines, **kwargs)
 
     return run  # type: ignore[return-value]
 
@@ -533,7 +543,7 @@ class RowCount(click.IntRange):
 
 
 def bad_row_options(effect: str) -> Callable[[F], F]:
-    """Limits of rows without a score, which reach the command as `bad_rows`.
+    """Limits of rows without a score.
 
     effect  what the command does when a limit is exceeded
     """
@@ -554,10 +564,10 @@ def bad_row_options(effect: str) -> Callable[[F], F]:
         @wraps(command)
         def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
             try:
-                limit = BadRowLimit(max_bad_rows, max_bad_fraction)
+                BadRowLimit(max_bad_rows, max_bad_fraction)
             except SettingsError as error:  # NaN is in every range of click
                 raise click.UsageError(str(error)) from None
-            command(*args, bad_rows=limit, **kwargs)
+            command(*args, max_bad_rows=max_bad_rows, max_bad_fraction=max_bad_fraction, **kwargs)
 
         return run  # type: ignore[return-value]
 

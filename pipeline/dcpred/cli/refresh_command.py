@@ -7,37 +7,27 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     bad_row_options,
-    check_cluster_options,
     cluster_options,
     costs_options,
     emit,
     json_option,
+    outcome_of,
     outputs_options,
     reports_errors,
     storage_option,
 )
 from dcpred.cli.rendering import drift_words, rows, table
-from dcpred.execution.progress import counted, reporter
-from dcpred.execution.workers import Scheduler, connect
-from dcpred.refresh.limits import Limits
-from dcpred.refresh.parts import is_pattern
-from dcpred.refresh.refresh import check_published, publish, refresh
-from dcpred.runs.bad_rows import BadRowLimit
-from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import store_threads
-from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred.execution.progress import counted
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
-from dcpred_tasks.model.label_rule import Costs
 
 
 def refreshed(r: dict[str, Any]) -> str:
@@ -139,22 +129,7 @@ NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
 @observation_options
 @storage_option
 def refresh_command(
-    places: tuple[Any, ...],
-    outputs: tuple[str, ...] | None,
-    alpha: float | None,
-    costs: Costs | None,
-    x: str,
-    full: bool,
-    keep: int | None,
-    publish_run: str | None,
-    bad_rows: BadRowLimit,
-    max_drift: float | None,
-    max_shift: float | None,
-    quarantine: bool,
-    notify: str | None,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    as_json: bool,
+    places: tuple[Any, ...], publish_run: str | None, notify: str | None, as_json: bool, **options: Any
 ) -> None:
     """Score what is new or changed in DATA since the last run, and make ROOT/latest the complete result.
 
@@ -167,40 +142,19 @@ def refresh_command(
 
     With --publish, name ROOT alone: `dcpred refresh ROOT --publish RUN`.
     """
-    check_cluster_options(workers, scheduler)
     if publish_run is not None:
         (root,) = _places(places, 1)
         with _notified(notify) as outcome:
-            outcome.update(latest=publish_run, before=publish(root, publish_run))
+            outcome.update(dcpred.publish(root, publish_run).as_dict())
         emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
         return
     model, data, root = _places(places, 3)
     with _notified(notify) as outcome:
-        limits = Limits(bad_rows, max_drift, max_shift)
-        X = str(data) if is_pattern(str(data)) else find_rows(data, x, model)
-        asked_for = workers is not None or scheduler is not None
-        pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None
-        report = refresh(
-            model,
-            X,
-            root,
-            pool,
-            array=x,
-            outputs=outputs,
-            alpha=alpha,
-            costs=costs,
-            tolerance=FailurePolicy(quarantine),
-            limits=limits,
-            keep=keep,
-            full=full,
-            say=reporter(),
-        )
-        outcome.update(asdict(report))
-        try:
-            check_published(report)
-        except DcpredError as error:
+        report, error = outcome_of(lambda: dcpred.refresh(model, data, root, **options, verbose=True))
+        outcome.update(report.as_dict())
+        if error is not None:
             outcome.update(error=str(error), exit_code=error.exit_code)
-    emit(asdict(report), as_json, refreshed, partial(check_published, report))
+    emit(report.as_dict(), as_json, refreshed, error)
 
 
 def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:

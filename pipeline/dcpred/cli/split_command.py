@@ -1,14 +1,13 @@
 """dcpred split"""
 
-from dataclasses import asdict
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
-from dcpred.datasets.splitting import split_data
-from dcpred.execution.progress import counted, reporter, shares_of
+from dcpred.execution.progress import counted
 
 SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
 
@@ -46,36 +45,14 @@ SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
 @json_option
 @reports_errors
 @storage_option
-def split_command(
-    data: str,
-    test: float,
-    by_time: str | None,
-    by_group: str | None,
-    seed: int | None,
-    into: tuple[str, str] | None,
-    x: str,
-    y: str,
-    as_json: bool,
-) -> None:
+def split_command(data: str, as_json: bool, **options: Any) -> None:
     """Split a data set into training and test rows: two new Zarr groups.
 
     Rows are drawn at random, the same fraction of each class. Arrays next to X (targets, weights, ids),
     names, classes and the schema are copied. Each part is written completely or not at all. The same
     command writes a part that is missing.
     """
-    with reporter().step("splitting", 1.0, "") as advance:
-        result = split_data(
-            data,
-            test=test,
-            by_time=by_time,
-            by_group=by_group,
-            seed=seed,
-            into=into,
-            x=x,
-            y=y,
-            progress=shares_of(advance),
-        )
-    emit(asdict(result), as_json, _written)
+    emit(dcpred.split(data, **options, verbose=True).as_dict(), as_json, _written)
 
 
 def _written(r: dict[str, Any]) -> str:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
+import dcpred
 from dcpred.cli import refresh_command, rendering
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.refresh.root import is_root, root_status
+from dcpred.refreshing.root import RootStatus
 from dcpred.runs.bad_rows import list_bad_rows
-from dcpred.runs.status import run_status
-from dcpred_tasks.storage.place import open_place
 
 
 @click.command("status")
@@ -24,10 +23,9 @@ def status_command(output: str | Path, as_json: bool) -> None:
 
     Works during scoring, and needs neither the model nor the data.
     """
-    if is_root(open_place(output)):
-        emit(asdict(root_status(output)), as_json, refresh_command.root_runs)
-    else:
-        emit(asdict(run_status(output)), as_json, rendering.run_state)
+    found = dcpred.status(output)
+    show = refresh_command.root_runs if isinstance(found, RootStatus) else rendering.run_state
+    emit(found.as_dict(), as_json, show)
 
 
 @click.command("errors")

@@ -1,17 +1,16 @@
 """dcpred train"""
 
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli import rendering
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     SettingsType,
-    check_cluster_options,
     cluster_options,
     data_options,
     emit,
@@ -25,13 +24,7 @@ from dcpred.cli.options import (
     setting_help,
     storage_option,
 )
-from dcpred.execution.progress import reporter
-from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.publishing import trained_beside
-from dcpred_tasks.artifacts.model_artifact import read_model
-from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings, make_settings
+from dcpred_tasks.training.settings import describe_settings
 
 
 class _TrainCommand(click.Command):
@@ -72,17 +65,8 @@ def train_command(
     task: str | None,
     assignments: tuple[str, ...],
     config: Path | None,
-    metric: str | None,
-    by_time: str | None,
-    by_group: str | None,
-    folds: int | None,
-    x: str,
-    y: str,
-    sample_weight: str | None,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    scratch: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
@@ -94,41 +78,7 @@ def train_command(
     --by-time, --by-group and --folds apply to the search, and to the rows that calibrate probabilities,
     thresholds and intervals. A feature that they name stays a feature; a column of --id is not a feature.
     """
-    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
-    from dcpred.inspection import cost_of  # noqa: PLC0415
-    from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
-    from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
-    from dcpred.tuning.policy import STANDARD  # noqa: PLC0415
-    from dcpred.tuning.tune import tune  # noqa: PLC0415
-
-    check_cluster_options(workers, scheduler)
-    values = read_values(config, assignments, task)
-    settings = make_settings(values)
-    searches = values.keys() <= BESIDE_A_SEARCH
-    if metric is not None:
-        metric_of(metric, settings.task, 2)
-        if not searches:
-            raise SettingsError(
-                f"Cannot combine --metric {metric} with settings: it compares candidates of the search for"
-                " settings. Omit one of them."
-            )
-    addresses = find_array(data, x), find_array(data, y)
-    weight = find_array(data, sample_weight) if sample_weight else None
-    held_out = folds_of_data(addresses[0], by_time, by_group, folds, settings.seed)
-    pool = partial(connect, workers, scheduler)
-    say = reporter()
-    if held_out is not None:
-        say.say(f"held out: {held_out.words}")
-    if searches:
-        with trained_beside(model, scratch) as here:
-            policy = replace(STANDARD, metric=metric)
-            given = *addresses, here, pool
-            tuned = tune(*given, start=settings, policy=policy, weight=weight, say=say, folds=held_out)
-        outcome = asdict(tuned)
-        outcome["trained"]["model"] = str(model)
-        emit(outcome, as_json, rendering.tuned)
-        return
-    with trained_beside(model, scratch) as here:
-        report = train(*addresses, here, settings, pool, weight=weight, say=say, folds=held_out)
-        cost = cost_of(read_model(here))
-    emit(asdict(replace(report, model=str(model))) | {"predicted_cost": cost}, as_json, rendering.trained)
+    report = dcpred.train(
+        data, model, settings=read_values(config, assignments), task=task, **options, verbose=True
+    )
+    emit(report.as_dict(), as_json, rendering.trained if "settings" not in vars(report) else rendering.tuned)

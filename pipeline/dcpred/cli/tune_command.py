@@ -1,16 +1,15 @@
 """dcpred tune"""
 
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli import rendering
 from dcpred.cli.options import (
     ADDRESS,
     SettingsType,
-    check_cluster_options,
     cluster_options,
     data_options,
     emit,
@@ -23,12 +22,7 @@ from dcpred.cli.options import (
     scratch_option,
     storage_option,
 )
-from dcpred.execution.progress import reporter
-from dcpred.execution.workers import Scheduler, connect
-from dcpred.training.publishing import trained_beside
-from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
-from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH
 
 
 @click.command("tune")
@@ -68,22 +62,9 @@ from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
 def tune_command(
     data: str,
     model: str | Path,
-    budget: str | None,
-    metric: str | None,
-    by_time: str | None,
-    by_group: str | None,
-    folds: int | None,
     assignments: tuple[str, ...],
-    short: bool,
-    plot: Path | None,
-    task: str | None,
-    x: str,
-    y: str,
-    sample_weight: str | None,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    scratch: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 
@@ -92,41 +73,5 @@ def tune_command(
     and writes the model to the new directory MODEL. The same command resumes an interrupted search or
     training.
     """
-    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
-    from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
-    from dcpred.tuning.policy import STANDARD, THOROUGH  # noqa: PLC0415 - slow to import, and not needed for help
-    from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
-
-    check_cluster_options(workers, scheduler)
-    check_plot(plot)
-    values = read_values(None, assignments, task)
-    start = make_settings(values)
-    check_beside_a_search(values)
-    if metric is not None:
-        metric_of(metric, start.task, 2)
-    limit = parse_budget(budget) if budget is not None else None
-    addresses = find_array(data, x), find_array(data, y)
-    weight = find_array(data, sample_weight) if sample_weight else None
-    held_out = folds_of_data(addresses[0], by_time, by_group, folds, start.seed)
-    pool = partial(connect, workers, scheduler)
-    say = reporter()
-    if held_out is not None:
-        say.say(f"held out: {held_out.words}")
-    with trained_beside(model, scratch) as here:
-        tuned = tune(
-            *addresses,
-            here,
-            pool,
-            start=start,
-            weight=weight,
-            budget=limit,
-            policy=replace(STANDARD if short else THOROUGH, metric=metric),
-            say=say,
-            folds=held_out,
-        )
-    report = asdict(tuned)
-    report["trained"]["model"] = str(model)
-    emit(report, as_json, rendering.tuned)
-    if plot:
-        points, chosen = with_cost(report["frontier"], report["chosen"], report["made"]["cost_ratio"])
-        draw_frontier({"frontier": points, "chosen": chosen}, plot)
+    report = dcpred.tune(data, model, settings=read_values(None, assignments), **options, verbose=True)
+    emit(report.as_dict(), as_json, rendering.tuned)

@@ -1,16 +1,14 @@
 """dcpred validate"""
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import (
     FolderType,
     SettingsType,
-    check_cluster_options,
     cluster_options,
     data_options,
     emit,
@@ -23,13 +21,8 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.cli.rendering import table
-from dcpred.execution.progress import counted, reporter
-from dcpred.execution.workers import Scheduler, connect
+from dcpred.execution.progress import counted
 from dcpred.tuning.frontier_plot import is_share, words_of
-from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
-
-FOLDS = 5
 
 
 @click.command("validate")
@@ -57,21 +50,7 @@ FOLDS = 5
 @reports_errors
 @storage_option
 def validate_command(
-    data: str,
-    task: str | None,
-    assignments: tuple[str, ...],
-    config: Path | None,
-    metric: str | None,
-    by_time: str | None,
-    by_group: str | None,
-    folds: int | None,
-    x: str,
-    y: str,
-    sample_weight: str | None,
-    workers: int | None,
-    scheduler: Scheduler | None,
-    scratch: Path | None,
-    as_json: bool,
+    data: str, assignments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Cross-validate `dcpred train` with the same options on a Zarr data set. No model is kept.
 
@@ -79,32 +58,7 @@ def validate_command(
     those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits
     anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
     """
-    from dcpred.datasets.split_rules import folds_of_data  # noqa: PLC0415
-    from dcpred.tuning.metrics import metric_of  # noqa: PLC0415
-    from dcpred.tuning.policy import STANDARD  # noqa: PLC0415 - slow to import, and not needed for help
-    from dcpred.validation import OUTER_SEED, validate  # noqa: PLC0415
-
-    check_cluster_options(workers, scheduler)
-    values = read_values(config, assignments, task)
-    settings = make_settings(values)
-    if metric is not None:
-        metric_of(metric, settings.task, 2)
-    addresses = find_array(data, x), find_array(data, y)
-    by = addresses[0], by_time, by_group
-    outer = folds_of_data(*by, folds or FOLDS, settings.seed + OUTER_SEED)
-    assert outer is not None
-    report = validate(
-        *addresses,
-        outer,
-        lambda trains: folds_of_data(*by, None, settings.seed, trains),
-        settings,
-        replace(STANDARD, metric=metric) if values.keys() <= BESIDE_A_SEARCH else None,
-        metric,
-        partial(connect, workers, scheduler),
-        weight=find_array(data, sample_weight) if sample_weight else None,
-        scratch=scratch,
-        say=reporter(),
-    )
+    report = dcpred.validate(data, settings=read_values(config, assignments), **options, verbose=True)
     emit(report.as_dict(), as_json, _table)
 
 

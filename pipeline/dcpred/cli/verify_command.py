@@ -1,24 +1,21 @@
 """dcpred verify"""
 
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli import rendering
 from dcpred.cli.options import (
     ADDRESS,
-    check_cluster_options,
     cluster_options,
     emit,
     json_option,
     reports_errors,
     storage_option,
 )
-from dcpred.execution.progress import reporter
-from dcpred.execution.workers import Scheduler, connect
-from dcpred.verification import LEVELS, SAMPLE_ROWS, verify
+from dcpred.verification import LEVELS, SAMPLE_ROWS
 from dcpred_tasks.errors import IncompleteError
 
 
@@ -45,9 +42,8 @@ def verify_command(
     level: str,
     rows: int,
     seed: int | None,
-    workers: int | None,
-    scheduler: Scheduler | None,
     as_json: bool,
+    **cluster: Any,
 ) -> None:
     """Check that OUTPUT of `dcpred score` is complete and unmodified. Writes nothing.
 
@@ -55,8 +51,7 @@ def verify_command(
     digests. Level sample is fast, and scores some rows again by a plain definition, which needs model and
     input. Exit code 4: something is wrong, or blocks are left.
     """
-    check_cluster_options(workers, scheduler)
-    report = verify(output, level, partial(connect, workers, scheduler), rows=rows, seed=seed, say=reporter())
-    emit(asdict(report), as_json, rendering.verified)
+    report = dcpred.verify(output, level, rows=rows, seed=seed, verbose=True, **cluster)
+    emit(report.as_dict(), as_json, rendering.verified)
     if not report.ok:
         raise SystemExit(IncompleteError.exit_code)

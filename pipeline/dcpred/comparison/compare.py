@@ -36,6 +36,7 @@ from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool
 from dcpred.pages import render
+from dcpred.summary import Summary
 from dcpred.tuning.metrics import check_label_score, label_score
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
@@ -97,8 +98,8 @@ class Result:
     """Multiplications per row, in those of a linear prediction, where the system counts them."""
 
 
-@dataclass(frozen=True)
-class CompareReport:
+@dataclass(frozen=True, repr=False)
+class CompareReport(Summary):
     """The result of a comparison."""
 
     folder: str

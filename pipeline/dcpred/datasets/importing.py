@@ -21,6 +21,7 @@ from dcpred.datasets.opening import (
 from dcpred.datasets.store_files import CLAIM, GROUP_FILE, local_source, new_data_set, temporary_folder
 from dcpred.datasets.table import Table
 from dcpred.datasets.writing import NotFinite, default_chunk_rows, write_table
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, INDEX_BASE, Schema, TextFormat, read_columns
@@ -32,8 +33,8 @@ DATASET_VERSION = 1
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
-@dataclass(frozen=True)
-class Imported:
+@dataclass(frozen=True, repr=False)
+class Imported(Summary):
     """The imported data."""
 
     path: str

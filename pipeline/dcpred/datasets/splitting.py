@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dcpred.datasets.split_rules import LISTED, Drawn, Rule, SplitSource
 from dcpred.datasets.store_files import new_data_set
 from dcpred.datasets.writing import Repeats
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
@@ -32,8 +33,8 @@ ZARR = ".zarr"
 PARTS = ("train", "test")
 
 
-@dataclass(frozen=True)
-class Split:
+@dataclass(frozen=True, repr=False)
+class Split(Summary):
     """A finished split."""
 
     data: str

@@ -15,6 +15,8 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
+from dcpred.datasets.store_files import new_data_set
+from dcpred.estimators import lazy_tables, tables
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
@@ -25,22 +27,25 @@ from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
     WIDE,
+    check_dense,
     check_exact,
     check_one_table,
     exact_block,
     exact_part,
     is_a,
     is_lazy,
+    is_sparse,
     is_unread,
     plain_block,
 )
 from dcpred_tasks.model.compact_model import Model, check_features
-from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
+from dcpred_tasks.model.feature_names import ATTRIBUTE, Names, feature_names, in_training_order
 from dcpred_tasks.model.label_rule import Rule
 from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.evaluate_block import part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
@@ -303,6 +308,12 @@ def _address(
         address = zarr_arrays.array_address(array)
         if address is not None:
             return address
+    _write(array, name, group, attributes)
+    return f"{folder}/data.zarr/{name}"
+
+
+def _write(array: Any, name: str, group: zarr.Group, attributes: dict[str, Any] | None = None) -> None:
+    """Write an array as `name` of a group, block by block."""
     array = array if isinstance(array, da.Array) else _sized(array)
     if np.isnan(array.shape).any():
         raise DataError(
@@ -327,7 +338,62 @@ def _address(
     )
     whole_rows = source.rechunk((rows, *[-1] * (source.ndim - 1)))
     da.store(whole_rows, target, lock=False)
-    return f"{folder}/data.zarr/{name}"
+
+
+def write_data(
+    X: Any, y: Any, weight: Any, address: str, trained: Sequence[str] | None, client: Any
+) -> set[str]:
+    """Write arrays as X, y and weight of the new data set at an address. Where one is already, it has to
+    hold the same values. Returns the names of its arrays.
+
+    trained  names of features, in whose order those of X are stored; None: as they are
+    client   a distributed.Client that computes Dask collections; None: the current one
+
+    Raises DataError for what is no matrix of numbers, and where the address holds other data.
+    """
+    if tables.needs_schema(X) or lazy_tables.needs_schema(X):
+        raise DataError(
+            "Cannot use data: a column holds text, dates or categories. Write it by dcpred.import_data, with"
+            " like=MODEL for rows to score, and pass that path."
+        )
+    if is_sparse(X):
+        check_dense(X)
+        X = X.toarray()
+    with dask.config.set(scheduler=client) if client is not None else nullcontext():
+        y, classes = (None, None) if y is None else lazy_tables.numbered_labels(y)
+        X = rows_to_score(X, trained)
+        names = feature_names(X) or trained
+        X, y, weight, more = training_data(X, y, weight)
+        names = names or more
+        given = {name: array for name, array in (("X", X), ("y", y), ("weight", weight)) if array is not None}
+        place = open_place(address)
+        if not place.is_there():
+            attributes = {
+                "X": None if names is None else {ATTRIBUTE: list(names)},
+                "y": None if classes is None else {"labels": [str(one) for one in classes]},
+            }
+            with new_data_set(place, {}) as group:
+                for name, array in given.items():
+                    _write(array, name, group, attributes.get(name))
+            return set(given)
+        for name, array in given.items():
+            _check_same(array, zarr_arrays.open_array(zarr_arrays.find_array(address, name)), name, address)
+    return set(given)
+
+
+def _check_same(array: Any, stored: zarr.Array[Any], name: str, address: str) -> None:
+    """Raise DataError unless an array has the stored values."""
+    rows = array if isinstance(array, da.Array) else da.from_array(_sized(array))
+    before = da.from_array(stored)
+    same = rows.shape == before.shape and rows.dtype == before.dtype
+    if same:
+        equal = rows == before
+        same = bool((equal | ((rows != rows) & (before != before))).all().compute())
+    if not same:
+        raise DataError(
+            f"Cannot use data: {address} holds another {name}, from an earlier call with this output. Remove"
+            " it, or choose another output."
+        )
 
 
 def _sized(array: Any) -> Any:

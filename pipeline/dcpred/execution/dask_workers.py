@@ -368,6 +368,24 @@ def connected(
             yield DaskWorkers(client, where=where, dashboard=_dashboard(client))
 
 
+@contextmanager
+def workers_of(client: Client) -> Iterator[Workers]:
+    """The workers of a client that stays as it is: it is neither configured nor closed. Raises
+    SchedulerError.
+    """
+    try:
+        check_versions(client)
+    except (RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, SchedulerError):
+            raise
+        raise SchedulerAwayError(
+            f"Cannot use this Dask client: it is {client.status} ({type(error).__name__}). Connect a new one."
+        ) from None
+    yield DaskWorkers(
+        client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
+    )
+
+
 def _dashboard(client: Client) -> str:
     """The address of the dashboard of a running cluster; "" if it has none or is closed."""
     try:

@@ -2,12 +2,15 @@
 
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from numbers import Integral
 from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.events import record_event
@@ -186,6 +189,45 @@ def connect(
         ) from error
     with dask_workers.connected(n_workers, scheduler, threads, _pages) as workers:
         yield workers
+
+
+def chosen_pool(workers: int | None, client: Any, threads: int = 1) -> Pool:
+    """The workers that a caller asks for.
+
+    workers  number of local processes; -1: one per core; None: this process
+    client   a running distributed.Client, a Scheduler, or the address of one, in place of local processes
+
+    Raises SettingsError for anything else, SchedulerError for a client that cannot wait for results.
+    """
+    if client is None:
+        if workers is None:
+            return this_process
+        if (
+            isinstance(workers, bool)
+            or not isinstance(workers, Integral)
+            or not (workers == -1 or workers > 0)
+        ):
+            raise SettingsError(
+                f"Cannot use workers={workers!r}: it is not a number of local processes. Pass 1 or more, -1"
+                " for one per core, or None for this process."
+            )
+        return partial(connect, None if workers == -1 else int(workers), None, threads)
+    if workers is not None:
+        raise SettingsError("Cannot combine workers with client: one excludes the other. Pass one of them.")
+    if isinstance(client, str | Scheduler):
+        return partial(connect, None, client, threads)
+    distributed = sys.modules.get("distributed")  # Whoever has a client has imported it.
+    if distributed is None or not isinstance(client, distributed.Client):
+        raise SettingsError(
+            f"Cannot use a {type(client).__name__} as client: it is not a connection to a Dask cluster. Pass"
+            " a distributed.Client, or the address of a scheduler."
+        )
+    if client.asynchronous:
+        raise SchedulerError(
+            "Cannot use this Dask client: it is asynchronous, and dcpred waits for results. Create a client"
+            " without asynchronous=True."
+        )
+    return partial(import_module("dcpred.execution.dask_workers").workers_of, client)
 
 
 def check_process_limits(n_workers: int) -> None:

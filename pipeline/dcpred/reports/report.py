@@ -16,7 +16,7 @@ from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.pages import Page, Report, Section, Table, check_packages, counted, percent, plain, render
-from dcpred.refresh.root import RootStatus, RunLine, root_status
+from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import evaluation_page, last_name
 from dcpred.reports.model_page import model_page, search_page, search_sections
 from dcpred.reports.run_page import Run, open_run, run_page

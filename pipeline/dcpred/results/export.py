@@ -36,6 +36,7 @@ from dcpred.results.extra_columns import (
     run_fields,
 )
 from dcpred.results.stored_scores import StoredScores, open_stored
+from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.scoring.outputs import DECISION, ProbabilityColumn
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
@@ -345,8 +346,8 @@ PROBABILITY = ProbabilityColumn.name
 MADE_HERE = (ROW, STATUS_NAME)  # computed columns, present only on request
 
 
-@dataclass(frozen=True)
-class Exported:
+@dataclass(frozen=True, repr=False)
+class Exported(Summary):
     """The exported table."""
 
     output: str

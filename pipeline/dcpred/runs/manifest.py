@@ -9,6 +9,7 @@ from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
 from dcpred.runs.status import describe_run
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
@@ -24,8 +25,8 @@ class Done:
     seconds: float
 
 
-@dataclass(frozen=True)
-class ScoreReport:
+@dataclass(frozen=True, repr=False)
+class ScoreReport(Summary):
     """The result of a scoring run."""
 
     output: str

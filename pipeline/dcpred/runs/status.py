@@ -14,6 +14,7 @@ from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records
 from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.model.compact_model import Model
@@ -27,8 +28,8 @@ from dcpred_tasks.task_bodies.score_block import planned_artifact
 RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing workers
 
 
-@dataclass(frozen=True)
-class RunStatus:
+@dataclass(frozen=True, repr=False)
+class RunStatus(Summary):
     """The progress of the run of one output."""
 
     output: str

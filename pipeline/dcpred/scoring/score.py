@@ -24,6 +24,7 @@ from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
+from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
@@ -416,8 +417,8 @@ FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
 LOOK_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class ShardReport:
+@dataclass(frozen=True, repr=False)
+class ShardReport(Summary):
     """The result of a shard that ended while others had work left."""
 
     output: str

@@ -11,6 +11,7 @@ import numpy as np
 from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
+from dcpred.summary import Summary
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
 from dcpred.training.forecast import forecast_training
 from dcpred_tasks.artifacts.data_schema import schema_of_array
@@ -148,8 +149,8 @@ def _neighbours(work: Sequence[LeafWork], most: int) -> list[tuple[LeafWork, ...
     return [tuple(group) for group in groups]
 
 
-@dataclass
-class TrainReport:
+@dataclass(frozen=True, repr=False)
+class TrainReport(Summary):
     """The result of a training job."""
 
     model: str
@@ -181,6 +182,12 @@ class TrainReport:
     worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     """Peak memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int = 0
+    predicted_cost: dict[str, float] | None = None
+    """Predicted cost of a row, in linear predictions, and its parts; None if it was not computed."""
+
+    def stored(self) -> dict[str, Any]:
+        """The fields that the model stores, and a search reports."""
+        return {name: value for name, value in vars(self).items() if name != "predicted_cost"}
 
 
 @dataclass(frozen=True)
@@ -273,14 +280,13 @@ class Training:
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
-        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        provenance = {"run": run, "versions": versions(), "report": {**report.stored(), "model": path.name}}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by
         provenance[TRAINED_ROWS] = sketch(seen.X, min(len(seen.X) / survey.n_used, 1.0))
         if (features := self._stored_names()) is not None:
             provenance["feature_names"] = features
-        report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
-        return report
+        return replace(report, hash=write_model(path, model, settings_dict(stored), provenance, schema))
 
     def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
         """How often rows are held out of each leaf; never if they are held out by time or by group."""

@@ -19,6 +19,7 @@ from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
+from dcpred.summary import Summary
 from dcpred.training.forecast import START_SECONDS, forecast_training, row_seconds
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
@@ -254,8 +255,8 @@ NOT_JUDGED = (
 )
 
 
-@dataclass
-class TuneReport:
+@dataclass(frozen=True, repr=False)
+class TuneReport(Summary):
     """The result of a search, and of the training that followed."""
 
     settings: dict[str, Any]
@@ -278,6 +279,11 @@ class TuneReport:
     """A sentence if a reference is better by more than a standard error."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The fields of `TrainReport`."""
+
+    @property
+    def model(self) -> str:
+        """The directory or address of the model."""
+        return str(self.trained["model"])
 
     def found(self) -> dict[str, Any]:
         """The result of the search: the fields without those of the training that followed."""
@@ -353,7 +359,7 @@ def tune(
             x, y, model, settings, same, weight=weight, say=say, known=known, folds=folds
         )
     found["seconds"]["train"] = time.perf_counter() - begin
-    return TuneReport(**found, made=_made(model), trained=vars(report))
+    return TuneReport(**found, made=_made(model), trained=report.stored())
 
 
 def choose_settings(

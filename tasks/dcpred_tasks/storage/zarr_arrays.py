@@ -707,8 +707,8 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     return local_path(str(node.store_path))
 
 
-def array_address(array: zarr.Array[Any]) -> str | None:
-    """The address of an array in every process, or None for one in memory."""
+def array_address(array: zarr.Array[Any] | zarr.Group) -> str | None:
+    """The address of an array or a group in every process, or None for one in memory."""
     if isinstance(array.store_path.store, zarr.storage.MemoryStore):
         return None
     return address_of(array)

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from dcpred.execution.progress import counted
-from dcpred.refresh.root import Root
+from dcpred.refreshing.root import Root
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import describe_run

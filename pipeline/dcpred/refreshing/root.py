@@ -16,6 +16,7 @@ from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS, latest_run
 from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, read_inputs, standing_run, write_inputs
 from dcpred.runs.manifest import plan_digest
 from dcpred.scoring.blocks import without_score
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
@@ -277,8 +278,8 @@ class RunLine:
     model_hash: str = ""
 
 
-@dataclass(frozen=True)
-class RootStatus:
+@dataclass(frozen=True, repr=False)
+class RootStatus(Summary):
     """The last runs of a root, the newest first."""
 
     root: str

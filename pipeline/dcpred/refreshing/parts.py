@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dcpred.refresh.incremental_run import IncrementalRun, Job
-from dcpred.refresh.limits import Limits, drift_by_run
-from dcpred.refresh.root import Root, Settings, open_root, run_number
+from dcpred.refreshing.incremental_run import IncrementalRun, Job
+from dcpred.refreshing.limits import Limits, drift_by_run
+from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
 from dcpred.runs.ledger import MANIFEST
 from dcpred_tasks.artifacts.data_schema import find_rows

@@ -28,15 +28,16 @@ from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lock, acquire_lock, lock_holder
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
-from dcpred.refresh.incremental_run import IncrementalRun, Job
-from dcpred.refresh.limits import Limits, drift_by_run
-from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
-from dcpred.refresh.root import Root, Settings, is_root, open_root
+from dcpred.refreshing.incremental_run import IncrementalRun, Job
+from dcpred.refreshing.limits import Limits, drift_by_run
+from dcpred.refreshing.parts import Parts, check_parts, find_parts, is_pattern
+from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
+from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
@@ -49,8 +50,8 @@ STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class RefreshReport:
+@dataclass(frozen=True, repr=False)
+class RefreshReport(Summary):
     """The result of a refresh."""
 
     root: str
@@ -102,7 +103,7 @@ def refresh(
 ) -> RefreshReport:
     """Update the latest run below ROOT to X; see the module for guarantees.
 
-    x          address of the array; or, with `*` in it, of several data sets (dcpred.refresh.parts)
+    x          address of the array; or, with `*` in it, of several data sets (dcpred.refreshing.parts)
     array      its name in each of several data sets
     pool       gives the workers. None: local processes, or this one to score one block
     outputs    output columns, which the first run fixes; None: the same, or the default of the model

@@ -1,0 +1,444 @@
+"""Models: train, tune, cross-validate, compare with baselines."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dcpred import validation
+from dcpred.api.arguments import Addresses, progress, settings_given, training_data
+from dcpred.comparison import compare as comparing
+from dcpred.comparison.compare import Asked, CompareReport
+from dcpred.datasets.split_rules import folds_of_data
+from dcpred.execution.progress import Reporter
+from dcpred.execution.workers import chosen_pool
+from dcpred.inspection import cost_of
+from dcpred.pages import check_packages
+from dcpred.training import train as training
+from dcpred.training.publishing import trained_beside
+from dcpred.training.steps import TrainReport
+from dcpred.tuning import tune as tuning
+from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
+from dcpred.tuning.metrics import metric_of
+from dcpred.tuning.policy import STANDARD, THOROUGH
+from dcpred.tuning.tune import TuneReport, check_beside_a_search, parse_budget
+from dcpred.validation import OUTER_SEED, ValidationReport
+from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.storage.addresses import check_writable
+from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
+
+FOLDS = 5
+
+
+def train(
+    data: Any,
+    model: str | Path,
+    *,
+    settings: Any = None,
+    task: str | None = None,
+    metric: str | None = None,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    folds: int | None = None,
+    x: str = "X",
+    y: Any = "y",
+    sample_weight: Any = None,
+    scratch: Path | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> TrainReport | TuneReport:
+    """Train a model on a data set and write it to a new directory.
+
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray, of real numbers. Rows that
+        are not stored as Zarr are written to `MODEL.data.zarr` first.
+    model : str or Path
+        New directory, or an address, which needs `scratch`.
+    settings : dict or Settings, optional
+        Settings by name. A short search chooses the others by validation, unless one is given that the search
+        varies.
+    task : {"classification", "regression"}, optional
+        By default classification.
+    metric : str, optional
+        Score that the search optimises: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
+        ``"neg_mean_cost=50"``.
+    by_time : str, optional
+        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
+    by_group : str, optional
+        Hold out whole groups: rows with the same value of this array or feature.
+    folds : int, optional
+        Number of folds, from 2 to 20. By default 4; with `by_time` 3.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    y : str or array-like of shape (n_rows,), default "y"
+        Targets: the name of an array in stored data, or an array where data is one.
+    sample_weight : str or array-like of shape (n_rows,), optional
+        Row weights, as `y`.
+    scratch : Path, optional
+        Directory for temporary files that workers share. By default next to the model.
+    workers : int, optional
+        Number of local processes; -1 starts one per core. By default this process trains.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    TrainReport or TuneReport
+        The trained model; after a search, also what it found. `model` is the path.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data, before the model is written.
+    RunHeldError
+        If another process trains the same model.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    See Also
+    --------
+    tune : Search longer, and within a cost.
+
+    Notes
+    -----
+    The same call resumes an interrupted search or training, and does nothing once the model is there.
+
+    Examples
+    --------
+    >>> dcpred.train("known.zarr", "model", settings={"landmarks": 24})  # doctest: +SKIP
+    >>> dcpred.train(X, "model", y=y, client=client)  # doctest: +SKIP
+    """
+    values = settings_given(settings, task)
+    asked = make_settings(values)
+    searches = values.keys() <= BESIDE_A_SEARCH
+    if metric is not None:
+        metric_of(metric, asked.task, 2)
+        if not searches:
+            raise SettingsError(
+                f"Cannot combine metric {metric} with settings: it compares candidates of the search for"
+                " settings. Omit one of them."
+            )
+    pool, say = chosen_pool(workers, client), progress(verbose)
+    check_writable(model, "a model's files")
+    with training_data(data, x, y, sample_weight, client, model) as at:
+        held_out = _held_out(at, by_time, by_group, folds, asked.seed, say)
+        given: dict[str, Any] = {"weight": at.weight, "say": say, "folds": held_out}
+        with trained_beside(model, scratch) as here:
+            if searches:
+                policy = replace(STANDARD, metric=metric)
+                tuned = tuning.tune(at.x, at.y, here, pool, start=asked, policy=policy, **given)
+            else:
+                report = training.train(at.x, at.y, here, asked, pool, **given)
+                cost = cost_of(read_model(here))
+    if searches:
+        return replace(tuned, trained=tuned.trained | {"model": str(model)})
+    return replace(report, model=str(model), predicted_cost=cost)
+
+
+def _held_out(
+    at: Addresses, by_time: str | None, by_group: str | None, folds: int | None, seed: int, say: Reporter
+) -> Folds | None:
+    found = folds_of_data(at.x, by_time, by_group, folds, seed)
+    if found is not None:
+        say.say(f"held out: {found.words}")
+    return found
+
+
+def tune(
+    data: Any,
+    model: str | Path,
+    *,
+    budget: str | None = None,
+    settings: Any = None,
+    task: str | None = None,
+    metric: str | None = None,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    folds: int | None = None,
+    short: bool = False,
+    plot: Path | None = None,
+    x: str = "X",
+    y: Any = "y",
+    sample_weight: Any = None,
+    scratch: Path | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> TuneReport:
+    """Choose settings by validation, within a cost, and train with them.
+
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows, as for `train`.
+    model : str or Path
+        New directory, or an address, which needs `scratch`.
+    budget : str, optional
+        Maximum predicted cost of a row: ``"8x"`` (linear predictions), or ``"0.2us"``, ``"200ns"``, compared
+        with the time of a linear prediction on this computer. By default 20x or 100ns, whichever is more.
+    settings : dict or Settings, optional
+        Settings that are not searched for.
+    task : {"classification", "regression"}, optional
+        By default classification.
+    metric : str, optional
+        Score that the search optimises, as for `train`.
+    by_time : str, optional
+        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
+    by_group : str, optional
+        Hold out whole groups: rows with the same value of this array or feature.
+    folds : int, optional
+        Number of folds, from 2 to 20. By default 4; with `by_time` 3.
+    short : bool, default False
+        Search less, as `train` without settings does.
+    plot : Path, optional
+        File for a plot of the Pareto front (.png, .svg or .pdf).
+    x : str, default "X"
+        Name of the array of features in stored data.
+    y : str or array-like of shape (n_rows,), default "y"
+        Targets: the name of an array in stored data, or an array where data is one.
+    sample_weight : str or array-like of shape (n_rows,), optional
+        Row weights, as `y`.
+    scratch : Path, optional
+        Directory for temporary files that workers share. By default next to the model.
+    workers : int, optional
+        Number of local processes; -1 starts one per core. By default this process tunes.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    TuneReport
+        The chosen settings, the Pareto front, every decision, and the trained model.
+
+    Raises
+    ------
+    DcpredError
+        What `train` raises.
+    """
+    check_plot(plot)
+    values = settings_given(settings, task)
+    start = make_settings(values)
+    check_beside_a_search(values)
+    if metric is not None:
+        metric_of(metric, start.task, 2)
+    limit = parse_budget(budget) if budget is not None else None
+    pool, say = chosen_pool(workers, client), progress(verbose)
+    check_writable(model, "a model's files")
+    with training_data(data, x, y, sample_weight, client, model) as at:
+        held_out = _held_out(at, by_time, by_group, folds, start.seed, say)
+        with trained_beside(model, scratch) as here:
+            tuned = tuning.tune(
+                at.x,
+                at.y,
+                here,
+                pool,
+                start=start,
+                weight=at.weight,
+                budget=limit,
+                policy=replace(STANDARD if short else THOROUGH, metric=metric),
+                say=say,
+                folds=held_out,
+            )
+    if plot:
+        points, chosen = with_cost(tuned.frontier, tuned.chosen, tuned.made["cost_ratio"])
+        draw_frontier({"frontier": points, "chosen": chosen}, plot)
+    return replace(tuned, trained=tuned.trained | {"model": str(model)})
+
+
+def validate(
+    data: Any,
+    *,
+    settings: Any = None,
+    task: str | None = None,
+    metric: str | None = None,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    folds: int | None = None,
+    x: str = "X",
+    y: Any = "y",
+    sample_weight: Any = None,
+    scratch: Path | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> ValidationReport:
+    """Cross-validate `train` with the same arguments. No model is kept.
+
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
+        temporary directory, which workers need to see.
+    settings : dict or Settings, optional
+        Settings by name, as for `train`.
+    task : {"classification", "regression"}, optional
+        By default classification.
+    metric : str, optional
+        Score to measure, and to optimise by a search, as for `train`.
+    by_time : str, optional
+        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
+    by_group : str, optional
+        Hold out whole groups: rows with the same value of this array or feature.
+    folds : int, optional
+        Number of folds, from 2 to 20. By default 5.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    y : str or array-like of shape (n_rows,), default "y"
+        Targets: the name of an array in stored data, or an array where data is one.
+    sample_weight : str or array-like of shape (n_rows,), optional
+        Row weights, as `y`.
+    scratch : Path, optional
+        Directory for temporary files that workers share. By default that of the system.
+    workers : int, optional
+        Number of local processes; -1 starts one per core. By default this process trains.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    ValidationReport
+        The quality of each fold, and the mean with its standard error.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data.
+    """
+    values = settings_given(settings, task)
+    asked = make_settings(values)
+    if metric is not None:
+        metric_of(metric, asked.task, 2)
+    pool = chosen_pool(workers, client)
+    with training_data(data, x, y, sample_weight, client, None) as at:
+        by = at.x, by_time, by_group
+        outer = folds_of_data(*by, folds or FOLDS, asked.seed + OUTER_SEED)
+        assert outer is not None
+        return validation.validate(
+            at.x,
+            at.y,
+            outer,
+            lambda trains: folds_of_data(*by, None, asked.seed, trains),
+            asked,
+            replace(STANDARD, metric=metric) if values.keys() <= BESIDE_A_SEARCH else None,
+            metric,
+            pool,
+            weight=at.weight,
+            scratch=scratch,
+            say=progress(verbose),
+        )
+
+
+def compare(
+    data: Any,
+    out: str | Path,
+    *,
+    systems: str | None = None,
+    budgets: Sequence[str] = (),
+    metric: str | None = None,
+    test: str | None = None,
+    rows: int = 10_000,
+    test_rows: int = 5_000,
+    time_limit: float = 300.0,
+    seed: int = 0,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    task: str = "classification",
+    x: str = "X",
+    y: Any = "y",
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> CompareReport:
+    """Compare dcpred with baselines on the same rows: quality, cost, training time and size.
+
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to
+        `OUT.data.zarr` first.
+    out : str or Path
+        Folder of tables, plots and report.html.
+    systems : str, optional
+        Names, separated by commas. By default all that learn the task.
+    budgets : sequence of str, optional
+        Also tune a dcpred model within each of these costs: ``"20x"``, ``"200ns"``.
+    metric : str, optional
+        Score in the table, which our tuning optimises, too.
+    test : str, optional
+        Path or address of a test data set. By default a held-out fifth of the rows.
+    rows : int, default 10000
+        Maximum number of training rows.
+    test_rows : int, default 5000
+        Maximum number of test rows.
+    time_limit : float, default 300.0
+        Processor time of all fits of a system, in seconds.
+    seed : int, default 0
+        Seed of the row sample.
+    by_time : str, optional
+        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
+    by_group : str, optional
+        Hold out whole groups: rows with the same value of this array or feature.
+    task : {"classification", "regression"}, default "classification"
+        What is learnt.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    y : str or array-like of shape (n_rows,), default "y"
+        Targets: the name of an array in stored data, or an array where data is one.
+    workers : int, optional
+        Number of local processes; -1 starts one per core. By default this process compares.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    CompareReport
+        The result of each system and setting.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data, or if the folder holds another comparison.
+    IncompleteError
+        If no system has a result.
+
+    Notes
+    -----
+    The same call resumes an interrupted comparison, and adds further systems to a finished one.
+    """
+    check_packages("a comparison", "compare")
+    for budget in budgets:
+        parse_budget(budget)
+    pool = chosen_pool(workers, client)
+    with training_data(data, x, y, None, client, out) as at:
+        held = None
+        if test is not None:
+            followed = data if isinstance(data, str | Path) else at.x.rpartition("/")[0]
+            held = (
+                find_rows(test, x, followed, with_target=True),
+                find_rows(test, y, followed, with_target=True),
+            )
+        asked = Asked((at.x, at.y), held, task, rows, test_rows, seed, by_time, by_group)
+        return comparing.compare(
+            asked,
+            Path(out),
+            pool,
+            systems=systems,
+            budgets=tuple(budgets),
+            limit_seconds=time_limit,
+            metric=metric,
+            say=progress(verbose),
+        )

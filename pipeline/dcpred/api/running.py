@@ -1,0 +1,466 @@
+"""Runs of scoring: start, repair, refresh, look, verify and export."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from dcpred import verification
+from dcpred.api.arguments import (
+    address_of_model,
+    checked,
+    label_costs,
+    pool_for,
+    progress,
+    rows_to_score,
+    tolerance,
+)
+from dcpred.execution.workers import chosen_pool
+from dcpred.refreshing import refresh as refreshing
+from dcpred.refreshing.limits import Limits
+from dcpred.refreshing.parts import is_pattern
+from dcpred.refreshing.refresh import RefreshReport, check_published
+from dcpred.refreshing.root import RootStatus, is_root, root_status
+from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.shards import Shard, parse_shard
+from dcpred.runs.status import RunStatus, run_status
+from dcpred.scoring import repair as repairing
+from dcpred.scoring import score as scoring
+from dcpred.scoring.score import ShardReport, check_rows_scored
+from dcpred.summary import Summary
+from dcpred.verification import SAMPLE_ROWS, VerifyReport
+from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.place import open_place
+
+
+@dataclass(frozen=True, repr=False)
+class PublishReport(Summary):
+    """The runs that a publication by hand exchanged."""
+
+    latest: str
+    before: str
+    """The run that was the latest before; "" if there was none."""
+
+
+def score(
+    model: Any,
+    data: Any,
+    output: str | Path,
+    *,
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    x: str = "X",
+    quarantine: bool = False,
+    max_failures: int = 20,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    shard: Shard | str | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> ScoreReport | ShardReport:
+    """Score every row of a data set into a new directory.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        Path or address of a model.
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray. Rows that are not stored as
+        Zarr are written to `OUTPUT.data.zarr` first.
+    output : str or Path
+        Directory or address for the scores. `output/scores.zarr` holds label, decision and status; row i
+        belongs to row i of the data.
+    outputs : sequence of str, optional
+        Columns to write. By default label and decision; a model with calibration has more.
+    alpha : float, optional
+        Fraction of rows outside of intervals, 0.01 to 0.5. By default 0.1.
+    threshold : float or str, optional
+        Minimum probability for the label of the second of two classes, or ``"cost=50"``.
+    costs : array-like of shape (n_classes, n_classes), optional
+        Cost of each label (column) for rows of each class.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    quarantine : bool, default False
+        Skip rows whose input chunks are damaged or missing.
+    max_failures : int, default 20
+        Maximum number of failed blocks.
+    max_bad_rows : int, optional
+        Maximum number of rows without a score.
+    max_bad_fraction : float, optional
+        Maximum fraction of rows without a score, 0 to 1.
+    shard : Shard or str, optional
+        Score only blocks i, i + n, i + 2n, … for ``"i/n"``; ``"auto/n"`` takes i from the environment.
+    workers : int, optional
+        Number of local processes; -1 starts one per core unless there is a single block. By default this
+        process scores.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    ScoreReport or ShardReport
+        The finished run; or the shard, if others have blocks left.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data, before anything is written.
+    IncompleteError
+        If blocks failed or too many rows have no score. Its attribute `report` is the report of a run that
+        ended.
+    RunHeldError
+        If another process scores into the same output.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    See Also
+    --------
+    repair : Score again what is wrong.
+    refresh : Score what is new or changed.
+
+    Notes
+    -----
+    The same call resumes an interrupted run; a finished run does nothing.
+
+    Examples
+    --------
+    >>> report = dcpred.score("model", "new.zarr", "scores", client=client)  # doctest: +SKIP
+    """
+    policy, taken = (
+        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
+        label_costs(threshold, costs),
+    )
+    if shard is not None and client is not None:
+        raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
+    part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
+    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    with rows_to_score(data, x, path, client, output) as X:
+        pool = pool_for(X, output, workers, client)
+        given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
+        given |= {"tolerance": policy, "say": progress(verbose)}
+        if part is not None:
+            report = scoring.score_shard(path, X, output, part, pool, **given)
+            if isinstance(report, ShardReport):
+                return report
+        else:
+            report = scoring.score(path, X, output, pool, **given)
+    return checked(report, partial(check_rows_scored, report, policy))
+
+
+def repair(
+    model: Any,
+    data: Any,
+    output: str | Path,
+    *,
+    level: str = "full",
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    x: str = "X",
+    quarantine: bool = False,
+    max_failures: int = 20,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> ScoreReport:
+    """Verify an output, and score again only what is wrong or was skipped.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        The model of the run.
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        The data of the run.
+    output : str or Path
+        The output of `score`.
+    level : {"full", "fast"}, default "full"
+        How much is verified: full also decodes everything and compares digests.
+    outputs : sequence of str, optional
+        Columns, as for `score`.
+    alpha : float, optional
+        Fraction of rows outside of intervals, as for `score`.
+    threshold : float or str, optional
+        Threshold of the label, as for `score`.
+    costs : array-like of shape (n_classes, n_classes), optional
+        Costs of labels, as for `score`.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    quarantine : bool, default False
+        Skip rows whose input chunks are damaged or missing.
+    max_failures : int, default 20
+        Maximum number of failed blocks.
+    max_bad_rows : int, optional
+        Maximum number of rows without a score.
+    max_bad_fraction : float, optional
+        Maximum fraction of rows without a score, 0 to 1.
+    workers : int, optional
+        Number of local processes; -1 starts one per core unless there is a single block. By default this
+        process scores.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    ScoreReport
+        The finished run.
+
+    Raises
+    ------
+    PlanConflictError
+        If the output is of another model, data or settings.
+    DcpredError
+        What `score` raises.
+
+    See Also
+    --------
+    verify : Look only.
+    """
+    policy, taken = (
+        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
+        label_costs(threshold, costs),
+    )
+    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    with rows_to_score(data, x, path, client, output) as X:
+        report = repairing.repair(
+            path,
+            X,
+            output,
+            pool_for(X, output, workers, client),
+            outputs=names,
+            alpha=alpha,
+            costs=taken,
+            tolerance=policy,
+            level=level,
+            say=progress(verbose),
+        )
+    return checked(report, partial(check_rows_scored, report, policy))
+
+
+def refresh(
+    model: Any,
+    data: Any,
+    root: str | Path,
+    *,
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    x: str = "X",
+    full: bool = False,
+    keep: int | None = None,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    max_drift: float | None = None,
+    max_shift: float | None = None,
+    quarantine: bool = False,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> RefreshReport:
+    """Score what is new or changed since the last run, and publish the complete result as `root/latest`.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        Path or address of a model. A new model scores everything.
+    data : str, Path, zarr.Array or zarr.Group
+        Stored data: the path or address of a data set, or a pattern of several, such as ``"days/*.zarr"``.
+    root : str or Path
+        Directory or address of the runs.
+    outputs : sequence of str, optional
+        Columns, which the first run fixes.
+    alpha : float, optional
+        Fraction of rows outside of intervals, which the first run fixes.
+    threshold : float or str, optional
+        Threshold of the label, as for `score`; the first run fixes it.
+    costs : array-like of shape (n_classes, n_classes), optional
+        Costs of labels, as for `score`; the first run fixes them.
+    x : str, default "X"
+        Name of the array of features in the data.
+    full : bool, default False
+        Score everything, and fix data, outputs and blocks anew.
+    keep : int, optional
+        Number of newest finished runs to keep. By default all.
+    max_bad_rows : int, optional
+        Maximum number of rows without a score in a run to publish.
+    max_bad_fraction : float, optional
+        Maximum fraction of rows without a score in a run to publish, 0 to 1.
+    max_drift : float, optional
+        Maximum population stability index of leaves, features and scores in a run to publish; 0.25 is large.
+    max_shift : float, optional
+        Maximum shift of a feature, in standard deviations, in a run to publish; 0.8 is large.
+    quarantine : bool, default False
+        Skip rows whose input chunks are damaged or missing.
+    workers : int, optional
+        Number of local processes; -1 starts one per core unless there is a single block. By default this
+        process scores.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    RefreshReport
+        The run, and whether it is the latest now.
+
+    Raises
+    ------
+    IncompleteError
+        If the run exceeds its limits and is not published. Its attribute `report` is the report.
+    DcpredError
+        What `score` raises.
+
+    See Also
+    --------
+    publish : Make a run the latest by hand.
+    status : List the runs.
+    """
+    policy, taken = tolerance(quarantine, None, None), label_costs(threshold, costs)
+    limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
+    path = address_of_model(model)
+    X = _stored(data, x, path)
+    report = refreshing.refresh(
+        path,
+        X,
+        root,
+        pool_for(X, root, workers, client),
+        array=x,
+        outputs=None if outputs is None else tuple(outputs),
+        alpha=alpha,
+        costs=taken,
+        tolerance=policy,
+        limits=limits,
+        keep=keep,
+        full=full,
+        say=progress(verbose),
+    )
+    return checked(report, partial(check_published, report))
+
+
+def _stored(data: Any, x: str, model: str | Path) -> str:
+    """The address of stored rows, or the pattern of several."""
+    if isinstance(data, zarr.Array) and (address := zarr_arrays.array_address(data)) is not None:
+        return address
+    if isinstance(data, zarr.Group):
+        data = zarr_arrays.address_of(data)
+    if isinstance(data, str | Path):
+        return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
+    raise DataError(
+        f"Cannot refresh from a {type(data).__name__}: it is not stored. Pass the path or address of Zarr"
+        " data, or a Zarr array of a store."
+    )
+
+
+def publish(root: str | Path, run: str) -> PublishReport:
+    """Make a finished run of a refresh the latest, also an older one.
+
+    Parameters
+    ----------
+    root : str or Path
+        Directory or address of the runs.
+    run : str
+        Name of the run, as `status` lists it.
+
+    Returns
+    -------
+    PublishReport
+        The latest run now, and the one before.
+
+    Raises
+    ------
+    PlanConflictError
+        If there is no such finished run.
+    IncompleteError
+        If it is modified or damaged.
+    RunHeldError
+        If a refresh is at work.
+    """
+    return PublishReport(run, refreshing.publish(root, run))
+
+
+def status(output: str | Path) -> RunStatus | RootStatus:
+    """Report the progress of a scoring run, or the last runs of a refresh.
+
+    Parameters
+    ----------
+    output : str or Path
+        The output of `score`, or the root of `refresh`.
+
+    Returns
+    -------
+    RunStatus or RootStatus
+        What is done, failing and left, the speed and the time left; or the runs, the newest first.
+
+    Raises
+    ------
+    PlanConflictError
+        If it is neither.
+
+    Notes
+    -----
+    It works during scoring, and needs neither the model nor the data.
+    """
+    return root_status(output) if is_root(open_place(output)) else run_status(output)
+
+
+def verify(
+    output: str | Path,
+    level: str = "full",
+    *,
+    rows: int = SAMPLE_ROWS,
+    seed: int | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> VerifyReport:
+    """Check that an output of `score` is complete and unmodified. Writes nothing.
+
+    Parameters
+    ----------
+    output : str or Path
+        The output.
+    level : {"full", "fast", "sample"}, default "full"
+        Level fast compares records, names, sizes and counts; full also decodes everything and compares
+        digests; sample is fast, and scores some rows again by a plain definition.
+    rows : int, default 1000
+        Number of rows that level sample scores.
+    seed : int, optional
+        Seed of the sample. By default random.
+    workers : int, optional
+        Number of local processes; -1 starts one per core. By default this process verifies.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    VerifyReport
+        The findings; its attribute `ok` is False if something is wrong, or if blocks are left.
+
+    Raises
+    ------
+    PlanConflictError
+        If it is not an output of `score`.
+    DcpredError
+        If it cannot be read.
+    """
+    pool = chosen_pool(workers, client)
+    return verification.verify(output, level, pool, rows=rows, seed=seed, say=progress(verbose))

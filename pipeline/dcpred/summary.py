@@ -1,0 +1,70 @@
+"""How results of the public functions print, and look in a notebook."""
+
+import html
+from dataclasses import asdict
+from typing import Any, cast
+
+LONGEST = 60  # letters of a value
+MOST = 12  # values that `repr` shows
+
+
+class Summary:
+    """Mixin of frozen dataclasses, made with `repr=False`: a short `repr`, a table in a notebook, and the
+    keys that the command prints with --json.
+    """
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, as the command prints them with --json.
+
+        Returns
+        -------
+        dict
+            Values by name; nested results are dictionaries.
+        """
+        return asdict(cast(Any, self))
+
+    def __repr__(self) -> str:
+        values = [
+            (name, value) for name, value in self._shown() if not isinstance(value, dict | list | tuple)
+        ]
+        more = ", …" if len(values) > MOST else ""
+        return f"{type(self).__name__}({', '.join(f'{k}={_short(v)}' for k, v in values[:MOST])}{more})"
+
+    def _repr_html_(self) -> str:
+        lines = (
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(_text(value))}</td></tr>"
+            for name, value in self._shown()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{''.join(lines)}</table>"
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Names and values, without those that are empty."""
+        empty: tuple[Any, ...] = (None, "", [], {}, ())
+        return [(name, value) for name, value in vars(self).items() if value not in empty]
+
+
+def _short(value: Any) -> str:
+    """A value as `repr` shows it, cut where it is long."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _text(value: Any) -> str:
+    """A value in a cell of a table."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+        return f"{len(value):,} entries"
+    if isinstance(value, dict):
+        cells = [f"{name} {_short(one)}" for name, one in value.items() if not isinstance(one, dict | list)]
+        return _cut(", ".join(cells) or f"{len(value):,} entries")
+    return _cut(", ".join(value)) if isinstance(value, list | tuple) else _short(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * LONGEST else f"{text[: 2 * LONGEST - 1]}…"
