@@ -147,8 +147,9 @@ def test_blocks_run_in_their_order(
             continue
         for _, *arguments in commands(block):
             if arguments[0] == "example":
-                for name in ("known.csv", "new.csv"):
-                    Path(name).unlink()
+                for name in ("known", "new"):
+                    Path(f"{name}.csv").unlink()
+                    shutil.rmtree(f"{name}.zarr")
             if arguments[0] == "import":
                 shutil.rmtree(arguments[2], ignore_errors=True)
             assert run(*arguments)
