@@ -105,6 +105,8 @@ SITE = {
         },
     ),
 }
+# Entries of tables of contents that are not the page under its own title.
+TITLES = {"api": "api/index", "overview": "Overview <overview>"}
 HOME = "pipeline/docs/site/home.md"
 # Pages of the repository that have no page of their own here, and the page that says the same.
 SAME = {"pipeline/README.md": "reference/guide", ".github/changes/README.md": "project/changelog"}
@@ -187,7 +189,11 @@ class Stage:
         shutil.copy(ROOT / file, target)
 
     def fill(self) -> None:
-        self.write("index", self.linked(content(HOME, self.at), HOME, "index") + contents([*SITE, "gallery"]))
+        self.write(
+            "index",
+            self.linked(content(HOME, self.at), HOME, "index")
+            + contents(["start", "howto", "gallery", "concepts", "reference", "project"]),
+        )
         for name, section in SITE.items():
             for page, source in section.pages.items():
                 if source:
@@ -203,7 +209,7 @@ class Stage:
 def contents(pages: Iterator[str] | list[str] | dict[str, str], *, hidden: bool = True) -> str:
     """A table of contents of pages beside this one."""
     names = [f"{page}/index" if page in (*SITE, "gallery") else page for page in pages]
-    names = ["api/index" if name == "api" else name for name in names]
+    names = [TITLES.get(name, name) for name in names]
     options = ":hidden:\n" if hidden else ":maxdepth: 1\n"
     return "\n:::{toctree}\n" + options + "\n".join(["", *names]) + "\n:::\n"
 

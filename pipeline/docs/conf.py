@@ -22,6 +22,8 @@ highlight_language = "text"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
+toc_object_entries_show_parents = "hide"
+default_role = "literal"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False

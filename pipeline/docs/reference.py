@@ -63,7 +63,7 @@ def api_page(name: str) -> str:
         directive = f".. autofunction:: dcpred.{name}"
     else:
         directive = f".. py:data:: dcpred.{name}\n\n   {summary(name)}"
-    return f"# {name}\n\n```{{eval-rst}}\n{directive}\n```\n"
+    return f"# {marked(name)}\n\n```{{eval-rst}}\n{directive}\n```\n"
 
 
 def bases(found: type) -> str:

@@ -39,8 +39,8 @@ X.to_zarr(str(folder / "new.zarr"), component="X")
 known = np.random.default_rng(1).normal(size=(4_000 if QUICK else 40_000, 4)).astype("float32")
 
 # %%
-# Train and score on the cluster. Here its two workers are threads; in your program, ``client`` is the one that
-# you have.
+# Train and score on the cluster. Here its two workers are threads; in your program, ``client`` is the one
+# that you have.
 with (
     LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
     Client(cluster) as client,

@@ -39,8 +39,8 @@ target = (known[:, 0] * known[:, 1] + known[:, 2] > 0).astype("uint8")
 dcpred.train(known, folder / "model", y=target, settings={"n_leaves": 2, "scaling": "learned"})
 
 # %%
-# ``data.zarr`` grows by one chunk a day. ``refresh`` returns what it reused and scored, and raises an error for
-# a night beyond ``max_drift``: readers of ``nightly/latest`` keep the night before.
+# ``data.zarr`` grows by one chunk a day. ``refresh`` returns what it reused and scored, and raises an error
+# for a night beyond ``max_drift``: readers of ``nightly/latest`` keep the night before.
 data = zarr.open_group(folder / "data.zarr", mode="w")
 X = data.create_array("X", shape=(0, 4), chunks=(DAY, 4), dtype="float32")
 X.attrs["feature_names"] = names
