@@ -653,14 +653,26 @@ class Contributions:
 def contributions(
     model: ServedModel | str | Path | Any, X: Any, *, label: Label | None = None
 ) -> Contributions:
-    """What each column of the table adds to the decision values of rows in memory.
+    """Compute what each column of the table adds to the decision values of rows in memory.
 
-    model  a served model, its path, or a fitted estimator
-    X      (n_samples, n_features) raw rows, as for `predict`
-    label  with several classes, the one whose decision value is explained; None: that of each row's label
+    Parameters
+    ----------
+    model : str, Path, ServedModel or fitted estimator
+        A model, or its path.
+    X : array-like of shape (n_samples, n_features)
+        Raw rows, as for `predict`.
+    label : str or float, optional
+        With several classes, the one whose decision value is explained. By default the label of each row.
 
-    Rows without a score have NaN. Raises DataError as `predict` does, for baselines, and for a
-    label that the model does not have.
+    Returns
+    -------
+    Contributions
+        Values (n_samples, n_columns + 1), the last of the leaf, and base values; NaN in rows without a score.
+
+    Raises
+    ------
+    DataError
+        What `predict` raises; also for baselines, and for a label that the model does not have.
     """
     own, found, names, schema = _rows_to_explain(model, X)
     check_contributions(own)

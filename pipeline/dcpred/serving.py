@@ -50,16 +50,38 @@ LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving do
 
 @contextmanager
 def storage_options(**options: str | bool | float) -> Iterator[None]:
-    """Options within a `with` statement, as --storage-option of the command line: for estimators, whose
-    arrays carry no options.
+    """Set options of object stores within a `with` statement.
+
+    Parameters
+    ----------
+    **options : str, bool or float
+        Endpoint, region and so on, as --storage-option of the command line. Credentials come from the
+        environment.
+
+    Yields
+    ------
+    None
+        Every public function and estimator uses the options.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown option.
     """
     with given_options(check_options(options)):
         yield
 
 
 class ServedModel:
-    """A model that predicts. X is (n_samples, n_features) of any real dtype, raw (the model scales it).
+    """A model in memory that predicts rows of any real dtype, raw: the model scales them.
 
+    Parameters
+    ----------
+    artifact : Artifact
+        The opened model; `load_model` opens it.
+
+    Notes
+    -----
     `feature_names_in_`, object (n_features,), exists if the model was trained on named features. A
     frame, or an xarray.DataArray whose second dimension is labelled, is then reordered
     by name, and refused (DataError) if names are missing or additional. pandas.NA in a frame
@@ -89,23 +111,32 @@ class ServedModel:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The classes, in the order of the columns of several decision values; empty for regression."""
+        """Classes (n_classes,), in the order of columns of decision values; empty for regression."""
         return class_array(self.model.classes)
 
     @property
     def threshold_(self) -> float:
-        """The minimum probability for the label of the second of two classes."""
+        """Minimum probability for the label of the second of two classes."""
         return threshold_of_two(self.model)
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features, or of columns of a frame if the model encodes them."""
+        """Number of features, or of columns of a table."""
         return len(self.schema_.sources) if self._encodes else self.model.n_features
 
     def decision_function(self, X: ArrayLike) -> Scores:
-        """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
+        """Return decision values.
 
-        A row without a score (NaN, infinity or a value too large) gets NaN.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples,) or (n_samples, n_classes)
+            float32, or float64 for regression; several columns for more than two classes. A row without a
+            score (NaN, infinity or a value too large) gets NaN.
         """
         decision = self._decision(X, early=False)
         return decision if self.model.n_outputs > 1 else decision[:, 0]
@@ -113,23 +144,49 @@ class ServedModel:
     def predict(
         self, X: ArrayLike, *, threshold: float | str | None = None, costs: Any = None
     ) -> NDArray[Any]:
-        """Labels (n_samples,), or float64 values for regression.
+        """Return labels, or numbers for regression.
 
-        threshold  in place of that of the model: rows get the second of two classes if its probability is
-                   larger; or "cost=50", if a missed row costs 50 times a false alarm
-        costs      (n_classes, n_classes), the cost of each label (column) for rows of each class: rows get
-                   the label with the least expected cost
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+        threshold : float or str, optional
+            In place of that of the model: rows get the second of two classes if its probability is larger;
+            or ``"cost=50"``, if a missed row costs 50 times a false alarm.
+        costs : array-like of shape (n_classes, n_classes), optional
+            Cost of each label (column) for rows of each class: rows get the label with the least expected
+            cost.
 
-        No class for a row without a score (NaN, infinity or a value too large): raises DataError, which names
-        the row.
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples,)
+            Labels, or float64 values for regression.
+
+        Raises
+        ------
+        DataError
+            For a row without a score (NaN, infinity or a value too large), which it names.
         """
         return self._predict(X, False, label_rule(self.model, given_costs(threshold, costs)))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, float64 (n_samples, n_classes). That of the label is the largest.
+        """Return probabilities of the classes. That of the label is the largest.
 
-        Raises DataError for a row without a score, which it names, and for a regression or a model that was
-        trained without calibration.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples, n_classes)
+            float64.
+
+        Raises
+        ------
+        DataError
+            For a row without a score, which it names, and for a regression or a model that was trained
+            without calibration.
         """
         calibration = calibration_of(self.model)
         decision = self._decision(X, early=False)
@@ -137,11 +194,26 @@ class ServedModel:
         return probability_block(decision, calibration)
 
     def predict_interval(self, X: ArrayLike, alpha: float = DEFAULT_ALPHA) -> FloatArray:
-        """Lower and upper bounds, float64 (n_samples, 2), with a fraction `alpha` of rows outside.
+        """Return lower and upper bounds, with a fraction `alpha` of rows outside.
 
-        alpha  from 0.01 to 0.5
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+        alpha : float, default 0.1
+            Fraction of rows outside, from 0.01 to 0.5.
 
-        Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a classification.
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples, 2)
+            float64, in units of the target.
+
+        Raises
+        ------
+        SettingsError
+            For another alpha.
+        DataError
+            For a row without a score, a classification, or a model without calibration.
         """
         intervals_of(self.model).at(alpha)
         bounds = self._each_row(X, interval_block, alpha)
@@ -149,37 +221,87 @@ class ServedModel:
         return bounds
 
     def predict_quantile(self, X: ArrayLike, q: float | Sequence[float] = 0.5) -> FloatArray:
-        """The `q` quantile of targets of similar rows, float64 (n_samples,), or (n_samples, len(q)) for
-        several.
+        """Return quantiles of the targets of similar rows.
 
-        q  0.01, 0.02 and so on to 0.99
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+        q : float or sequence of float, default 0.5
+            Quantiles: 0.01, 0.02 and so on to 0.99.
 
-        Raises SettingsError for another quantile, DataError as `predict_interval` does.
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples,) or (n_samples, len(q))
+            float64, in units of the target.
+
+        Raises
+        ------
+        SettingsError
+            For another quantile.
+        DataError
+            What `predict_interval` raises.
         """
         found = self._each_row(X, quantile_block, quantile_shares(self.model, q))
         check_scored(found)
         return found if np.ndim(q) else found[:, 0]
 
     def novelty(self, X: ArrayLike) -> FloatArray:
-        """The novelty score of rows, float64 (n_samples,): the fraction of the training rows of a row's leaf
-        that lie nearer to their mean than it does, in the model's scaling; 1 beyond all of them.
+        """Return the novelty score of rows.
 
-        Raises DataError for a row without a score, and for a model that was trained without calibration.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples,)
+            float64: the fraction of the training rows of a row's leaf that lie nearer to their mean than the
+            row does, in the model's scaling; 1 beyond all of them.
+
+        Raises
+        ------
+        DataError
+            For a row without a score, and for a model that was trained without calibration.
         """
         found = self._each_row(X, novelty_block)
         check_scored(found[:, None])
         return found
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
-        """The same by the local SVM of each leaf (early prediction of DC-SVM): slower, and the target of the
-        compact model's approximation.
+        """Predict by the local model of each leaf (early prediction of DC-SVM), which is slower.
 
-        Raises DataError for a row without a score, and if the model was saved without its support vectors.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+
+        Returns
+        -------
+        numpy.ndarray of shape (n_samples,)
+            Labels, or float64 values for regression: those that the compact model approximates.
+
+        Raises
+        ------
+        DataError
+            For a row without a score, and if the model was saved without its support vectors.
         """
         return self._predict(X, True, class_numbers)
 
     def rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
-        """Rows in the form that `dcpred.explain` needs."""
+        """Return rows in the form that `dcpred.explain` needs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Raw rows, in memory.
+
+        Returns
+        -------
+        RowsToExplain
+            The model, and rows with features in the order of training.
+        """
         return RowsToExplain(self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
@@ -239,14 +361,27 @@ def load_model(
     estimator: bool = False,
     storage_options: Mapping[str, str | bool | float] | None = None,
 ) -> Any:
-    """Open a model that `dcpred train` or an estimator's `save` wrote, on a disk or an object store.
+    """Open a model that `dcpred.train` or the method `save` of an estimator wrote.
 
-    estimator        return a fitted DCPredClassifier or DCPredRegressor, which needs scikit-learn and Dask,
-                     in place of a ServedModel. Its parameters are the settings of the training
-    storage_options  as --storage-option of the command line: endpoint, region, …; credentials come from the
-                     environment
+    Parameters
+    ----------
+    path : str or Path
+        Directory or address of the model.
+    estimator : bool, default False
+        Return a fitted estimator, which needs scikit-learn and Dask. Its parameters are the settings of the
+        training.
+    storage_options : dict, optional
+        Options of the object store: endpoint, region and so on. Credentials come from the environment.
 
-    Raises ModelFormatError if it cannot be trusted.
+    Returns
+    -------
+    ServedModel, DCPredClassifier or DCPredRegressor
+        The model.
+
+    Raises
+    ------
+    ModelFormatError
+        If it cannot be trusted.
     """
     with given_options(check_options(storage_options or {})):
         forget_failures()

@@ -54,6 +54,7 @@ SITE = {
             "training": "pipeline/docs/training.md",
             "prediction": "pipeline/docs/prediction.md",
             "questions": "pipeline/docs/questions.md",
+            "functions": "pipeline/docs/functions.md",
             "estimators": "pipeline/docs/estimators.md",
             "notebooks": "pipeline/docs/site/notebooks.md",
             "cluster": "pipeline/docs/site/cluster.md",

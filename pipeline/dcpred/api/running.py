@@ -145,6 +145,7 @@ def score(
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output) as X:
         pool = pool_for(X, output, workers, client)
         given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
@@ -236,6 +237,7 @@ def repair(
         label_costs(threshold, costs),
     )
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output) as X:
         report = repairing.repair(
             path,

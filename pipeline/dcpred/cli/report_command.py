@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
+import dcpred
 from dcpred.cli.options import ADDRESS, PATH, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import reporter
 from dcpred.pages import check_free, size
 
 
@@ -33,10 +33,8 @@ def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path
     output of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and
     no network. It replaces an earlier report at FILE.
     """
-    from dcpred.reports.report import report  # noqa: PLC0415 - slow to import, and not needed for help
-
     check_free(out)
-    made = report(path, data=data, x=x, y=y, say=reporter())
+    made = dcpred.report(path, data=data, x=x, y=y, verbose=True)
     made.save(out)
     emit({"report": str(out), "title": made.title, "bytes": out.stat().st_size}, as_json, _written)
 

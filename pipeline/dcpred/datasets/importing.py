@@ -103,67 +103,76 @@ def import_data(
 ) -> Imported:
     """Write `source` to the new Zarr group `dest`, completely or not at all.
 
-    The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
-    counted.
-
     Parameters
     ----------
-    source : path or table
-        A file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list of
-        records, each a dict.
-    dest : path
-        The new Zarr group.
-    x, y : str, optional
-        Names of arrays in a file or group of arrays: X and y by default, and the default y may be missing.
+    source : str, Path, frame or list of dict
+        A file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or records.
+    dest : str or Path
+        Path or address of the new group.
+    x : str, optional
+        Name of the array of features in a file or group of arrays. By default X.
+    y : str, optional
+        Name of the array of targets there. By default y, which may be missing.
     target : str or int, optional
-        Name of the column that becomes y; without it there is no y.
-    categorical : str or sequence of str, optional
+        Column that becomes y. Without it there is no y.
+    categorical : str, int or sequence, optional
         Columns whose values are categories.
-    drop, id : str or sequence of str, optional
-        Columns to omit, and columns to store next to X under their names.
+    drop : str, int or sequence, optional
+        Columns to omit.
+    id : str, int or sequence, optional
+        Columns to store next to X under their names.
     gap : str or sequence of str, optional
         Further texts of a .csv file that stand for a missing value.
-    absent : str or sequence of str, optional
+    absent : str, int or sequence, optional
         Columns of `like` or `schema` that are missing in every row.
     drop_unlabelled : bool, default False
-        Whether to skip rows without a target.
+        Skip rows without a target.
     not_missing : str or sequence of str, optional
         Texts of a .csv file that are values, although they usually stand for a missing one (NA).
-    schema : path or dict, optional
+    schema : str, Path or dict, optional
         A file of a schema, or its content: it describes all or some columns.
-    like : path, optional
+    like : str or Path, optional
         A model or data set whose encoding is followed: no new category, no new mean.
     separator : str, optional
-        Field separator of a .csv file; inferred by default.
+        Field separator of a .csv file. By default inferred.
     quotes : bool, optional
-        Whether quotation marks enclose fields of a .csv file; by default they do, and a mark that joins rows
+        Whether quotation marks enclose fields of a .csv file. By default they do, and a mark that joins rows
         is refused.
-    decimal, thousands : str, optional
-        Marks of numbers in a .csv file: "." or ",", and one between groups of three digits.
+    decimal : str, optional
+        Decimal mark of numbers in a .csv file: ``"."`` or ``","``.
+    thousands : str, optional
+        Mark between groups of three digits in a .csv file.
     chunk_rows : int, optional
-        Rows of a chunk: by default about 8 MiB of X, and at most all rows.
+        Rows of a chunk. By default about 8 MiB of X, and at most all rows.
     features : int, optional
         Number of features of an svmlight file whose rows do not use the last ones.
     index_base : int, optional
-        The index of the first feature of an svmlight file, 0 or 1; by default 0 if it occurs.
+        Index of the first feature of an svmlight file, 0 or 1. By default 0 if it occurs.
     dense_limit : int, optional
-        Maximum bytes of a sparse source after it is written dense: by default 1 GiB.
+        Maximum bytes of a sparse source after it is written dense. By default 1 GiB.
     progress : callable, optional
         Called with (rows written, rows in all).
-    ids, gaps : str or sequence of str, optional
-        Earlier names of `id` and `gap`.
+    ids : str, int or sequence, optional
+        Earlier name of `id`.
+    gaps : str or sequence of str, optional
+        Earlier name of `gap`.
 
     Returns
     -------
     Imported
-        What was imported: rows, features, the schema, missing and infinite values.
+        What was written.
 
     Raises
     ------
     DataError
-        If the data cannot be imported exactly.
+        For data that cannot be imported exactly.
     ResourceError
-        If the disk is full, or a permission is missing.
+        For a full disk, or a missing permission.
+
+    Notes
+    -----
+    The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
+    counted.
     """
     check_writable(dest, "data")
     dest = str(dest)

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import metadata
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -121,11 +122,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _of_frame = False  # whether X was a frame whose columns were encoded
     _takes_encoded = False  # whether arrays may hold such rows: a model on disk does not know its X
 
+    _doc_link_module = "dcpred"
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset(
         {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
     )
+
+    @property
+    def _doc_link_template(self) -> str:
+        """The documentation that the package names, which a notebook links to; "" without one."""
+        urls = metadata("dcpred").get_all("Project-URL") or []
+        return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), "")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

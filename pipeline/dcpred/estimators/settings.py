@@ -124,7 +124,13 @@ class Settings:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that are set, by name."""
+        """Return the settings that are set.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
         return {name: value for name, value in self.get_params().items() if value is not None}
 
     def __repr__(self) -> str:

@@ -373,14 +373,7 @@ def workers_of(client: Client) -> Iterator[Workers]:
     """The workers of a client that stays as it is: it is neither configured nor closed. Raises
     SchedulerError.
     """
-    try:
-        check_versions(client)
-    except (RuntimeError, ValueError, OSError) as error:
-        if isinstance(error, SchedulerError):
-            raise
-        raise SchedulerAwayError(
-            f"Cannot use this Dask client: it is {client.status} ({type(error).__name__}). Connect a new one."
-        ) from None
+    check_versions(client)
     yield DaskWorkers(
         client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
     )
@@ -476,8 +469,8 @@ def _local_cluster(
                 raise ResourceError(
                     f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
                     " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
-                    " valid Dask configuration (files and DASK_ variables). Check these, or name a running"
-                    " Dask cluster by --scheduler."
+                    " valid Dask configuration (files and DASK_ variables); a script needs `if __name__"
+                    ' == "__main__":` around its calls. Check these, or use a running Dask cluster.'
                 ) from error
         if asked.is_set():
             raise KeyboardInterrupt

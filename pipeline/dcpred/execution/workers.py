@@ -227,6 +227,8 @@ def chosen_pool(workers: int | None, client: Any, threads: int = 1) -> Pool:
             "Cannot use this Dask client: it is asynchronous, and dcpred waits for results. Create a client"
             " without asynchronous=True."
         )
+    if client.status == "closed":
+        raise SchedulerError("Cannot use this Dask client: it is closed. Connect a new one.")
     return partial(import_module("dcpred.execution.dask_workers").workers_of, client)
 
 

@@ -14,7 +14,7 @@ from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
 from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.pages import Page, Report, Section, Table, check_packages, counted, percent, plain, render
 from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import evaluation_page, last_name
@@ -384,28 +384,30 @@ def report(
     x: str = "X",
     y: str = "y",
     storage_options: Mapping[str, str | bool | float] | None = None,
-    say: Reporter = SILENT,
+    verbose: bool = False,
 ) -> Report:
-    """Make one page of what lies at a path. A notebook shows it, `save` writes it; it needs no other file.
+    """Make one page of HTML, with plots, that needs no other file and no network.
 
     Parameters
     ----------
-    path : path, estimator or served model
-        A model, an output of `dcpred evaluate --json` or of a search (MODEL.tuned.json), an output of
-        scoring, the root of a refresh, or the folder of a comparison.
-    data : path or address, optional
-        A labelled data set, to evaluate a model or the scores of a run on its rows.
-    x, y : str
-        Names of its arrays.
+    path : str, Path, ServedModel or fitted estimator
+        A model; the output of `dcpred evaluate --json`; the result of a search (`MODEL.tuned.json`); the
+        output of `score` or the root of `refresh`; or the folder of a comparison.
+    data : str or Path, optional
+        Labelled data set to evaluate a model on, or the scores of a run on its rows.
+    x : str, default "X"
+        Name of the array of features in the data.
+    y : str, default "y"
+        Name of the array of targets in the data.
     storage_options : dict, optional
-        As --storage-option of the command line.
-    say : callable
-        Called with lines that report progress.
+        Options of the object store, as for `load_model`.
+    verbose : bool, default False
+        Print progress on standard error.
 
     Returns
     -------
     Report
-        The page, with `title`, `html` and `save(file)`.
+        The page, which a notebook shows and the method `save` writes.
 
     Raises
     ------
@@ -416,6 +418,7 @@ def report(
     """
     check_packages("a report", "report")
     with given_options(check_options(storage_options or {})), _stored(path) as place:
+        say = reporter() if verbose else SILENT
         return render(_page(place, None if data is None else local_path(data), x, y, say))
 
 

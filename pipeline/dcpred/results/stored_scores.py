@@ -152,25 +152,25 @@ def open_scores(
     partial: bool = False,
     storage_options: Mapping[str, str | bool | float] | None = None,
 ) -> Any:
-    """Open the scores of a run, on a disk or an object store; they are read lazily.
+    """Open the scores of a run, on a disk or an object store, lazily.
 
     Parameters
     ----------
-    output : path or address
-        An output of `dcpred score`.
+    output : str or Path
+        The output of `score`, or the root of `refresh`, whose latest run is opened.
     names : bool, default False
-        Whether labels are the names of classes, as str, if classes are strings; else they are their numbers,
-        with the attribute `labels`.
+        Return labels as names of classes, if these are strings, and not as their numbers, whose attribute
+        `labels` has the names.
     partial : bool, default False
-        Whether the run may be unfinished: rows not yet scored have status 0.
+        Accept an unfinished run: rows not yet scored have status 0.
     storage_options : dict, optional
-        As --storage-option of the command line.
+        Options of the object store, as for `load_model`.
 
     Returns
     -------
-    xarray.Dataset or dict
+    xarray.Dataset or dict of zarr.Array
         Dask arrays over the dimension "sample" (and "output" or "class", labelled by the classes, or
-        "bound"). Without xarray a dict of zarr.Array by name.
+        "bound"); without xarray a dictionary of Zarr arrays.
 
     Raises
     ------
