@@ -21,6 +21,7 @@ exclude_patterns = ["files", "gallery_scripts"]
 highlight_language = "text"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+smartquotes = False
 
 toc_object_entries_show_parents = "hide"
 default_role = "literal"
@@ -62,6 +63,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "abort_on_example_error": True,
     "remove_config_comments": True,
+    "capture_repr": (),
     "image_scrapers": ("matplotlib",),
     "plot_gallery": os.environ.get("DCPRED_GALLERY") != "none",
 }

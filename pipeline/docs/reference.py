@@ -154,7 +154,7 @@ def json_page() -> str:
                 raise RuntimeError(f"dcpred {line}: {done.output}")
             if line.split()[0] not in seen:
                 rows = "".join(f"| `{key}` | {kind} |\n" for key, kind in keys(json.loads(done.stdout)))
-                text += f"\n## dcpred {line.split()[0]} --json\n\n`dcpred {line}`\n\n"
+                text += f"\n## dcpred {line.split()[0]}\n\n`dcpred {line}`\n\n"
                 if line.split()[0] in dcpred.__all__:
                     name = line.split()[0]
                     text += f"The result of [dcpred.{name}](api/{name}.md) has the same, by `as_dict()`.\n\n"
