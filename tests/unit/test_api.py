@@ -27,7 +27,9 @@ import dcpred
 from dcpred.cli import main
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
+from dcpred_tasks.storage import zarr_arrays
 from support.data import make_blobs, make_group
+from support.stores import StoreServer, used
 
 SETTINGS = {"n_leaves": 1, "landmarks": 4}
 BLOBS = make_blobs(300, n_features=4, n_classes=2, seed=0)
@@ -179,7 +181,10 @@ def test_arrays_of_zarr_are_read_where_they_lie(folder: Path) -> None:
         dcpred.score(folder / "model", data, folder / name)
         assert (labels(folder, name) == labels(folder, "scores")).all()
         assert not (folder / f"{name}.data.zarr").exists()
-    assert dcpred.evaluate(folder / "model", group["X"], y=group["y"], cost=False).accuracy > 0.9
+    for y in (group["y"], BLOBS.y):  # the second alone is written
+        found = dcpred.evaluate(folder / "model", group["X"], y=y, cost=False)
+        assert found.accuracy > 0.9
+        assert found.data == str(folder / "data.zarr" / "X")
     assert dcpred.refresh(folder / "model", group, folder / "of a group").state == "published"
 
 
@@ -272,6 +277,24 @@ def test_names_and_arrays_are_not_mixed(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="Cannot combine shard with client"):
         dcpred.score(folder / "model", BLOBS.X, tmp_path / "scores", shard="0/2", client="tcp://h:1")
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_in_memory_and_an_output_on_a_store(folder: Path, s3: StoreServer) -> None:
+    """They are stored next to the output, and the same call finds them there."""
+    with used(s3), dcpred.storage_options(**s3.options):
+        out = s3.address("api", "scores")
+        model = dcpred.train(
+            BLOBS.X, s3.address("api", "model"), y=BLOBS.y, scratch=folder / "s", **KEYS
+        ).model
+        for scored in (1, 0):
+            report = dcpred.score(model, BLOBS.X, out)
+            assert isinstance(report, dcpred.api.running.ScoreReport)
+            assert report.scored_blocks == scored
+        assert dcpred.verify(out, "sample", seed=0).ok
+        group = zarr_arrays.open_group(f"{out}.data.zarr")
+        assert list(group.array_keys()) == ["X"]
+        assert (dcpred.open_scores(out)["label"] == labels(folder, "scores")).all()
+        assert dcpred.evaluate(model, group["X"], y=BLOBS.y, cost=False).accuracy > 0.9
 
 
 def test_explanations_of_stored_rows(folder: Path) -> None:

@@ -158,7 +158,8 @@ def _located(
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
         written = write_data(data, y, weight, place, names, client)
         paths = {name: f"{place}/{name}" for name in written}
-        yield Addresses(paths["X"], paths.get("y", ""), paths.get("weight"))
+        weights = paths.get("weight") or found.get("sample_weight")
+        yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
 
 
 def _address(array: Any) -> str | None:

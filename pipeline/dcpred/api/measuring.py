@@ -34,7 +34,9 @@ class Evaluation(Summary, Mapping[str, Any]):
         return dict(self.figures)
 
     def _shown(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in self.figures.items() if isinstance(value, str | int | float)]
+        of_model = ("model", "model_hash", "data", "engine")
+        shown = [(name, value) for name, value in self.figures.items() if name not in of_model]
+        return [(name, value) for name, value in shown if isinstance(value, str | int | float)]
 
     def __getattr__(self, name: str) -> Any:
         if name != "figures" and name in self.figures:

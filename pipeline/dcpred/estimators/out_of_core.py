@@ -343,8 +343,8 @@ def _write(array: Any, name: str, group: zarr.Group, attributes: dict[str, Any] 
 def write_data(
     X: Any, y: Any, weight: Any, address: str, trained: Sequence[str] | None, client: Any
 ) -> set[str]:
-    """Write arrays as X, y and weight of the new data set at an address. Where one is already, it has to
-    hold the same values. Returns the names of its arrays.
+    """Write arrays as X, y and weight of the new data set at an address, but those that are stored. Where
+    one is already, it has to hold the same values. Returns the names of its arrays.
 
     trained  names of features, in whose order those of X are stored; None: as they are
     client   a distributed.Client that computes Dask collections; None: the current one
@@ -365,7 +365,8 @@ def write_data(
         names = feature_names(X) or trained
         X, y, weight, more = training_data(X, y, weight)
         names = names or more
-        given = {name: array for name, array in (("X", X), ("y", y), ("weight", weight)) if array is not None}
+        every = {"X": X, "y": y, "weight": weight}
+        given = {name: array for name, array in every.items() if not (array is None or _is_stored(array))}
         place = open_place(address)
         if not place.is_there():
             attributes = {
@@ -379,6 +380,10 @@ def write_data(
         for name, array in given.items():
             _check_same(array, zarr_arrays.open_array(zarr_arrays.find_array(address, name)), name, address)
     return set(given)
+
+
+def _is_stored(array: Any) -> bool:
+    return isinstance(array, zarr.Array) and zarr_arrays.array_address(array) is not None
 
 
 def _check_same(array: Any, stored: zarr.Array[Any], name: str, address: str) -> None:

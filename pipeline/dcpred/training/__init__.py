@@ -1,4 +1,4 @@
 """Training over Zarr: survey, partition, route, balance, leaves, model.
 
-May import: dcpred.execution, dcpred.plan, dcpred.version, and dcpred_tasks.
+May import: dcpred.execution, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks.
 """
