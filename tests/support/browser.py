@@ -22,6 +22,7 @@ OPTIONS = (
     *("--disable-extensions", "--no-default-browser-check", "--disable-dev-shm-usage"),
     *("--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--remote-debugging-pipe"),
 )
+SPOKEN = ("error", "warning", "assert")  # what a page logs beside is none of its faults
 ANSWER_SECONDS = 60.0  # no test passes or fails by it unless the browser hangs
 
 
@@ -100,7 +101,7 @@ class Browser:
                 said.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
             elif event.get("method") in ("Runtime.exceptionThrown", "Network.loadingFailed"):
                 said.append(json.dumps(params))
-            elif event.get("method") == "Runtime.consoleAPICalled":
+            elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in SPOKEN:
                 said.append(json.dumps(params["args"]))
         return said
 

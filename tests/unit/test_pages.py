@@ -37,6 +37,7 @@ EXCUSE = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
 PATH = re.compile(r"`((?:tests|tasks|pipeline|deploy|\.ci|\.github)/[\w./-]+)")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 SPAN = re.compile(r"`dcpred (?P<words>[a-z][^`\n]*)`")  # a command within a sentence or a table
+TAB = re.compile(r"^:{3,}\{tab-item\} (?P<name>[^\n]*)\n(?P<inside>.*?)^:{3,}$", re.MULTILINE | re.DOTALL)
 RUN = ("sh", "python")
 TASKS = ("classification", "regression")
 
@@ -131,15 +132,32 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
         assert block.language in (*RUN, ""), f"{page}: a block of {block.language} is neither run nor excused"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [p for p in pages() if any(b.language in RUN and not b.excused for b in blocks(p.read_text()))],
-    ids=lambda path: path.relative_to(ROOT).as_posix(),
-)
-def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def readers() -> list[tuple[Path, str]]:
+    """(page, the tab that its reader follows or "") for pages with blocks to run."""
+    found = []
+    for page in pages():
+        text = page.read_text()
+        if any(block.language in RUN and not block.excused for block in blocks(text)):
+            found += [(page, tab) for tab in sorted({one["name"] for one in TAB.finditer(text)}) or [""]]
+    return found
+
+
+def in_tab(text: str, tab: str) -> str:
+    """A page as a reader of this tab sees it."""
+    return TAB.sub(lambda found: found["inside"] if found["name"] == tab else "", text)
+
+
+def named(one: Path | str) -> str:
+    return one if isinstance(one, str) else one.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize(("page", "tab"), readers(), ids=named)
+def test_blocks_run_in_their_order(
+    page: Path, tab: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On small data, as a reader would who goes through one page; a page may make what another has made."""
     names: dict[str, object] = {}
-    for block in blocks(page.read_text()):
+    for block in blocks(in_tab(page.read_text(), tab)):
         if block.excused or block.language not in RUN:
             continue
         if block.language == "python":
@@ -148,8 +166,9 @@ def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.Capt
             continue
         for _, *arguments in commands(block):
             if arguments[0] == "example":
-                for name in ("known.csv", "new.csv"):
-                    Path(name).unlink()
+                for name in ("known", "new"):
+                    Path(f"{name}.csv").unlink()
+                    shutil.rmtree(f"{name}.zarr")
             if arguments[0] == "import":
                 shutil.rmtree(arguments[2], ignore_errors=True)
             assert run(*arguments)
@@ -175,6 +194,15 @@ def gives(outputs: list[str], task: str) -> bool:
     except SettingsError:
         return False
     return True
+
+
+def test_a_reader_follows_one_tab() -> None:
+    text = (
+        "a\n:::::{tab-set}\n::::{tab-item} Python\n```python\n1\n```\n::::\n"
+        "::::{tab-item} Shell\n```sh\ndcpred demo\n```\n::::\n:::::\nb\n"
+    )
+    assert [block.language for block in blocks(in_tab(text, "Shell"))] == ["sh"]
+    assert [block.language for block in blocks(in_tab(text, "Python"))] == ["python"]
 
 
 def test_blocks_are_told_apart() -> None:

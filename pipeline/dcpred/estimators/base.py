@@ -519,7 +519,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """Mean absolute contribution of each feature, float64 (n_features_in_,).
+        """Mean absolute contribution of each feature, float64 (n_features,).
 
         It is in units of the decision value, over training rows that the model keeps. With `calibrate=False`
         it is over the landmarks.
@@ -533,7 +533,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     @property
     def distance_shares_(self) -> NDArray[np.float64]:
-        """Fraction of each feature in the squared distance of rows, float64 (n_features_in_,), sum 1.
+        """Fraction of each feature in the squared distance of rows, float64 (n_features,), sum 1.
 
         It is the variance of the feature times the square of its scaling factor (times those of leaves). It
         shows which rows are similar for the model, not what a feature does to a prediction.

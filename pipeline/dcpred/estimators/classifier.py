@@ -136,7 +136,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Class labels, ascending.
     n_features_in_ : int
         Number of features of X.
-    feature_names_in_ : ndarray (n_features_in_,) of str
+    feature_names_in_ : ndarray (n_features,) of str
         Names of the features, if X has names.
     schema_ : Schema
         Kinds of the columns of X, if X has names or belongs to a data set.
@@ -144,9 +144,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Number of leaves.
     threshold_ : float
         Probability above which a row gets the second of two classes. Requires the setting `calibrate`.
-    feature_importances_ : ndarray (n_features_in_,)
+    feature_importances_ : ndarray (n_features,)
         Mean absolute contribution of each feature to the decision value.
-    distance_shares_ : ndarray (n_features_in_,)
+    distance_shares_ : ndarray (n_features,)
         Fraction of each feature in the squared distance of rows.
     settings_ : dict
         Settings that the model was trained with.

@@ -105,15 +105,15 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     ----------
     n_features_in_ : int
         Number of features of X.
-    feature_names_in_ : ndarray (n_features_in_,) of str
+    feature_names_in_ : ndarray (n_features,) of str
         Names of the features, if X has names.
     schema_ : Schema
         Kinds of the columns of X, if X has names or belongs to a data set.
     n_leaves_ : int
         Number of leaves.
-    feature_importances_ : ndarray (n_features_in_,)
+    feature_importances_ : ndarray (n_features,)
         Mean absolute contribution of each feature to the decision value.
-    distance_shares_ : ndarray (n_features_in_,)
+    distance_shares_ : ndarray (n_features,)
         Fraction of each feature in the squared distance of rows.
     settings_ : dict
         Settings that the model was trained with.
