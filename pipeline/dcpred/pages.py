@@ -360,6 +360,7 @@ Paint = Callable[[Any], None]  # draws on the axes of a figure
 Numbers = Sequence[float] | NDArray[Any]
 SIZE = (360, 250)  # CSS pixels: the width of a phone, where texts of 11 pixels are readable
 WIDE, NARROW = (860, 380), (360, 400)
+LINE_PIXELS = 14  # height of a line of text
 NAME_LETTERS = 18  # the longest name in a plot
 # Colour, dashes, marker of lines in their order.
 LOOKS: tuple[tuple[str, Any, str], ...] = (
@@ -406,25 +407,107 @@ def short(name: Any, letters: int = NAME_LETTERS) -> str:
     return plain(name, letters)
 
 
+def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Names at the right of the axes, (height, name, colour), at the height of their lines if there is
+    space: in data of the y axis, whose limits are set.
+    """
+    pixels = axes.figure.get_figheight() * 72 - 60
+    least = LINE_PIXELS / pixels
+    height = axes.transData + axes.transAxes.inverted()
+    x = axes.get_xlim()[0]
+    wanted = sorted((float(height.transform((x, y))[1]), name, colour) for y, name, colour in labels)
+    for (_, name, colour), at in zip(wanted, spread([y for y, _, _ in wanted], least), strict=True):
+        axes.text(1.02, at, name, transform=axes.transAxes, color=colour, va="center", ha="left")
+
+
+def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> list[str]:
+    """Names next to points, (x, y, name, colour), the most important first: each where there is space,
+    near its point, and within the axes, whose limits are set. Returns names without space.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()  # lays the axes out
+    box = axes.get_window_extent()
+    scale = 72 / figure.dpi
+    points = [(axes.transData.transform((x, y)) - box.min) * scale for x, y, _, _ in labels]
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    left = []
+    for x, y, name, colour in labels:
+        at = axes.transData.transform((x, y))
+        if not box.contains(*at):
+            continue
+        found = _free_place(name, (at - box.min) * scale, (box.width * scale, box.height * scale), taken)
+        if found is None:
+            left.append(name)
+            continue
+        taken.append(found)
+        middle = ((found[0] + found[2]) / 2, (found[1] + found[3]) / 2)
+        share = (middle[0] / (box.width * scale), middle[1] / (box.height * scale))
+        axes.text(*share, name, transform=axes.transAxes, color=colour, ha="center", va="center", fontsize=10)
+    return left
+
+
+LETTER_PIXELS = 6.2  # width of a letter
+# Possible positions of a name, as multiples of its width and of the height of a line, from the point to its
+# middle.
+PLACES = [
+    (side * (0.5 * w), up)
+    for up in (0.0, 1.0, -1.0, 1.9, -1.9, 2.8, -2.8)
+    for side in (1, -1)
+    for w in ((1.0,) if up == 0.0 else (0.6, 1.0))
+] + [(0.0, 1.1), (0.0, -1.1)]
+
+
+def _free_place(
+    name: str,
+    at: Any,
+    bounds: tuple[float, float],
+    taken: Sequence[tuple[float, float, float, float]],
+) -> tuple[float, float, float, float] | None:
+    """The corners of a name near a point that overlaps no other, in pixels of the axes."""
+    width, height = LETTER_PIXELS * len(name), LINE_PIXELS
+    for across, up in PLACES:
+        x = at[0] + across * width + (6 if across > 0 else -6 if across < 0 else 0)
+        y = at[1] + up * (height - 2)
+        corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        inside = corners[0] >= 0 and corners[1] >= 0 and corners[2] <= bounds[0] and corners[3] <= bounds[1]
+        if inside and not any(
+            corners[0] < o[2] and o[0] < corners[2] and corners[1] < o[3] and o[1] < corners[3] for o in taken
+        ):
+            return corners
+    return None
+
+
+def spread(places: Numbers, least: float) -> list[float]:
+    """Ascending places, moved as little as possible to be at least `least` apart; within 0 and 1 if
+    there is space.
+    """
+    found = list(places)
+    for _ in range(50):
+        for i in range(1, len(found)):
+            gap = found[i] - found[i - 1]
+            if gap < least:
+                found[i - 1] -= (least - gap) / 2
+                found[i] += (least - gap) / 2
+        if found and (len(found) - 1) * least <= 1.0:
+            found[0], found[-1] = max(found[0], 0.0), min(found[-1], 1.0)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + least)
+    return found
+
+
 def lines(axes: Any, found: Sequence[Line], *, letters: int = NAME_LETTERS) -> None:
-    """Lines with their names below."""
+    """Lines with their names at the right."""
     for number, line in enumerate(found):
-        colour, dashes, _ = LOOKS[number % len(LOOKS)]
-        marker = LOOKS[(number + number // len(LOOKS)) % len(LOOKS)][2]  # more lines than looks still differ
-        every, name = max(len(line.x) // 8, 1), label(line.name, letters)
-        axes.plot(line.x, line.y, color=colour, linestyle=dashes, marker=marker, markevery=every, label=name)
+        colour, dashes, marker = LOOKS[number % len(LOOKS)]
+        every = max(len(line.x) // 8, 1)
+        axes.plot(line.x, line.y, color=colour, linestyle=dashes, marker=marker, markevery=every)
     if len(found) > 1:
-        names_below(axes)
-
-
-def label(name: Any, letters: int = NAME_LETTERS) -> str:
-    """A name in a legend, which omits those that begin with an underscore."""
-    found = short(name, letters)
-    return f" {found}" if found.startswith("_") else found
-
-
-def names_below(axes: Any) -> None:
-    axes.figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, borderpad=0)
+        axes.set_ylim(axes.get_ylim())
+        ends = [
+            (line.y[-1], short(line.name, letters), LOOKS[number % len(LOOKS)][0])
+            for number, line in enumerate(found)
+        ]
+        label_ends(axes, ends)
 
 
 def unit_square(

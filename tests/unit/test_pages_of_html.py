@@ -1,9 +1,11 @@
 """Pages: whole and safe whatever the names are, told without pictures too, and replaced only where ours."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,37 @@ def test_old_shorthand_of_fonts() -> None:
 
 
 # -- charts --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))
+def test_names_at_the_right_do_not_overlap(places: list[float], least: float) -> None:
+    found = pages.spread(sorted(places), least)
+    assert all(b - a >= least - 1e-9 for a, b in pairwise(found))
+    if len(places) == 1:
+        assert found == places
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 25))
+def test_names_beside_points_do_not_overlap(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    room = (400.0, 300.0)
+    taken: list[tuple[float, float, float, float]] = []
+    for i in range(n):
+        at = rng.uniform((0, 0), room)
+        found = pages._free_place("x" * int(rng.integers(1, 20)), at, room, taken)
+        if found is None:
+            assert i > 0 or min(at[0], room[0] - at[0]) < 150
+            continue
+        assert found[0] >= 0
+        assert found[1] >= 0
+        assert found[2] <= room[0]
+        assert found[3] <= room[1]
+        for other in taken:
+            apart = (
+                found[0] >= other[2] or other[0] >= found[2] or found[1] >= other[3] or other[1] >= found[3]
+            )
+            assert apart
+        taken.append(found)
 
 
 def test_lines_differ_without_colour() -> None:

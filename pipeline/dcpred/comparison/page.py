@@ -2,14 +2,15 @@
 
 import csv
 import io
-import itertools
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dcpred import pages
-from dcpred.comparison.systems import OURS
+from dcpred.comparison.systems import BASELINES, OURS
 from dcpred.pages import (
+    FIRST,
+    INK,
     MUTED,
     PALE,
     Line,
@@ -212,7 +213,7 @@ def _score(report: "CompareReport", front: list["Result"]) -> Picture:
     text = (
         f"{name[0].upper() + name[1:]} against the cost of a row;"
         f" {better} is better, to the left is cheaper. A line joins the"
-        " points of a system that are on its Pareto front."
+        " points of a system that are on its Pareto front; it is dashed for baselines."
         f" The Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
@@ -228,19 +229,19 @@ def score_paint(report: "CompareReport") -> Paint:
     front = {one.system for one in frontier(report)}
     systems = list(dict.fromkeys(one.system for one in done))
     systems.sort(key=lambda name: (name != OURS, name not in front))
-    looks = dict(zip(systems, itertools.cycle(pages.LOOKS), strict=False))
 
     def paint(axes: Any) -> None:
-        others = "not on the front"
+        labels = []
         for system in systems:
             its = unbeaten([one for one in done if one.system == system], report.more_is_better)
             every = [one for one in done if one.system == system]
-            named = system == OURS or system in front
-            colour, dashes, marker = looks[system] if named else (MUTED, "-", "o")
+            mine = system == OURS
+            colour = FIRST if mine else INK if system in front else MUTED
+            kind = "s" if system in BASELINES else "o"
             axes.plot(
                 [one.cost_ratio for one in every],
                 [factor * (one.quality or 0.0) for one in every],
-                marker,
+                kind,
                 color=PALE,
                 markersize=3,
                 zorder=1,
@@ -248,22 +249,22 @@ def score_paint(report: "CompareReport") -> Paint:
             axes.plot(
                 [one.cost_ratio for one in its],
                 [factor * (one.quality or 0.0) for one in its],
-                marker=marker,
-                markersize=7 if system == OURS else 4,
-                linewidth=3.0 if system == OURS else 1.2,
-                linestyle=dashes,
+                marker=kind,
+                markersize=7 if mine else 4,
+                linewidth=3.0 if mine else 1.2,
+                linestyle="--" if system in BASELINES else "-",
                 color=colour,
-                zorder=3 if system == OURS else 2,
-                label=pages.label(system) if named else others,
+                zorder=3 if mine else 2,
             )
-            others = others if named else "_"
+            labels.append((its[-1].cost_ratio or 0.0, factor * (its[-1].quality or 0.0), system, colour))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(pages.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
         axes.set_ylabel(f"{report.quality_name} on test rows{', %' if percents else ''}")
         ours = [factor * (one.quality or 0.0) for one in done if one.system == OURS]
         axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], ours, report.more_is_better))
-        pages.names_below(axes)
+        axes.set_xlim(axes.get_xlim())
+        pages.place_labels(axes, labels)
 
     return paint
 
