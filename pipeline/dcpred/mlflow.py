@@ -22,7 +22,7 @@ from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.column import Boolean, Category, Column, Date, Number
 from dcpred_tasks.schema.schema import numbers_schema
-from dcpred_tasks.storage.addresses import is_remote
+from dcpred_tasks.storage.addresses import path_on_disk
 
 FLAVOR = "dcpred"
 MODEL = "model"  # folder of the model within that of MLflow
@@ -57,7 +57,7 @@ def save_model(
     if target.exists():
         raise DataError(f"Cannot save to {target}: it already exists. Remove it or choose another path.")
     served = model if isinstance(model, ServedModel) else open_model(model)
-    if is_remote(served.artifact.path):
+    if path_on_disk(served.artifact.path) is None:
         raise DataError(
             f"Cannot save {served.artifact.path} for MLflow: it lies in an object store. Copy it to a disk"
             " first."
