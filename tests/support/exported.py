@@ -157,6 +157,6 @@ def run_c(path: Path, compiler: str = "", *flags: str) -> Predict:
 def off(model: Model, found: NDArray[Any], right: Scores) -> NDArray[Any]:
     """The largest difference of the decision values of each row, on the scale of the leaves."""
     one, two = (
-        model.target.decided(np.reshape(values, right.shape).astype(float)) for values in (found, right)
+        model.target.to_decision(np.reshape(values, right.shape).astype(float)) for values in (found, right)
     )
     return np.asarray(np.abs(one - two).max(axis=1))

@@ -94,7 +94,7 @@ def _holds_leaf_models(model: Model) -> bool:
 
 def _asks_for_tiles(model: Model) -> bool:
     tiles = "dcpred_tasks.engine.tiles"
-    walks = isinstance(model.tree, Tree) and not _holds_leaf_models(model)
+    walks = not _holds_leaf_models(model) and isinstance(model.tree, Tree)
     return walks and has_compiler() and bool(import_module(tiles).is_asked_for())
 
 
