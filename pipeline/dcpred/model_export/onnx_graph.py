@@ -21,6 +21,7 @@ from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.model.target_transform import LOG
 from dcpred_tasks.model.uncertainty import TIE, Calibration
+from dcpred_tasks.scoring.outputs import DECISION, LABEL, ProbabilityColumn
 
 OPSET, IR_VERSION = 17, 8
 LARGEST_SINGLE = 3.4028235677973366e38  # From here on, single precision takes a number for infinite.
@@ -111,15 +112,15 @@ def onnx_bytes(flat: FlatModel) -> bytes:
     leaf = descended(g, flat, rows)
     decision, scored = decided(g, flat, leaf_values(g, flat, rows, leaf), finite)
     shape = (model.n_outputs,) if model.n_outputs > 1 else ()
-    outputs: list[Output] = [("decision", model.score_dtype, shape)]
+    outputs: list[Output] = [(DECISION, model.score_dtype, shape)]
     if model.classes:
         number = class_number(g, decision, model.n_outputs)
-        outputs.insert(0, ("label", label_output(g, flat, number, scored), ()))
+        outputs.insert(0, (LABEL, label_output(g, flat, number, scored), ()))
         if flat.calibration is not None:
             p = probability(g, flat.calibration, g.cast(decision, ACC_DTYPE), number, len(model.classes))
-            g.name(g.op("Where", scored, p, np.nan), "probability")
-            outputs.append(("probability", np.dtype(ACC_DTYPE), (len(model.classes),)))
-    g.name(decision if model.n_outputs > 1 else g.reshape(decision, -1), "decision")
+            g.name(g.op("Where", scored, p, np.nan), ProbabilityColumn.name)
+            outputs.append((ProbabilityColumn.name, np.dtype(ACC_DTYPE), (len(model.classes),)))
+    g.name(decision if model.n_outputs > 1 else g.reshape(decision, -1), DECISION)
     return serialised(g, flat, outputs)
 
 
@@ -402,7 +403,7 @@ def label_output(g: Graph, flat: FlatModel, number: str, scored: str) -> np.dtyp
     if coding.names is not None:
         values, missing = np.array(coding.names, object), np.array("", object)
     found = g.op("Gather", g.constant(values), number)
-    g.name(g.reshape(g.op("Where", scored, found, g.constant(missing)), -1), "label")
+    g.name(g.reshape(g.op("Where", scored, found, g.constant(missing)), -1), LABEL)
     return values.dtype
 
 
