@@ -4,7 +4,7 @@
 
 writes the site into FOLDER (build/site). Its pages are the Markdown pages of the repository, which stay where
 they are: this program lays them out by subject, turns links between files into links between pages, and adds
-what is generated: the API, the commands, the keys of `--json` and the changelog. DCPRED_GALLERY=quick runs
+what is generated: the API, the commands and the keys of `--json`. DCPRED_GALLERY=quick runs
 the examples on little data.
 """
 
@@ -68,6 +68,7 @@ SITE = {
             "observability": "deploy/observability.md",
             "tls": "deploy/tls.md",
             "trials": "deploy/trials.md",
+            "serving": "tasks/SERVING.md",
         },
     ),
     "concepts": Section(
@@ -90,6 +91,7 @@ SITE = {
             "settings": "pipeline/docs/settings.md",
             "exit_codes": "deploy/README.md#status-and-exit-codes",
             "json": "",
+            "stability": "pipeline/docs/stability.md",
             "files": "tasks/README.md#files",
             "glossary": "tasks/README.md#glossary",
         },
@@ -100,9 +102,11 @@ SITE = {
         {
             "benchmarks": "tests/benchmarks/README.md",
             "decisions": "tasks/DECISIONS.md",
-            "changelog": "",
+            "changelog": ".github/CHANGELOG.md",
             "contributing": ".github/CONTRIBUTING.md",
             "tests": "tests/README.md",
+            "security": ".github/SECURITY.md",
+            "conduct": ".github/CODE_OF_CONDUCT.md",
         },
     ),
 }

@@ -1,12 +1,10 @@
-"""Generated pages: the API by `dcpred.__all__`, the commands, the keys of `--json`, the changes."""
+"""Generated pages: the API by `dcpred.__all__`, the commands, the keys of `--json`."""
 
 import inspect
 import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, nullcontext
-from itertools import groupby
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +16,6 @@ import dcpred
 from dcpred.cli import main
 from dcpred.execution.workers import InlineWorkers
 
-CHANGES = Path(__file__).parents[2] / ".github/changes"
 # Methods that scikit-learn adds for the routing of metadata, described there.
 ROUTING = "set_fit_request, set_predict_request, set_score_request, set_partial_fit_request"
 KEY = re.compile("[a-z]+[a-z0-9]*(_[a-z0-9]+)*")
@@ -31,7 +28,6 @@ def pages() -> Iterator[tuple[str, str, str]]:
     """(name, a file beside which its links hold or "", text) of each page."""
     yield "reference/commands", "", commands_page()
     yield "reference/json", "", json_page()
-    yield "project/changelog", ".github/changes/README.md", changelog()
     names = sorted(dcpred.__all__, key=str.lower)
     for name in names:
         yield f"reference/api/{name}", "", api_page(name)
@@ -69,19 +65,6 @@ def api_page(name: str) -> str:
 def bases(found: type) -> str:
     """Ancestors from elsewhere, whose members their own pages describe."""
     return ", ".join(base.__name__ for base in found.__mro__ if not base.__module__.startswith("dcpred"))
-
-
-def changelog() -> str:
-    """The changes, the newest day first."""
-    files = sorted(CHANGES.glob("20*.md"), reverse=True)
-    text = "# Changelog\n"
-    for day, changes in groupby(files, key=lambda file: file.name[:10]):
-        text += f"\n## {day}\n"
-        for file in sorted(changes):
-            title = file.stem[11:].replace("-", " ")
-            words = re.sub(r"^#+ .*\n", "", file.read_text(encoding="utf-8")).strip()
-            text += f"\n**{title[0].upper()}{title[1:]}.** {words}\n"
-    return text
 
 
 def commands_page() -> str:

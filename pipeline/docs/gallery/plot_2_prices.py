@@ -3,7 +3,7 @@ Prices with intervals
 =====================
 
 A regression of prices whose errors grow with the price, with an interval for each row: nine of ten prices lie
-inside. The flats are simulated, so that the truth is known.
+inside. The flats are simulated: the truth is known.
 """
 
 import os
