@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dcpred_tasks.model.compact_model import tile_rows
+from dcpred_tasks.scoring.statistics import sample_stride
 
 MIB = 2**20
 HELD_BYTES = 64 * MIB  # bytes of raw rows that a task holds at once
@@ -113,11 +114,13 @@ def is_possible(cut: Cut, row_bytes: int, input_rows: int) -> bool:
 
 def growing_cut(n_rows: int, row_bytes: int, input_rows: int) -> Cut:
     """The blocks of an input that grows: of whole input chunks, also before the first one is complete, and as
-    few blocks as if it had MIN_BLOCK_ROWS for each of them already.
+    few blocks as if it had MIN_BLOCK_ROWS for each of them already. Of few rows all are sampled: limits of
+    drift need them.
     """
     planned = max(n_rows, BLOCKS * MIN_BLOCK_ROWS, input_rows)
     cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), planned, input_rows))
-    return Cut(cut.chunk_rows, cut.block_rows, max(cut.block_rows // GROWING_SAMPLE_ROWS, 1))
+    stride = min(cut.block_rows // GROWING_SAMPLE_ROWS, sample_stride(n_rows, 0))
+    return Cut(cut.chunk_rows, cut.block_rows, max(stride, 1))
 
 
 def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:

@@ -224,7 +224,7 @@ def test_a_training_of_rows_resumes(tmp_path: Path, client: Client) -> None:
     ("given", "message"),
     [
         ({"workers": 0}, "Cannot use workers=0: it is not a number of local processes."),
-        ({"workers": True}, "Cannot use workers=True: it is not a number of local processes."),
+        ({"workers": True}, "Cannot use workers=True: it is of type bool. Pass an integer or None."),
         ({"client": 5}, "Cannot use a int as client: it is not a connection to a Dask cluster."),
         ({"client": "nowhere"}, "Cannot use 'nowhere' as a Dask scheduler: it is not an address."),
         (
@@ -237,6 +237,40 @@ def test_wrong_workers_are_refused(given: dict[str, Any], message: str, folder: 
     with pytest.raises((SettingsError, SchedulerError)) as raised:
         dcpred.verify(folder / "scores", **given)
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("score", {"outputs": "label"}, "'label': it is of type str. Pass a list, each a str or None."),
+        ("score", {"outputs": 3}, "3: it is of type int. Pass a list, each a str or None."),
+        ("score", {"max_failures": "x"}, "'x': it is of type str. Pass an integer."),
+        ("score", {"max_bad_fraction": "x"}, "'x': it is of type str. Pass a number or None."),
+        ("score", {"quarantine": "yes"}, "'yes': it is of type str. Pass True or False."),
+        ("refresh", {"max_drift": "x"}, "'x': it is of type str. Pass a number or None."),
+        ("export", {"columns": [1]}, "[1]: it is of type list. Pass a list, each a str or None."),
+        ("verify", {"seed": "x"}, "'x': it is of type str. Pass an integer or None."),
+    ],
+)
+def test_arguments_of_another_type(name: str, given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """One sentence each, before anything is read or written."""
+    places = {"score": 3, "refresh": 3, "export": 2, "verify": 1}[name]
+    with pytest.raises(SettingsError) as raised:
+        getattr(dcpred, name)(*[tmp_path / "nowhere"] * places, **given)
+    assert str(raised.value) == f"Cannot use {next(iter(given))}={message}"
+
+
+def test_arrays_that_do_not_belong_together_are_not_written(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Cannot use y with X: it has 10 rows, X has"):
+        dcpred.train(BLOBS.X, tmp_path / "m", y=BLOBS.y[:10], settings=SETTINGS)
+    for call in (dcpred.score, dcpred.train):
+        with pytest.raises(DataError, match="Cannot use None as data"):
+            call(
+                folder / "model" if call is dcpred.score else None,
+                *([None] * (call is dcpred.score)),
+                tmp_path / "m",
+            )
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_client_that_cannot_be_used(folder: Path) -> None:

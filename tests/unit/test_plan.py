@@ -14,7 +14,7 @@ from dcpred import cost
 from dcpred.cli import evaluate_command
 from dcpred.execution import workers
 from dcpred.execution.verbosity import Verbosity
-from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
+from dcpred.plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
 from dcpred.training.steps import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.model.compact_model import Model
@@ -227,3 +227,11 @@ def test_a_driver_with_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPa
         match=r"^Cannot start the driver: it needs about 2,348 MiB .* may use 1,024 MiB. do it, or",
     ):
         workers.check_driver_memory(2**31, "do it")
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "sampled"), [(700, 700), (4_000, 4_000), (300_000, 2_000), (10**9, 100_000)]
+)
+def test_a_growing_input_has_rows_enough_to_sample(n_rows: int, sampled: int) -> None:
+    """Limits of drift saw 23 of 700 rows, too few to differ."""
+    assert n_rows // growing_cut(n_rows, 40, 1_000).stride >= sampled

@@ -1,12 +1,18 @@
 """Arguments that the public functions share: models, data, settings, costs and workers."""
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
+import numpy as np
 import zarr
 
 from dcpred.execution.progress import SILENT, Reporter, reporter
@@ -17,12 +23,64 @@ from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
 R = TypeVar("R")
+P = ParamSpec("P")
+KINDS: dict[Any, tuple[Any, str]] = {
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    bool: ((bool, np.bool_), "True or False"),
+    str: (str, "a str"),
+    Path: (os.PathLike, "a Path"),
+}
 Find = Callable[[str | Path, str], str]
+
+
+def typed(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which refuses an argument of another type than its annotation in one sentence."""
+    parameters = inspect.signature(function).parameters
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        for name, value in given.items():
+            wanted = parameters[name].annotation
+            if not _is_of(value, wanted):
+                raise SettingsError(
+                    f"Cannot use {name}={value!r}: it is of type {type(value).__name__}."
+                    f" Pass {' or '.join(_words(wanted))}."
+                )
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_of(value: Any, wanted: Any) -> bool:
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin is UnionType:
+        return any(_is_of(value, part) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple | list)
+    if origin is Sequence:
+        whole = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        return whole and all(_is_of(one, parts[0]) for one in value)
+    if wanted in KINDS:
+        odd = isinstance(value, bool) and wanted is not bool
+        return not odd and isinstance(value, KINDS[wanted][0])
+    return value is None if wanted is NoneType else True
+
+
+def _words(wanted: Any) -> list[str]:
+    """What an argument may be."""
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin is UnionType:
+        return [word for part in parts for word in _words(part)]
+    if origin in (tuple, Sequence):
+        return ["a tuple" if origin is tuple else f"a list, each {' or '.join(_words(parts[0]))}"]
+    return ["None" if wanted is NoneType else KINDS[wanted][1] if wanted in KINDS else str(wanted)]
 
 
 @dataclass(frozen=True)
@@ -125,6 +183,8 @@ def _located(
     y, weight  names of arrays in stored data, or arrays; None: there is none
     model      the features of rows are brought into its order
     """
+    if data is None:
+        raise DataError("Cannot use None as data. Pass a path, an address or an array.")
     if isinstance(data, zarr.Group) and zarr_arrays.array_address(data) is not None:
         data = zarr_arrays.address_of(data)
     if isinstance(data, str | Path):
@@ -142,6 +202,7 @@ def _located(
                 f"Cannot use {name}={array!r}: it is the name of an array, but data is an array itself."
                 " Pass an array, too."
             )
+    _check_lengths(arrays)
     found = {name: _address(array) for name, array in arrays.items() if array is not None}
     if all(found.values()):
         yield Addresses(str(found["X"]), found.get("y") or "", found.get("sample_weight"))
@@ -155,6 +216,18 @@ def _located(
         paths = {name: f"{place}/{name}" for name in written}
         weights = paths.get("weight") or found.get("sample_weight")
         yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
+
+
+def _check_lengths(arrays: Mapping[str, Any]) -> None:
+    """Raise DataError for arrays that do not belong together, before any is written."""
+    shapes = {name: getattr(array, "shape", None) or np.shape(array) for name, array in arrays.items()}
+    rows = shapes["X"][0] if shapes["X"] else None
+    for name, shape in shapes.items():
+        if shape and isinstance(rows, int) and isinstance(shape[0], int) and shape[0] != rows:
+            raise DataError(
+                f"Cannot use {name} with X: it has {shape[0]:,} rows, X has {rows:,}. Pass arrays of the same"
+                " rows."
+            )
 
 
 def _address(array: Any) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred import validation
-from dcpred.api.arguments import Addresses, progress, settings_given, training_data
+from dcpred.api.arguments import Addresses, progress, settings_given, training_data, typed
 from dcpred.comparison import compare as comparing
 from dcpred.comparison.compare import CompareReport, CompareRequest
 from dcpred.datasets.split_rules import folds_of_data
@@ -33,6 +33,7 @@ from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
 FOLDS = 5
 
 
+@typed
 def train(
     data: Any,
     model: str | Path,
@@ -152,6 +153,7 @@ def _held_out(
     return found
 
 
+@typed
 def tune(
     data: Any,
     model: str | Path,
@@ -255,6 +257,7 @@ def tune(
     return replace(tuned, trained=tuned.trained | {"model": str(model)})
 
 
+@typed
 def validate(
     data: Any,
     *,
@@ -340,6 +343,7 @@ def validate(
         )
 
 
+@typed
 def compare(
     data: Any,
     out: str | Path,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dcpred import evaluation
-from dcpred.api.arguments import address_of_model, labelled_rows, progress
+from dcpred.api.arguments import address_of_model, labelled_rows, progress, typed
 from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.summary import Summary
 from dcpred_tasks.model.label_rule import given_costs
@@ -57,6 +57,7 @@ class Evaluation(Summary, Mapping[str, Any]):
         return len(self.figures)
 
 
+@typed
 def evaluate(
     model: Any,
     data: Any,

@@ -17,6 +17,7 @@ from dcpred.api.arguments import (
     progress,
     rows_to_score,
     tolerance,
+    typed,
 )
 from dcpred.execution.workers import chosen_pool
 from dcpred.refreshing import refresh as refreshing
@@ -48,6 +49,7 @@ class PublishReport(Summary):
     """The run that was the latest before; "" if there was none."""
 
 
+@typed
 def score(
     model: Any,
     data: Any,
@@ -159,6 +161,7 @@ def score(
     return checked(report, partial(check_rows_scored, report, policy))
 
 
+@typed
 def repair(
     model: Any,
     data: Any,
@@ -254,6 +257,7 @@ def repair(
     return checked(report, partial(check_rows_scored, report, policy))
 
 
+@typed
 def refresh(
     model: Any,
     data: Any,
@@ -370,6 +374,7 @@ def _stored(data: Any, x: str, model: str | Path) -> str:
     )
 
 
+@typed
 def publish(root: str | Path, run: str) -> PublishReport:
     """Make a finished run of a refresh the latest, also an older one.
 
@@ -397,6 +402,7 @@ def publish(root: str | Path, run: str) -> PublishReport:
     return PublishReport(run, refreshing.publish(root, run))
 
 
+@typed
 def status(output: str | Path) -> RunStatus | RootStatus:
     """Report the progress of a scoring run, or the last runs of a refresh.
 
@@ -422,6 +428,7 @@ def status(output: str | Path) -> RunStatus | RootStatus:
     return root_status(output) if is_root(open_place(output)) else run_status(output)
 
 
+@typed
 def verify(
     output: str | Path,
     level: str = "full",

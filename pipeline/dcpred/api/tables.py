@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dcpred.api.arguments import progress
+from dcpred.api.arguments import progress, typed
 from dcpred.datasets.splitting import Split, split_data
 from dcpred.execution.progress import shares_of
 from dcpred.results import export as exporting
 from dcpred.results.export import Exported
 
 
+@typed
 def split(
     data: str | Path,
     *,
@@ -76,6 +77,7 @@ def split(
         )
 
 
+@typed
 def export(
     scores: str | Path,
     out: str | Path,
