@@ -411,6 +411,22 @@ def test_the_mean_of_metrics() -> None:
     assert mixed.scores == pytest.approx({"none": -2.9 / 3, "standard": -1.9 / 3})
 
 
+@pytest.mark.parametrize(("n", "repetitions"), [(60, 16), (5_000, 4)])
+def test_the_fewer_rows_the_more_repetitions(
+    n: int, repetitions: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds, once = set(), learned_scaling._learn_once
+
+    def counted(*given: object) -> object:
+        seeds.add(given[4])
+        return once(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(learned_scaling, "_learn_once", counted)
+    X = rng.random((n, 40)).astype(np.float32)
+    learn(X, (X[:, 0] > 0.5).astype(np.int64))
+    assert len(seeds) == repetitions
+
+
 def test_a_feature_near_the_limit_of_doubles_leaves_the_others_their_factors() -> None:
     unit = np.array([1e-300, 1.0])
     one = Metric("learned", np.zeros(2), np.array([2e-300, 3.0]), {"learned": 0.5})

@@ -91,9 +91,10 @@ PACES = ((0.3, 0.0), (0.15, 1e-3))
 # one feature is all (elec2: the date), a single course ends long before its factor is large enough: 92 % of
 # rows are right after one, 97 % after three. Elsewhere (cal_housing) large leaves do better after one.
 COURSES, WORTH_GOING_ON = 5, 0.97
-# Most repetitions, each with other held-out rows, whose mean is kept: fewer where rows × features are many.
-# The mean of four is better than nearly every single one (DECISIONS.md).
-REPETITIONS, REPEATED_NUMBERS = 4, 3_000_000
+# Most repetitions, each with other held-out rows, whose mean is kept, and rows × features up to which all of
+# them pay for their time; then four, and fewer from 3,000,000 / 4 numbers on (DECISIONS.md).
+REPETITIONS, FEW_NUMBERS = 16, 40_000
+USUAL_REPETITIONS, REPEATED_NUMBERS = 4, 3_000_000
 # Share of the loss without features that neighbours must explain. With less they find factors by chance
 # (DECISIONS.md).
 LEAST_EXPLAINED = 0.1
@@ -182,7 +183,7 @@ def learn_metric(
     rows = balanced_rows(every, seed) if task == "classification" else every
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
         return _untold(unit, varies)
-    repetitions = int(np.clip(REPEATED_NUMBERS // rows.U.size, 1, most_repetitions))
+    repetitions = min(_repetitions(rows.U.size), most_repetitions)
     first, start = _learn_once(rows, bases, varies, task, seed, sharpen)
     # The others start as the best of the first did: this halves the time.
     sharpen = first.sharpened is not None
@@ -199,6 +200,13 @@ def learn_metric(
     if rows is not every:
         found = _as_wide_as(found, every, unit.factor, varies, seed)
     return _near_codes(found, coding)
+
+
+def _repetitions(size: int) -> int:
+    """The number of repetitions for so many rows × features."""
+    if size <= REPEATED_NUMBERS // USUAL_REPETITIONS:
+        return int(np.clip(REPETITIONS * FEW_NUMBERS // size, USUAL_REPETITIONS, REPETITIONS))
+    return max(REPEATED_NUMBERS // size, 1)
 
 
 def balanced_rows(rows: LabelledRows, seed: int) -> LabelledRows:
