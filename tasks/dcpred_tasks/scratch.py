@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.router import Router, read_router
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Router, read_router
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import (
     MemoryPath,
@@ -38,13 +38,13 @@ from dcpred_tasks.training.categories import (
 )
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut
+from dcpred_tasks.training.in_memory import FittedScaling, TrialRows
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.prior import Prior
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Split
-from dcpred_tasks.training.trial import FittedScaling, TrialRows
 
 HELD = "held_"  # prefix of arrays of held-out rows
 SUMS = "sums_"  # prefix of sums of targets by category

@@ -28,9 +28,8 @@ from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
-from dcpred_tasks.training.features import fit_map
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.partition import learn_scaling
+from dcpred_tasks.training.partition import fit_map, learn_scaling
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model, random_rows

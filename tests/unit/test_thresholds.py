@@ -12,8 +12,8 @@ from dcpred import DCPredClassifier, Settings, load_model
 from dcpred.cli import main
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import threshold_of
+from dcpred_tasks.training.calibration import chosen_threshold
 from dcpred_tasks.training.settings import make_settings
-from dcpred_tasks.training.thresholds import chosen_threshold
 from support.data import make_group
 from support.pools import inline
 from support.searches import few_candidates

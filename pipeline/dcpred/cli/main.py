@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from dcpred.cli.errors import EXAMPLES, usage_in_one_sentence
 from dcpred.execution.interrupts import end_tracker_at_exit, leave_at_signals
-from dcpred.execution.verbosity import Verbosity, at_verbosity
+from dcpred.execution.terminal import Verbosity, at_verbosity
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import check_text
@@ -74,7 +74,11 @@ class Commands(click.Group):
         "inspect": "Show what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",
     }
-    homes: ClassVar[dict[str, str]] = {"errors": "status", "example": "demo"}
+    homes: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("errors", "verify", "inspect"), "status"),
+        **dict.fromkeys(("tune", "validate"), "train"),
+        **{"example": "demo", "export-model": "export", "report": "evaluate", "split": "import"},
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.summaries)

@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem
 from dcpred.cli.errors import print_error
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.progress import reporter
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError

@@ -7,10 +7,10 @@ from typing import Any
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.training.column_report import gaps_in_words, map_in_words
-from dcpred.tuning.cache import quality_name
-from dcpred.tuning.frontier_plot import (
+from dcpred.tuning.search_result import (
     interval_words,
     is_share,
+    quality_name,
     reference_words,
     shown,
     unseen_words,

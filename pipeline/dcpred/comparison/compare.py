@@ -43,7 +43,7 @@ from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
-from dcpred_tasks.task_bodies.trials import try_system
+from dcpred_tasks.task_bodies.train_model import try_system
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
 MODULE = "dcpred.comparison.trial"

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.arrow_files import batch_rows
 from dcpred.datasets.containers import Container, NamedArray
-from dcpred.datasets.source import Columns
 from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import (
     Batch,
+    Columns,
     Table,
     TargetSurvey,
     check_names,
@@ -426,7 +426,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
         return chosen, y or ("y" if "y" in arrays and not arrays["y"].is_index else None)
 
 
-def read_columns(container: Container, scratch: Path) -> ArrayRows:
+def read_arrays(container: Container, scratch: Path) -> ArrayRows:
     """The table whose columns are the arrays of a container. Raises DataError if they are not columns.
 
     scratch  a folder for chunks that memory does not hold

@@ -1,4 +1,4 @@
-"""Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
+"""Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (table.py)."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import (
+from dcpred.datasets.table import (
     Columns,
+    check_names,
+    damaged,
+    no_rows,
 )
-from dcpred.datasets.table import check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.tables.arrow_columns import (
     leave_out,

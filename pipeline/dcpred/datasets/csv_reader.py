@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.source import Columns
 from dcpred.datasets.table import (
+    Columns,
     check_names,
     no_rows,
     open_bytes,

@@ -11,13 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
-from dcpred.datasets.source import (
+from dcpred.datasets.table import (
+    Batch,
     Columns,
     SelectedRows,
     Source,
-)
-from dcpred.datasets.table import (
-    Batch,
     Spread,
     Table,
     TargetSurvey,

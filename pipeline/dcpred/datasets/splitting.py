@@ -14,8 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
-from dcpred.datasets.store_files import new_data_set
-from dcpred.datasets.writing import Repeats
+from dcpred.datasets.writing import Repeats, new_data_set
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows

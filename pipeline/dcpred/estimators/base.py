@@ -29,8 +29,7 @@ from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
-from dcpred.training.column_report import columns_in_words
-from dcpred.training.forecast import watched_training
+from dcpred.training.column_report import columns_in_words, watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -60,6 +59,7 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
+from dcpred_tasks.training.calibration import check_two_classes
 from dcpred_tasks.training.categories import (
     CodedFeatures,
     features_named,
@@ -72,7 +72,6 @@ from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, remarks, survey_rows, with_bins
-from dcpred_tasks.training.thresholds import check_two_classes
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.

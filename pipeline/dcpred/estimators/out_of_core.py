@@ -15,7 +15,7 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
-from dcpred.datasets.store_files import new_data_set
+from dcpred.datasets.writing import new_data_set
 from dcpred.estimators import lazy_tables, tables
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter

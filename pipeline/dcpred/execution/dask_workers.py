@@ -27,7 +27,7 @@ from distributed.system import MEMORY_LIMIT
 
 from dcpred.execution.interrupts import SIGNALS, listening, start_tracker
 from dcpred.execution.task_window import Window, on_each_worker
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, Task, Workers, one_line
 from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn
 from rich.text import Text
 
 from dcpred.execution.events import record_event, takes_standard_error
-from dcpred.execution.terminal import MOST_COLUMNS, cut, has_colours, rewrites, wrapped
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, cut, has_colours, rewrites, verbosity, wrapped
 from dcpred.execution.workers import Workers
 
 # A guess at the remaining time needs at least so many seconds, and so large a share of a job of several

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.model_export.flat import FlatModel, leaf_bounds, leaf_tables, padded
+from dcpred.model_export.export import FlatModel, leaf_bounds, leaf_tables, padded
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import SettingsError

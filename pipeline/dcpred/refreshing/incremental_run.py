@@ -12,8 +12,7 @@ from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, each_of, run_number
-from dcpred.runs.latest import RUNS
-from dcpred.runs.ledger import Ledger
+from dcpred.runs.ledger import RUNS, Ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import (
     RECORD_BYTES,

@@ -20,8 +20,7 @@ from typing import Any
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
-from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
-from dcpred.runs.ledger import MANIFEST
+from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below

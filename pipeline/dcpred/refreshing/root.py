@@ -12,8 +12,20 @@ from typing import Any, TypeVar
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
-from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS, latest_run
-from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, read_inputs, standing_run, write_inputs
+from dcpred.runs.ledger import (
+    INPUTS,
+    MANIFEST,
+    PARTS,
+    PLAN,
+    RUN_NAME,
+    RUNS,
+    SETTINGS,
+    Ledger,
+    latest_run,
+    read_inputs,
+    standing_run,
+    write_inputs,
+)
 from dcpred.runs.manifest import plan_digest
 from dcpred.scoring.blocks import without_score
 from dcpred.summary import Summary

@@ -16,13 +16,13 @@ from dcpred.reports.evaluation_page import (
     without_places,
 )
 from dcpred.training.column_report import describe_map, map_in_words
-from dcpred.tuning.cache import quality_name
-from dcpred.tuning.frontier_plot import (
+from dcpred.tuning.search_result import (
     interval_words,
     is_share,
     judged,
     less_is_better,
     paint_frontier,
+    quality_name,
     unseen_words,
     words_of,
 )

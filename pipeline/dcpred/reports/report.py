@@ -22,11 +22,9 @@ from dcpred.reports.evaluation_page import evaluation_page, last_name
 from dcpred.reports.model_page import model_page, search_page, search_sections
 from dcpred.reports.run_page import Run, open_run, run_page
 from dcpred.results.stored_scores import open_stored
-from dcpred.runs.latest import RUNS, SETTINGS, run_meant
-from dcpred.runs.ledger import PLAN, open_ledger
+from dcpred.runs.ledger import PLAN, RUNS, SETTINGS, open_ledger, run_meant
 from dcpred.serving import ServedModel
-from dcpred.tuning.cache import checked_search
-from dcpred.tuning.frontier_plot import with_cost
+from dcpred.tuning.search_result import checked_search, with_cost
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.dtypes import Status

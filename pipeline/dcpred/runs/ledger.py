@@ -1,5 +1,10 @@
-"""The ledger of a run: its inputs, its blocks, and their commit records."""
+"""The ledger of a run: its inputs, its blocks, and their commit records; and the latest run of a refresh, a
+symbolic link on disks, else a small file. Either is replaced in one step: a reader always gets a complete
+run.
+"""
 
+import errno
+import os
 import re
 import tempfile
 import time
@@ -13,7 +18,6 @@ from typing import IO, Any
 import zarr
 
 from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
-from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
@@ -27,8 +31,8 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import below, shown
-from dcpred_tasks.storage.atomic_files import encoded
+from dcpred_tasks.storage.addresses import below, path_on_disk, shown
+from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
@@ -44,6 +48,85 @@ from dcpred_tasks.storage.place import (
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
 from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
+
+SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
+RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
+# Answers of a file system without symbolic links.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+
+
+def latest_run(place: Place) -> str:
+    """The name of the latest run of a root; "" if there is none yet. Raises PlanConflictError if dcpred did
+    not write the pointer.
+    """
+    pointed = None
+    if place.links is not None:
+        with suppress(FileNotFoundError):
+            pointed = _target(place.links / LINK)
+    if pointed is None:
+        standing = read_own_document(place, LATEST)
+        if standing is None:
+            return ""
+        pointed = str(standing.get("run"))
+    folder, _, name = pointed.partition("/")
+    if folder != RUNS or not RUN_NAME.fullmatch(name):
+        raise PlanConflictError(
+            f"Cannot find the latest run of {place.address}: its pointer names {pointed!r}. Let it"
+            f" point to {RUNS}/NAME again, or remove it and name a run with --publish."
+        )
+    return name
+
+
+def run_meant(output: str | Path) -> str | Path:
+    """The address of the latest run for ROOT/latest on a store, which has no links, or for
+    ROOT/latest/parts/NAME of several inputs; else the same address.
+    """
+    if path_on_disk(output) is not None:
+        return output
+    root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
+    if not root:
+        root, _, name = str(output).rstrip("/").rpartition("/")
+        if name != LINK:
+            return output
+    run = latest_run(open_place(root))
+    if not run:
+        return output
+    if "/" in part or not part:
+        return below(root, RUNS, run)
+    parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
+    own = parts.get(part) if isinstance(parts, dict) else None
+    return below(root, PARTS, part, RUNS, str(own)) if own else output
+
+
+def point_to(place: Place, name: str) -> None:
+    """Make a run the latest."""
+    if place.links is not None:
+        link, partial = place.links / LINK, partial_name(place.links / LINK)
+        with resource_errors(link):
+            try:
+                partial.symlink_to(f"{RUNS}/{name}")
+                os.replace(partial, link)
+                sync_directory(place.links)
+                return
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+            finally:
+                partial.unlink(missing_ok=True)
+    write_document(place, LATEST, {"run": f"{RUNS}/{name}"})
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise PlanConflictError(
+            f"Cannot find the latest run of {link.parent}: {link} is not a symbolic link. Remove it, and"
+            " name a run with --publish."
+        ) from None
+
 
 READ_AT_ONCE = 32
 

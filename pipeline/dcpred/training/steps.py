@@ -12,8 +12,7 @@ from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
 from dcpred.summary import Summary
-from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
-from dcpred.training.forecast import forecast_training
+from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map, forecast_training
 from dcpred.training.scratch import Identity
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
@@ -23,9 +22,9 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.label_rule import threshold_of
-from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import STRIP_NUMBERS, Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.tree import Router
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scratch import (

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.tuning.metrics import Comparison, compare
-from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 
 

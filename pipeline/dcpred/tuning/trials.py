@@ -13,8 +13,7 @@ from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, metric_of
-from dcpred.tuning.policy import STANDARD, Budget, SearchPolicy, cost_of, rounded_up
-from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
+from dcpred.tuning.policy import CLASSES, COMMON, NUMBERS, STANDARD, Budget, SearchPolicy, cost_of, rounded_up
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.model.target_transform import PLAIN
@@ -35,8 +34,8 @@ from dcpred_tasks.scratch import (
 )
 from dcpred_tasks.storage.atomic_files import read_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.task_bodies.train_model import Receipt
-from dcpred_tasks.task_bodies.trials import (
+from dcpred_tasks.task_bodies.train_model import (
+    Receipt,
     gather_cells,
     learn_trial_scaling,
     reference_digest,
@@ -45,7 +44,15 @@ from dcpred_tasks.task_bodies.trials import (
 )
 from dcpred_tasks.training.categories import code_candidates
 from dcpred_tasks.training.folds import rare_folds
-from dcpred_tasks.training.in_memory import leaves_of_share, survey_of_rest
+from dcpred_tasks.training.in_memory import (
+    BOOSTING,
+    SCALING_SETTINGS,
+    TRIAL_REPETITIONS,
+    Trial,
+    TrialRows,
+    leaves_of_share,
+    survey_of_rest,
+)
 from dcpred_tasks.training.learned_scaling import REPETITIONS
 from dcpred_tasks.training.partition import class_factors, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.settings import (
@@ -59,7 +66,6 @@ from dcpred_tasks.training.settings import (
 )
 from dcpred_tasks.training.survey import Survey, thinned
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import BOOSTING, SCALING_SETTINGS, TRIAL_REPETITIONS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local SVM as a multiple of the landmarks'

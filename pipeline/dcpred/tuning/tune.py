@@ -20,7 +20,7 @@ from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_whe
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.summary import Summary
-from dcpred.training.forecast import START_SECONDS, forecast_training, row_seconds
+from dcpred.training.column_report import START_SECONDS, forecast_training, row_seconds
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import (
@@ -33,12 +33,10 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
-from dcpred.tuning.cache import found_before
-from dcpred.tuning.frontier_plot import shown
 from dcpred.tuning.metrics import SQUARED, Metric, compare
-from dcpred.tuning.policy import STANDARD, THOROUGH, Budget, SearchPolicy
-from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.search import Found, Search
+from dcpred.tuning.search_result import found_before, shown
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
@@ -59,9 +57,9 @@ from dcpred_tasks.storage.atomic_files import (
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
-from dcpred_tasks.training.trial import BOOSTING, KERNEL
 
 START = Settings(scaling="learned")
 

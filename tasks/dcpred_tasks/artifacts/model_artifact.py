@@ -13,19 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.model_checks import (
-    LARGEST_MODEL,
-    check_body,
-    check_declared,
-    check_model,
-    check_stored,
-    check_support,
-)
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     BACKGROUND,
     BINS,
     COMPACT,
+    LARGEST_MODEL,
     LEAF_MODELS,
     OF_ROWS,
     PRESENT,
@@ -34,7 +27,12 @@ from dcpred_tasks.artifacts.model_layout import (
     SUPPORT,
     arrays_of,
     background_of,
+    check_body,
+    check_declared,
+    check_model,
     check_sizes,
+    check_stored,
+    check_support,
     named_dimensions,
     parts_of_table,
     read_model_schema,
@@ -49,9 +47,9 @@ from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
-from dcpred_tasks.model.router import read_router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.tree import read_router
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays

@@ -18,7 +18,6 @@ from dcpred_tasks.dtypes import (
     SingleArray,
     Status,
 )
-from dcpred_tasks.engine.columns import Columns, LogScale, columns_of, log_scale_of, raw_gaps
 from dcpred_tasks.engine.layout import (
     LANES,
     PART_SUMS,
@@ -27,9 +26,14 @@ from dcpred_tasks.engine.layout import (
     STEP,
     STRIP_ROWS,
     SUMMED_GROUPS,
+    Columns,
+    LogScale,
     Source,
     aligned_empty,
+    columns_of,
     dtype_code,
+    log_scale_of,
+    raw_gaps,
     tree_of,
 )
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code

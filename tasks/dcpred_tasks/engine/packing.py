@@ -8,16 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import (
-    Columns,
-    Gaps,
-    LogScale,
-    Maps,
-    columns_of,
-    gaps_of,
-    log_scale_of,
-    maps_of,
-)
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
     FEW_FEATURES,
@@ -31,18 +21,26 @@ from dcpred_tasks.engine.layout import (
     TILE_FEATURES,
     TILE_GROUPS,
     UNROLLED,
+    Columns,
     Conversion,
+    Gaps,
     LeafFactors,
+    LogScale,
+    Maps,
     aligned,
     centre_in,
+    columns_of,
     factors_fit,
     factors_of_leaves,
+    gaps_of,
     group_features,
     halves,
     held_conversion,
     held_features,
     in_single,
     leaf_factors,
+    log_scale_of,
+    maps_of,
     origin,
     product_error,
     tree_of,

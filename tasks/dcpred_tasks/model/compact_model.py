@@ -36,12 +36,11 @@ from dcpred_tasks.input_kinds import check_is_matrix
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, Parts
+from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, OutputWeights, Parts
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
-from dcpred_tasks.model.output_weights import OutputWeights
-from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
+from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 
 Scores = NDArray[np.float32] | NDArray[np.float64]

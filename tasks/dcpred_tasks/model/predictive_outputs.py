@@ -11,8 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers,
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import outlined
-from dcpred_tasks.model.output_weights import OutputWeights
+from dcpred_tasks.model.leaf_arrays import OutputWeights, outlined
 from dcpred_tasks.model.target_transform import NO_TRANSFORM
 from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty
 

@@ -1,5 +1,6 @@
 """Zarr arrays, opened and read with checks."""
 
+import asyncio
 import gzip
 import json
 import logging
@@ -7,6 +8,7 @@ import lzma
 import os
 import re
 import shlex
+import stat
 import sys
 import warnings
 import zlib
@@ -23,15 +25,16 @@ import zarr
 from google_crc32c import value as crc32c
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.array_spec import ArrayConfigParams
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore, StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, MissingChunkError
-from dcpred_tasks.process import ReusedBuffer
+from dcpred_tasks.process import ReusedBuffer, memory_bytes
 from dcpred_tasks.storage.addresses import (
     Options,
     absolute,
@@ -53,7 +56,6 @@ from dcpred_tasks.storage.object_arrays import (
     names_of_encoding,
 )
 from dcpred_tasks.storage.plain_files import plain, read_plain
-from dcpred_tasks.storage.plain_store import PlainStore
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
 
 # Errors of Zarr, and of compressors, also those of the standard library.
@@ -66,8 +68,37 @@ DECODING_ERRORS: tuple[type[Exception], ...] = (
 NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
 CRC_BYTES = 4
 SMALL_BYTES = 2**16  # what a compressor may add to incompressible rows
-KNOWN_STORES = (LocalStore, PlainStore)
 
+# The limit of a chunk, or a whole shard.
+LARGEST_FILE = memory_bytes() // 4
+
+
+class PlainStore(LocalStore):
+    """A LocalStore that raises ValueError for a file that is not regular, or that has more bytes than a
+    quarter of the memory of this machine.
+    """
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        await asyncio.to_thread(_check, self.root / key)
+        return await super().get(key, prototype, byte_range)
+
+
+def _check(path: Path) -> None:
+    try:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(state.st_mode):
+        return
+    if not stat.S_ISREG(state.st_mode):
+        raise ValueError(f"{path} is not a regular file")
+    if state.st_size > LARGEST_FILE:
+        raise ValueError(f"{path} has {state.st_size:,} bytes, more than a quarter of this machine's memory")
+
+
+KNOWN_STORES = (LocalStore, PlainStore)
 _file_buffer = ReusedBuffer()
 
 

@@ -25,7 +25,16 @@ from dcpred_tasks.model.uncertainty import (
     Scale,
     Uncertainty,
 )
-from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
+from dcpred_tasks.training.calibration import (
+    HALF,
+    NEAR_OFFSET,
+    NEAR_RATE,
+    NO_FACTORS,
+    PRESENT,
+    chosen_threshold,
+    fit_calibration,
+    weights_of,
+)
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
@@ -33,7 +42,6 @@ from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import RARE_SHARE, rare_classes, row_hash
-from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 PRIOR_NEIGHBOURS = 3.0  # rows by which the variance of a feature is drawn to the mean of all features
 LEAST_VARIANCE = 1e-3  # least mean variance of the other rows, as a share of that of all

@@ -32,10 +32,10 @@ from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.process import process_name
-from dcpred_tasks.training.kernel_expansion import Expansion, error_and_slopes
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.losses import Loss
 from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import Expansion, error_and_slopes
 
 PULL = 1e-5  # penalty on the way of landmarks
 SPREAD = 1e-3  # penalty on the spread of log γ

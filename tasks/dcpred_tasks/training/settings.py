@@ -17,8 +17,8 @@ from dcpred_tasks.model.kernels import KERNELS, STATIONARY
 from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
+from dcpred_tasks.training.calibration import HALF, NAMED, check_threshold
 from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_tasks, loss_words
-from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
 
 # Settings of landmarks and pseudo-landmarks, which baselines lack.
 OF_COMPACT = (
