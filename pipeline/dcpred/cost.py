@@ -134,9 +134,7 @@ def prices_of(model: Model) -> Prices:
 
 
 def _doublings(n_bytes: float, near: float) -> float:
-    """log₂ of the ratio of bytes to those that a core keeps near: the cost of farther reads grows slowly
-    with their size.
-    """
+    """log₂ of the bytes over those that a core keeps near: farther reads cost slowly more."""
     return float(np.log2(max(n_bytes / near, 1.0)))
 
 

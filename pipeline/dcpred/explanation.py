@@ -554,9 +554,7 @@ def _features(
 
 
 def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
-    """The raw values of a scaled point (1, n_columns); None of a one-hot encoded feature without a column for
-    its category.
-    """
+    """The raw values of a scaled point (1, n_columns); None for a category without a column."""
     raw: list[float | None] = [float(value) for value in scaling.raw(point)[0]]
     if scaling.coding is not None:
         columns = (scaling.shift + point / np.where(scaling.factor == 0, np.inf, scaling.factor))[0]

@@ -157,9 +157,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
 
 
 def cost_of(model: Model) -> dict[str, float] | None:
-    """The predicted cost of a row, in linear predictions and by parts; `dcpred evaluate`
-    measures it. None for baselines, which the engine does not score.
-    """
+    """The predicted cost of a row, in linear predictions and by parts; None for baselines."""
     if model.leaf_models is not None:
         return None
     cost = predict_cost(model)

@@ -111,9 +111,7 @@ class Report:
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file. Replaces an existing one if it is such a page, too; else raises
-        DataError.
-        """
+        """Write the page to a file, also over an earlier page. Raises DataError for another file."""
         file = Path(local_path(path))
         with resource_errors(file):
             check_free(file)
@@ -129,9 +127,7 @@ class Report:
 
 
 def check_free(file: Path) -> None:
-    """Raise DataError or ResourceError if no page can be written, or a file exists that is not a page of
-    ours.
-    """
+    """Raise DataError or ResourceError unless a page can be written there: a free path, or a page of ours."""
     check_new_name(file, PARTIAL)
     if file.is_dir():
         raise DataError(f"Cannot write a report to {file}: it is a folder. Name a file in it.")
@@ -478,9 +474,7 @@ def _free_place(
 
 
 def spread(places: Numbers, least: float) -> list[float]:
-    """Ascending places, moved as little as possible to be at least `least` apart; within 0 and 1 if
-    there is space.
-    """
+    """Ascending places, moved as little as possible to be `least` apart; within 0 and 1 if there is space."""
     found = list(places)
     for _ in range(50):
         for i in range(1, len(found)):

@@ -115,9 +115,7 @@ class Moments:
 def group_moments(
     vectors: RealArray, weight: FloatArray, mean: RealArray, looked_at: RealArray
 ) -> tuple[float, float]:
-    """r² and v of one group: the weighted mean of ‖x − μ‖², and of y² in the directions of the given
-    rows.
-    """
+    """r² and v of a group: weighted means of ‖x − μ‖², and of y² in the directions of the given rows."""
     share = weight / weight.sum()
     middle = mean.astype(np.float64)
     off, to = vectors - middle, middle - looked_at

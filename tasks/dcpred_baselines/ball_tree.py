@@ -139,9 +139,7 @@ class Cells:
 
 
 def cells_of(whole: Exact, ends: IntArray, weight: FloatArray | None = None) -> Cells:
-    """Cells about the means of their vectors, weighted where there are weights. Raises ValueError for what
-    are no cells.
-    """
+    """Cells about the means of their vectors, weighted or not. Raises ValueError for what are no cells."""
     n = len(whole.support)
     rising = bool((ends[:-1] < ends[1:]).all()) and (len(ends) == 0 or ends[0] > 0)
     if not rising or (int(ends[-1]) if len(ends) else 0) != n or whole.kernel.name != "rbf":

@@ -144,9 +144,7 @@ class Ldkl:
     def _parted(
         self, root: int, level: int, many: int, rows: IntArray, place: IntArray
     ) -> list[tuple[int, int, IntArray]]:
-        """Rows by the node that they have come to, whose place among those of its level below the root is
-        known.
-        """
+        """Rows by the node that they have come to, whose place in its level is known."""
         first = (root + 1 - 2**level) * 2**many + 2 ** (level + many) - 1
         order = np.argsort(place.astype(np.int8), kind="stable")
         ends = np.cumsum(np.bincount(place, minlength=2**many))
@@ -160,9 +158,7 @@ class Ldkl:
         return min(each, levels - level)
 
     def _below(self, output: int, root: int, level: int) -> SingleArray:
-        """v, w and θ / ‖θ‖ of the nodes of a few levels from `root` downwards, as columns; without θ where
-        these are all leaves.
-        """
+        """v, w and θ / ‖θ‖ of the nodes of a few levels from `root` down, as columns; no θ of leaves."""
         key = output, root
         if key not in self._columns:
             nodes, many = [root], self._together(level)

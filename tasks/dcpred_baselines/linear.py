@@ -32,9 +32,7 @@ class SumsOfRows(Protocol):
 
 
 class DrawnBasis(Protocol):
-    """A basis that is drawn at random for a kernel, or made of rows. Tests: tests/support/leaf_models.py,
-    `check_drawn_basis`.
-    """
+    """A basis drawn for a kernel, or made of rows. Test: tests/support/leaf_models.py."""
 
     @property
     def n_features(self) -> int:
@@ -616,9 +614,7 @@ class TensorSketch:
 
     @cached_property
     def _sums_of_bins(self) -> list[tuple[NDArray[Any], ...]]:
-        """Of each C_k: features in the order of their bins, bins that are used, where each begins, and signs
-        as a column.
-        """
+        """Of each C_k: features in the order of bins, used bins, where each begins, and signs as a column."""
         found: list[tuple[NDArray[Any], ...]] = []
         for bins, negative in zip(self.hashes, self.signs, strict=True):
             order = np.argsort(bins, kind="stable")

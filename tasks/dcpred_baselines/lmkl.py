@@ -203,9 +203,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows (n, n_features), the Gram matrices of the kernels (n_kernels, n, n), labels of ±1, and the C of
-    each row.
-    """
+    """Rows (n, n_features), Gram matrices of the kernels (n_kernels, n, n), labels of ±1, C of each row."""
 
     X: FloatArray
     grams: FloatArray

@@ -66,9 +66,7 @@ def fit(kind: LeafModelType, rows: LeafRows, kernel: Kernel, settings: Settings,
 
 
 def next_vector(rest: Expansion, among: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
-    """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, which is what E falls by
-    at least.
-    """
+    """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, by which E falls."""
     some = among[rng.permutation(len(among))[:LOOKED_AT]]
     found = (rest.values(some) ** 2).sum(axis=1)
     best = np.argsort(-found)[: RESTARTS // 2]

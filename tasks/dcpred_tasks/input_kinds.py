@@ -59,9 +59,7 @@ def is_sparse(data: Any) -> bool:
 
 
 def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
-    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time; an empty strip for a matrix without
-    rows.
-    """
+    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time; without rows one empty strip."""
     rows = X.tocsr()
     step = max(STRIP_BYTES // max(X.shape[1] * X.dtype.itemsize, 1), 1)
     for start in range(0, max(X.shape[0], 1), step):
@@ -256,9 +254,7 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_is_matrix(shape: tuple[Any, ...]) -> None:
-    """Raise DataError unless this is the shape of a matrix. scikit-learn requires the words "Reshape your
-    data".
-    """
+    """Raise DataError unless this is the shape of a matrix, with the words that scikit-learn requires."""
     if len(shape) != 2:
         sizes = f", shape {tuple(shape)}" if all(isinstance(n, int) for n in shape) else ""
         raise DataError(

@@ -179,18 +179,14 @@ WRITING += ("storage/zarr_arrays.py",)
 
 @cache
 def scratch_code() -> str:
-    """A digest of the code that writes scratch directories. Files of other code, even of the same version,
-    are not reused: they may differ under the same names.
-    """
+    """A digest of the code that writes scratch directories: files of other code are not reused."""
     package = Path(__file__).parent.parent
     files = sorted({path for pattern in WRITING for path in package.glob(pattern) if path.is_file()})
     return digest(*(path.read_bytes() for path in files))
 
 
 def is_done(output: Path) -> bool:
-    """Whether the output of a task exists and passes its checksum. Removes a damaged one, which is then made
-    anew.
-    """
+    """Whether the output of a task exists and is intact. Removes a damaged one, which is made anew."""
     if not output.exists():
         return False
     if output.suffix != ".npz" or is_whole(output):
@@ -446,9 +442,7 @@ def write_index(job: TrainJob, generation: int, pieces: Iterable[int], n_leaves:
 def _index_parts(
     job: TrainJob, generation: int, pieces: Iterable[int], most: int
 ) -> Iterator[tuple[IntArray, NDArray[np.int32]]]:
-    """The leaves (n,) and places (n, 3) of successive pieces, about `most` entries at once; one part at
-    least.
-    """
+    """The leaves (n,) and places (n, 3) of pieces, about `most` entries at once; one part at least."""
     leaves: list[IntArray] = [np.zeros(0, np.int64)]
     places: list[NDArray[np.int32]] = [np.zeros((0, 3), np.int32)]
     held = n_parts = 0

@@ -175,9 +175,7 @@ def as_console_script(command: Callable[[], object]) -> None:
 
 
 def _leave(code: object) -> None:
-    """End the process without tearing the interpreter down: a request of obstore that returns during that
-    ends the process by SIGABRT.
-    """
+    """End the process without tearing the interpreter down, which a request of obstore would abort."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -63,9 +63,7 @@ class Metrics(logging.Handler):
     def __init__(
         self, job: str, command: str, version: str, now: float, succeeded: float | None = None
     ) -> None:
-        """now  when the run begins, in seconds since 1970; succeeded  when an earlier one was last
-        complete
-        """
+        """Begins at `now`, in seconds since 1970; `succeeded` is when an earlier run was last complete."""
         super().__init__()
         self.job = job
         self.values: dict[str, Samples] = {}
@@ -281,9 +279,7 @@ def observation_options(command: F) -> F:
 
 @contextmanager
 def observed(command: str, metrics: Path | None, events: str | None) -> Iterator[None]:
-    """Write the beginning, the events and the end of a `with` statement to a file of metrics, a file of
-    events or standard error ("-").
-    """
+    """Write the beginning, the events and the end of a `with` statement to files, or standard error ("-")."""
     with ExitStack() as stack:
         if events is not None:
             stack.enter_context(heard_by(stack.enter_context(json_lines(events))))

@@ -174,9 +174,7 @@ SCHEDULER_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 
 
 def cluster_options(command: F) -> F:
-    """Options of workers. They reach the command as `workers`, -1 for one per core, and `client`, a
-    Scheduler; one of them is None.
-    """
+    """Options of workers: a command gets `workers` (-1: one per core) or `client`; the other is None."""
 
     @click.option(
         "--workers",
@@ -347,9 +345,7 @@ def emit(
     show: Callable[[dict[str, Any]], str],
     error: DcpredError | None = None,
 ) -> None:
-    """Print the result of a command on standard output, with the error that the work ended with, as one
-    object in JSON.
-    """
+    """Print the result of a command, with the error that it ended with, as text or one object in JSON."""
     if error is not None:
         outcome = {"error": str(error), "exit_code": error.exit_code}
         _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))

@@ -256,9 +256,7 @@ def _differs(one: dict[str, Any]) -> str:
 
 
 def beyond_training(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Features with more rows outside the range of training rows than chance explains; found: a manifest,
-    or an evaluation.
-    """
+    """Features of a manifest or an evaluation with more rows beyond training rows than by chance."""
     facts = []
     for one in (found.get("drift") or {}).get("beyond", ()):
         if one["by_chance"]:

@@ -242,9 +242,7 @@ def _try_all(
 
 @contextmanager
 def _stopping(folder: Path) -> Iterator[str]:
-    """The name of a file in the folder that requests a stop: processes end at once, which would otherwise
-    run for minutes.
-    """
+    """The name of a file that requests a stop of processes, which would otherwise run for minutes."""
     name, over = f"stop-{os.getpid()}-{os.urandom(4).hex()}", threading.Event()
 
     def watch() -> None:
@@ -265,9 +263,7 @@ def _stopping(folder: Path) -> Iterator[str]:
 
 
 def read_comparison(folder: Path) -> CompareReport:
-    """The comparison in a folder, finished or not, in the order of systems. Raises DataError if it has no
-    point.
-    """
+    """The comparison in a folder, finished or not, by system. Raises DataError without a point."""
     asked = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     points = [Point(**result) for result in asked["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]

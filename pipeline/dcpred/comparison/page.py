@@ -270,9 +270,7 @@ def score_paint(report: "CompareReport") -> Paint:
 
 
 def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tuple[float, float]:
-    """The range starts at twice the distance of the median from the best: the worst points do not compress
-    the others. It is wider if the best of ours lies outside.
-    """
+    """From twice the distance of the median from the best: the worst points do not compress the others."""
     sign = 1.0 if more_is_better else -1.0
     values = sorted((sign * value for value in values), reverse=True)
     best, middle = values[0], values[len(values) // 2]

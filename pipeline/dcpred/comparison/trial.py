@@ -281,9 +281,7 @@ class Spent:
 
 @contextmanager
 def counted(limit_seconds: float) -> Iterator[Spent]:
-    """Counts the processor time of this process, its threads and its children; the system ends it with
-    SIGXCPU at the limit.
-    """
+    """Counts processor time, also of threads and children; the system ends the process at the limit."""
     found = Spent()
     begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -402,9 +400,7 @@ def _predictor(model: Model) -> Predict:
 
 
 def _multiplications(model: Model) -> float | None:
-    """Multiplications per row, averaged over training rows, in those of a linear prediction of one output.
-    The walk down the tree is not counted. None for compact models, whose engine is timed.
-    """
+    """Mean multiplications per row over those of a linear prediction, without the walk; None if compiled."""
     if model.leaf_models is None:
         return None
     each = [0.0 if (one := model.leaf_model(leaf)) is None else one.cost for leaf in range(model.n_leaves)]

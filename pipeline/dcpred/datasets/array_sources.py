@@ -192,9 +192,7 @@ class FrameRows:
 
 
 def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
-    """A frame whose columns are named by strings, or numbered. The index of a pandas frame is a column only
-    if an option names it.
-    """
+    """A frame with named or numbered columns. The index of pandas is a column only if an option names it."""
     if isinstance(frame, list | tuple) and frame and all(isinstance(record, Mapping) for record in frame):
         frame = _of_records(frame)
     if is_a(frame, "polars.LazyFrame"):

@@ -301,9 +301,7 @@ class CsvFile:
         return replace(self, text=self.text | frozenset(names))
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        """These columns, some rows at a time. Raises NotANumberError if one that is read as numbers holds
-        something else.
-        """
+        """These columns, some rows at a time. Raises NotANumberError for a text in a column of numbers."""
         n_rows, pass_ = 0, _Pass()
         for columns in self._fields(names, pass_):
             yield {name: self._read(name, column, n_rows) for name, column in columns.items()}
@@ -453,9 +451,7 @@ class CsvFile:
         return n_lines + (last not in (b"\n", b"\r"))
 
     def _refuse_joined_rows(self) -> None:
-        """Raise DataError if a quotation mark that is text joins rows: what it encloses has as
-        many separators as whole rows.
-        """
+        """Raise DataError if a quotation mark that is text joins rows, by the separators that it encloses."""
         if self.quotes is not None or self.checked:
             return
         first, separator, n = 0, self.separator.encode(), len(self.names) - 1

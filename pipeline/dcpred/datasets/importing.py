@@ -545,9 +545,7 @@ def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -
 
 
 def find_schema(source: Any, **options: Any) -> Schema:
-    """The schema that `import_data` would infer, with the same options; writes nothing. Raises
-    DataError.
-    """
+    """The schema that `import_data` would infer with these options; writes nothing. Raises DataError."""
     reading = make_reading(source, **options)
     with temporary_folder(None) as scratch, opened(source, reading, scratch) as (table, name):
         if table.schema is None:
@@ -661,9 +659,7 @@ def _names(given: Names) -> tuple[str, ...]:
 
 
 def _counted(like: str | Path, features: int | None, index_base: int | None) -> dict[str, int]:
-    """The number of features, and the index of the first one. Raises DataError if options disagree with the
-    data that are followed.
-    """
+    """The number of features, and the index of the first one. Raises DataError for options that disagree."""
     known = counted_features(like)
     for name, given, option in (
         ("n_features", features, "--features"),

@@ -127,9 +127,7 @@ def latest(parts: Values, share: float) -> Above:
 
 
 def _nth(parts: Values, n: int) -> float:
-    """The value at position n, from 0, of all values in their order. A sample bounds it by eight standard
-    errors, and a second pass sorts the values between the bounds.
-    """
+    """The value at position n of all in order: bounded by a sample, then found among those in the bounds."""
     sample, n_rows = _sampled(parts)
     if len(sample) == n_rows:
         return float(np.partition(sample, n)[n])

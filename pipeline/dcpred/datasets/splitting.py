@@ -219,9 +219,7 @@ def _write(
     n_test: int,
     progress: Callable[[int, int], None],
 ) -> int:
-    """Write the missing parts, each completely or not at all. Returns about how many rows of one are equal
-    to rows of the other.
-    """
+    """Write the missing parts, each completely or not at all. Returns about how many rows are in both."""
     met = {part: Repeats() for part in PARTS}
     n_rows = source.X.shape[0]
     sizes = {"train": n_rows - n_test, "test": n_test}
@@ -253,9 +251,7 @@ def _write(
 
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
-    """The attributes of an array, with the marker that is a fill value in Zarr format 2: parts have format
-    3.
-    """
+    """The attributes of an array, with the marker of missing values that is a fill value in Zarr format 2."""
     found = zarr_arrays.value_attributes(like)
     marker = found.get(zarr_arrays.MARKER)
     return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})

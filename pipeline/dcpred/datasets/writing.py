@@ -287,9 +287,7 @@ SILENT_SECONDS = 3.0  # maximum wait for the removal of one object
 
 @contextmanager
 def local_source(source: str) -> Iterator[Path]:
-    """A file on this computer with the bytes of `source`, and its name. One on a store is fetched into the
-    folder for temporary files.
-    """
+    """A file on this computer with the bytes of `source`, and its name; one on a store is fetched first."""
     if (local := path_on_disk(source)) is not None:
         yield local
         return

@@ -222,9 +222,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return settings if schema is None else with_codes(settings, schema.coded)
 
     def _beside_codes(self, settings: Settings, schema: Schema) -> Settings:
-        """Settings that name features of X, where the columns of the frame were numbered, and these or
-        features named.
-        """
+        """Settings that name features of X, where columns of the frame were numbered, and named features."""
         columns = [column.name for column in schema.sources]
         names = [*columns, *(name for name in schema.features if name not in columns)]
         places = {i: schema.features.index(name) for i, name in enumerate(names) if name in schema.features}
@@ -426,9 +424,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def _rows(self, X: Any) -> Any:
-        """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
-        an array in memory.
-        """
+        """Raw rows with their features in the order of training: lazy where X is, else an array in memory."""
         schema, only_frames = self._encoding(), self._of_frame and not self._takes_encoded
         check_one_table(X, "X")
         check_given_encoding(X, getattr(self, "schema_", None))
@@ -495,9 +491,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
-        """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
-        DataError, which names the row, for one in memory that has no score.
-        """
+        """What `block` gives for raw rows, float64 (n_samples, *shape), lazy where X is. Raises DataError."""
         if is_sparse(X):
             found = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
         else:

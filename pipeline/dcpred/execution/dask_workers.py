@@ -216,9 +216,7 @@ def connected(
 
 @contextmanager
 def workers_of(client: Client) -> Iterator[Workers]:
-    """The workers of a client that stays as it is: it is neither configured nor closed. Raises
-    SchedulerError.
-    """
+    """The workers of a client, which is neither configured nor closed. Raises SchedulerError."""
     check_versions(client)
     yield DaskWorkers(
         client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
@@ -351,9 +349,7 @@ def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
 
 
 def _check_settings(error: Exception) -> None:
-    """Raise SettingsError if a configuration of Dask has a value of another type than Dask's own, for example
-    text for a number. Dask finds such values late, in errors that do not name the setting.
-    """
+    """Raise SettingsError for values of another type in Dask's configuration, which Dask finds late."""
     own = dask.config.merge(*dask.config.defaults)
     found = _values(dask.config.collect())
     wrong = [

@@ -23,9 +23,7 @@ def is_terminal(stream: Any) -> bool:
 
 
 def rewrites(stream: Any) -> bool:
-    """Whether a line can be rewritten with signs that move the cursor. Returns False in CI, whose logs keep
-    all output.
-    """
+    """Whether a line can be rewritten by moving the cursor. Not in CI, whose logs keep all output."""
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("CI")
 
 

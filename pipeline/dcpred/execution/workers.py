@@ -54,9 +54,7 @@ class Workers(Protocol):
         """Run body(*task) for every task, about in their order, and yield (number, result) as they end."""
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        """Run body(*task) once on every worker, as a task, and yield results as they end. A worker that fails
-        or dies yields none.
-        """
+        """Run body(*task) once on every worker and yield results as they end; none of a worker that fails."""
 
     def n_threads(self) -> int:
         """Number of tasks that run at once."""
@@ -168,9 +166,7 @@ def pages_opened() -> Iterator[None]:
 def connect(
     n_workers: int | None = None, scheduler: str | Scheduler | None = None, threads: int = 1
 ) -> Iterator[Workers]:
-    """n_workers local processes [default: one per core] of so many threads each, or a running cluster. Raises
-    SchedulerError.
-    """
+    """n_workers local processes [default: one per core], or a running cluster. Raises SchedulerError."""
     if isinstance(scheduler, str):
         scheduler = Scheduler(scheduler)
     if scheduler is None:
@@ -269,9 +265,7 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def started_once(pool: Pool) -> Iterator[Pool]:
-    """A pool that always returns the same workers: they start on the first request, and end with this
-    context. Their imports take seconds.
-    """
+    """A pool that always returns the same workers, from the first request to the end of this context."""
     with ExitStack() as stack:
         started: list[Workers] = []
 

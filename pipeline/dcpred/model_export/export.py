@@ -107,9 +107,7 @@ def flat_model(served: ServedModel, dtype: str) -> FlatModel:
 
 
 def compact(model: Model) -> Model:
-    """The same model with landmarks in its leaves: those of an exact leaf are its support vectors. Raises
-    DataError for leaves with other models.
-    """
+    """The same model with support vectors of exact leaves as landmarks. Raises DataError for other leaves."""
     found = model.leaf_models
     if found is None:
         return model
@@ -194,9 +192,7 @@ def padded_lanes(n: int, width: int) -> IntArray:
 
 
 def leaf_bounds(model: Model) -> FloatArray | None:
-    """The least and the largest value of each leaf, (n_leaves, 2), infinite in a constant leaf; None for
-    classes.
-    """
+    """The least and largest value of leaves, (n_leaves, 2), infinite in a constant one; None for classes."""
     if not model.bounds.shape[1]:
         return None
     constant = np.diff(model.beta_at) == 0

@@ -393,9 +393,7 @@ def class_number(g: Graph, decision: str, n_outputs: int) -> str:
 
 
 def label_output(g: Graph, flat: FlatModel, number: str, scored: str) -> np.dtype[Any]:
-    """The output `label`, as an array of scores holds it, but text as text; a row without a score gets its
-    missing value.
-    """
+    """The output `label`, as scores hold it, but text as text, with its missing value."""
     coding = flat.labels
     assert coding is not None
     values: NDArray[Any] = coding.values.astype(ACC_DTYPE if coding.values.dtype.kind == "f" else INDEX_DTYPE)

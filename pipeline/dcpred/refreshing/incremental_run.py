@@ -72,9 +72,7 @@ def take_over(
     lease: Lock,
     say: Reporter,
 ) -> int:
-    """Reuse blocks of run `source` in run `name`, which is `run`; blocks that have a record there stay
-    unchanged. Returns the number of reused blocks.
-    """
+    """Reuse blocks of run `source` in run `name`, unless it has a record. Returns how many were reused."""
     old = root.run(source)
     if old is None:
         return 0
@@ -342,9 +340,7 @@ class IncrementalRun:
         return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
 
     def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
-        """Whether an unfinished run is of this plan and input; and, if everything is to be scored, was
-        begun for that.
-        """
+        """Whether an unfinished run has this plan and input; if all is to be scored, also begun for that."""
         standing, before = self.root.run(name), self.root.state(name)
         if standing is None or before is None or not before.same(state):
             return False

@@ -158,9 +158,7 @@ class Root:
         return read_own_document(self.place, f"{RUNS}/{name}/{MANIFEST}") or {}
 
     def remove(self, name: str) -> None:
-        """Remove a run: its input first, which invalidates it if the removal is interrupted. A link in its
-        place is removed without its target.
-        """
+        """Remove a run, its input first, which invalidates it. A link is removed without its target."""
         self.write(unfinished=tuple({*self.settings.unfinished, name}))
         folder = f"{RUNS}/{name}"
         if self.place.links is not None and (self.place.links / folder).is_symlink():
@@ -200,9 +198,7 @@ def is_root(place: Place) -> bool:
 
 
 def open_root(place: Place, new: Settings | None = None) -> Root:
-    """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError if
-    something else lies there.
-    """
+    """The root that lies there, or is not begun yet if `new`. Raises PlanConflictError for something else."""
     try:
         value = read_document(place, SETTINGS)
     except (ValueError, IsADirectoryError):
@@ -323,9 +319,7 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
 
 
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
-    """A line of a run; None for an unknown one: its plan or, for a run of several parts, its manifest is
-    not written yet.
-    """
+    """A line of a run; None for one whose plan or, with several parts, manifest is not written yet."""
     file = f"{RUNS}/{name}/{MANIFEST}"
     run, standing = root.run(name), root.place.read(file)
     if standing is None or name in root.settings.unfinished:

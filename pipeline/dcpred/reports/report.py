@@ -142,9 +142,7 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
 
 
 def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:
-    """Raise DataError if the first rows of a piece have other decision values than stored: they are other
-    rows. Rows without a score, here or there, are ignored.
-    """
+    """Raise DataError if the first rows of a piece have other decision values than stored: other rows."""
     if absolute(x) == absolute(run.run.x):
         return
     X = zarr_arrays.open_array(x)
@@ -321,9 +319,7 @@ def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> 
 
 
 def _search_of(address: str) -> list[Section]:
-    """The search for a model, if its file is readable: another model, trained with other settings, may have
-    replaced it by now.
-    """
+    """The search for a model, if its file is readable and another model did not replace this one."""
     model = path_on_disk(address)
     if model is None:
         return []

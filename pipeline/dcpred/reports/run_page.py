@@ -222,9 +222,7 @@ def decisions(found: Gathered, model: Model | None) -> Section:
 
 
 def bin_quantiles(edges: FloatArray, counts: IntArray, shares: FloatArray) -> FloatArray:
-    """Quantiles of rows, from a histogram whose first and last bin are open: rows are assumed uniform within
-    a bin, and at the edge of an open one.
-    """
+    """Quantiles of rows of a histogram: uniform within a bin, and at the edge of an open one."""
     left = np.concatenate([edges[:1], edges])
     right = np.concatenate([edges, edges[-1:]])
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -307,9 +305,7 @@ def drift(
 
 
 def contributions(output: str) -> Section:
-    """Contributions of columns to decision values, of rows drawn from the whole output; empty without
-    them.
-    """
+    """Contributions of columns to decision values, of rows of the whole output; empty without them."""
     scores = open_stored(output, partial=True)
     array = scores.arrays.get(CONTRIBUTIONS)
     parts = None if array is None else array.attrs.get("parts")

@@ -56,9 +56,7 @@ NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 def latest_run(place: Place) -> str:
-    """The name of the latest run of a root; "" if there is none yet. Raises PlanConflictError if dcpred did
-    not write the pointer.
-    """
+    """The name of the latest run of a root, or "". Raises PlanConflictError for another's pointer."""
     pointed = None
     if place.links is not None:
         with suppress(FileNotFoundError):
@@ -133,9 +131,7 @@ READ_AT_ONCE = 32
 
 @dataclass
 class CachedRecords:
-    """Records that tasks sent with their tag on the store, in a temporary file: a record with the same tag
-    is not read again.
-    """
+    """Records with their tags on the store, in a temporary file: the same tag is not read again."""
 
     file: IO[bytes] | None = None
     at: dict[int, tuple[str, int, int]] = field(default_factory=dict)
@@ -233,9 +229,7 @@ def run_hash(
     arithmetic: str | None = None,
     costs: Costs | None = None,
 ) -> str:
-    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    and its arithmetic if that is not the compiled engine.
-    """
+    """The hash of a run: input, model, outputs with alpha and costs, blocks, and any special arithmetic."""
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
@@ -253,9 +247,7 @@ def run_hash(
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
-    """The record of the input in a plan: the identity of the rows of X, and of each one-dimensional array
-    next to X with as many rows, for example ids.
-    """
+    """The record of the input in a plan: the rows of X, and of each array of one dimension beside it."""
     X = zarr_arrays.open_array(run.x)
     arrays = {
         name: asdict(rows_identity(array, run.n_rows))
@@ -412,9 +404,7 @@ class Ledger:
         return is_same_input(self.run, self.recorded_input(), self.accepted())
 
     def adopted(self) -> "Ledger":
-        """This ledger for the stored run, if that differs only in the times at which files of its input were
-        written.
-        """
+        """This ledger for the stored run, if that differs only in when files of its input were written."""
         plan = read_own_document(self.place, PLAN)
         standing = None if plan is None or plan.get("run") == self.run.run else standing_run(self.address)
         if standing is None or self._differs(plan or {}) or standing.x != self.run.x:
@@ -431,9 +421,7 @@ class Ledger:
         return [named.get(k, k) for k in summary if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
-        """Whether this run was begun there. Raises PlanConflictError if the directory belongs to something
-        else; writes nothing.
-        """
+        """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
         plan = read_own_document(self.place, PLAN)
         if plan is None and self._is_taken():
             # Another driver may have begun between the two checks. Its plan is older than its other files.

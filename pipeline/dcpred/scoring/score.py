@@ -339,9 +339,7 @@ def score_pool(x: str, output: str | Path) -> Pool:
 
 
 def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: FailurePolicy) -> Pool:
-    """The same for so many blocks: a single one is scored in this process, unless it may end its process and
-    is then skipped.
-    """
+    """The same for so many blocks: a single one is scored here, unless it may end its process."""
     return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
 
 

@@ -115,9 +115,7 @@ def leaf_work(
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
-    """Leaves for one task each, the largest first, because they determine the wall time; small neighbours
-    together.
-    """
+    """Leaves for one task each, the largest first, which determine the time; small neighbours together."""
     total = sum(w.n_rows for w in work)
     groups = _neighbours(work, min(GROUP_ROWS, -(-total // BLOCKS)))
     return sorted(groups, key=lambda group: -max(w.n_rows for w in group))

@@ -168,9 +168,7 @@ def check_name(model: Path) -> None:
 def check_training_data(
     x: str, y: str, weight: str | None, settings: Settings
 ) -> tuple[BlockPlan, tuple[str, ...] | None]:
-    """The blocks, and the label names. Raises DataError for errors that shapes, dtypes and the list of
-    chunks show.
-    """
+    """The blocks, and the label names. Raises DataError for what shapes, dtypes and chunks show."""
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
@@ -231,9 +229,7 @@ def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
 
 
 def named_features(x: str) -> list[str] | None:
-    """The names of the features of X, None if it has none. Raises DataError unless each column has one
-    unique name.
-    """
+    """The names of the features of X, or None. Raises DataError unless each has one unique name."""
     X = zarr_arrays.open_array(x)
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
@@ -379,9 +375,7 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
 
 
 def publish(model: Path, target: Place) -> None:
-    """Copy a model, byte for byte: readers see all of it or nothing. Raises DataError if another one
-    exists.
-    """
+    """Copy a model byte for byte, all of it or nothing. Raises DataError if another one exists."""
     trained = open_artifact(model)
     if (standing := read_document(target, MODEL_FILE)) is not None:
         if standing.get("hash") != trained.hash:

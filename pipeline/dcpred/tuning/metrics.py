@@ -43,9 +43,7 @@ GROUPS = 20  # Groups of rows that a jackknife omits, one at a time.
 
 @dataclass(frozen=True)
 class Metric:
-    """A loss of each held-out row from decision values (n, n_outputs), targets (n,), weights (n,) and the
-    number of classes.
-    """
+    """A loss of each held-out row from decision values, targets, weights and the number of classes."""
 
     name: str
     """Its field in reports."""

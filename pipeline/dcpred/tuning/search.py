@@ -65,9 +65,7 @@ class Search:
         return ends
 
     def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
-        """Set the number of trials that are left: of candidates in a first look and on the other folds now,
-        and in so many rounds.
-        """
+        """Set the number of trials left: of candidates in a first look and on other folds, and in rounds."""
         trials, survivors = self.trials, self.trials.policy.survivors
         first = len(trials.first_folds)
         others = len(trials.folds) - first

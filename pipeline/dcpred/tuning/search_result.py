@@ -25,9 +25,7 @@ LARGEST = 1e100  # far beyond all results; sums and products with it are finite
 
 
 def found_before(earlier: Mapping[str, Any], kept: Path) -> dict[str, Any]:
-    """The fields of a report that an earlier search wrote to `kept`. Raises PlanConflictError if some are
-    missing.
-    """
+    """The report that an earlier search wrote to `kept`. Raises PlanConflictError for another file."""
     try:
         return _found(earlier.get("found"))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

@@ -101,9 +101,7 @@ class TrialResult:
 
     @cached_property
     def ties(self) -> FloatArray:
-        """(n_judged,), by the metric that breaks ties; computed lazily: log-loss takes longer than to train a
-        model of few rows.
-        """
+        """(n_judged,), by the metric that breaks ties, lazily: log-loss takes longer than a training."""
         return self.ties_of()
 
     @property
@@ -263,9 +261,7 @@ class Trials:
         return rule.of(rows.number, rare), own
 
     def _check_classes(self) -> None:
-        """Refuse a metric that needs several classes if a fold, `unseen` among them, holds out one, before
-        any training.
-        """
+        """Refuse a metric of several classes if a fold, or `unseen`, holds out one, before training."""
         for fold in sorted({*self.folds, self.rule.count - 1}):
             of, own = self._fold_of_rows(fold)
             held = self.cell & (of == own)
@@ -343,9 +339,7 @@ class Trials:
     # candidates
 
     def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
-        """Settings of a configuration, except for the value of γ, and whether rows from everywhere train
-        it.
-        """
+        """Settings of a configuration but the value of γ, and whether rows from everywhere train it."""
         given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
         rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
         n_columns = len(self.survey.minimum)
@@ -412,9 +406,7 @@ class Trials:
     # evaluation
 
     def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
-        """Each candidate on the held-out rows of some folds, within the budget; None if none of its sizes is
-        within.
-        """
+        """Each candidate on held-out rows of some folds, within the budget; None if none is within."""
         asked = [self.realised(one.values) for one in candidates]
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)

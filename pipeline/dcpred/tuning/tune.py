@@ -571,9 +571,7 @@ def _check_own(scratch: Path) -> None:
 
 
 def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
-    """Make the directory ready for a run: True if the same one was interrupted in it and resumes; files of
-    another one are removed.
-    """
+    """Make the directory ready for a run: True if it resumes the same one; other files are removed."""
     _check_own(scratch)
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True

@@ -245,9 +245,7 @@ class Artifact:
         return support
 
     def self_test(self) -> SelfTest | None:
-        """The stored self-test of the model; None for a model of an older format. Raises
-        ModelFormatError where it is damaged.
-        """
+        """The stored self-test; None in an older format. Raises ModelFormatError where damaged."""
         if not self.declared:
             return None
         a = read_arrays(self.path, self.group, self.declared, SELF_TEST)

@@ -56,9 +56,7 @@ def _mixed(z: Hashes) -> Hashes:
 
 @dataclass
 class TrainedRows:
-    """Estimates how many of the given rows were trained on, from the rows whose hash is small enough for the
-    sketch.
-    """
+    """Estimates how many given rows were trained on, by rows whose hash is in the sketch."""
 
     hashes: Hashes
     """Ascending, without repeats."""

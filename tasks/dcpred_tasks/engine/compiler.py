@@ -28,9 +28,7 @@ _failures: dict[str, Failure] = {}  # by module
 
 
 class Turn:
-    """A reentrant lock for one thread at a time. In a child process it is free, whichever thread of the
-    parent held it.
-    """
+    """A reentrant lock for one thread at a time, free in a child process."""
 
     _all: ClassVar["WeakSet[Turn]"] = WeakSet()
 

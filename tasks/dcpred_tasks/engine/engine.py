@@ -389,9 +389,7 @@ class Engine:
         return source, len(rows), Out(singles, doubles, status, leaf)
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
-        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or
-        copies of parts.
-        """
+        """(start, stop, rows) with features side by side in native byte order: X itself, or copies."""
         code = dtype_code(X.dtype)
         if code >= 0 and (X.strides[1] == X.itemsize or X.shape[1] == 1 or len(X) == 0):
             yield 0, len(X), X

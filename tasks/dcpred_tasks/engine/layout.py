@@ -48,16 +48,12 @@ FLOATS = DTYPES[:3]  # those with NaN, which may mark a missing value
 
 
 def dtype_code(dtype: "np.dtype[Any]") -> int:
-    """The number of a dtype in compiled code, or −1 for one that is not read in place (another byte order,
-    long double).
-    """
+    """The number of a dtype in compiled code, or −1 for one that is not read in place."""
     return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
 
 
 def held_features(model: Model) -> IntArray:
-    """The numbers of the features in converted rows, ascending: those whose factor is not 0 where they are
-    few, else all of them.
-    """
+    """The features in converted rows, ascending: those of a factor other than 0 if few, else all."""
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
     # With such a shift x − μ may overflow for an x that load_some lets pass: no feature is skipped then.
@@ -196,16 +192,12 @@ def aligned(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def factors_of_leaves(model: Model, conversion: Conversion) -> FloatArray:
-    """The factors of rows in leaves, float64 (n_leaves, n_converted), or (1, n_converted) where all leaves
-    have the scaling's.
-    """
+    """Factors of rows in leaves, float64 (n_leaves or 1, n_converted): 1 where all have the scaling's."""
     return np.where(conversion.used, model.factors[:, conversion.feature], 0.0)
 
 
 def in_single(factor: FloatArray) -> SingleArray:
-    """Factors in single precision. A factor that is too large is infinite: such a model is scored in double
-    precision.
-    """
+    """Factors in single precision, infinite where too large: double precision then scores."""
     with np.errstate(over="ignore"):
         return factor.astype(np.float32)
 
@@ -237,9 +229,7 @@ def halves(
 
 
 class Columns(NamedTuple):
-    """How a raw row becomes a row of columns; arrays are empty without one-hot encoded features and missing
-    indicators.
-    """
+    """How a raw row becomes columns; arrays are empty without one-hot encoding and missing indicators."""
 
     stride: int
     """Length of a row of columns: a multiple of 16 above n_columns. The last column is spare.
@@ -265,9 +255,7 @@ class Columns(NamedTuple):
 
 
 class LogScale(NamedTuple):
-    """The features on a logarithmic scale, which raw rows are brought to first; arrays are empty without such
-    features.
-    """
+    """Features on a logarithmic scale, to which raw rows are brought first; arrays may be empty."""
 
     stride: int
     """Length of a row on that scale: n_features, padded to a multiple of 8."""

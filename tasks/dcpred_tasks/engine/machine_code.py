@@ -286,9 +286,7 @@ class MachineCode:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait until machine code exists, or until this process must compile it. Does not wait where files
-        cannot be locked.
-        """
+        """Wait until machine code exists, or is to be compiled here; not where files cannot be locked."""
         with ExitStack() as held:
             if not self.is_there():
                 lock = next(filter(None, map(_opened, self.places())), None)
@@ -574,9 +572,7 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
 
 
 def made_of(of: Bitcode | None = None) -> Any:
-    """The content of its .json, by default the engine's: fingerprint of sources, description of arguments,
-    versions.
-    """
+    """The content of its .json: fingerprint of sources, description of arguments, versions."""
     return _made_of(of or ENGINE)
 
 

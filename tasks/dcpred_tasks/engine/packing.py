@@ -225,9 +225,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Landmarks with the weights `first` and products with the weights `second`, each padded with
-    weights 0.
-    """
+    """Landmarks with the weights `first` and products with `second`, each padded with weights 0."""
     present = np.flatnonzero(first.any(axis=0) | second.any(axis=0))
     m, none, own = len(first), -len(pairs) % UNROLLED, len(present)
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
@@ -487,9 +485,7 @@ def _pack_leaves(
     means: FloatArray,
     wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, constants, constant, terms): weights and constants of the lanes, constants and terms of
-    leaves.
-    """
+    """(groups, constants, constant, terms): weights and constants of lanes, constants and terms of leaves."""
     n_groups, kernel, none = int(group_at[-1]), model.kernel, np.zeros((0, model.n_outputs))
     groups = np.zeros((n_groups, group_features(held), LANES), np.float32)
     constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)

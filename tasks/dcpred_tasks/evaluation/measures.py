@@ -534,9 +534,7 @@ class LeafMeasures:
         leaves: LeafNumbers,
         taken: IntArray | None = None,
     ) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,); taken as of
-        ClassMeasures.
-        """
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,)."""
         self.rows += np.bincount(leaves, minlength=len(self.rows))
         if self.squares.units:
             residual = difference(target.astype(np.float64), decision[:, 0].astype(np.float64))

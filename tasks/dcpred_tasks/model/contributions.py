@@ -376,9 +376,7 @@ def _weights(model: Model) -> FloatArray:
 
 
 def _deviations(model: Model) -> FloatArray:
-    """Standard deviations of the columns before scaling, float64 (n_columns,); NaN where the model lacks
-    them.
-    """
+    """Standard deviations of columns before scaling, float64 (n_columns,); NaN where unknown."""
     coding, reference, uncertainty = model.scaling.coding, model.reference, model.uncertainty
     if reference is None:
         return np.full(model.n_columns, np.nan)

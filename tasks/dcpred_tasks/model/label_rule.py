@@ -106,9 +106,7 @@ def threshold_costs(threshold: float | str) -> Costs:
 
 
 def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
-    """The costs of a matrix: a line for each class of rows, a column for each label. Raises SettingsError for
-    anything else.
-    """
+    """The costs of a matrix: lines for classes of rows, columns for labels. Raises SettingsError."""
     n = len(lines)
     wrong = [i for i, line in enumerate(lines, 1) if len(line) != n or not all(is_cost(one) for one in line)]
     if n < 2 or wrong:

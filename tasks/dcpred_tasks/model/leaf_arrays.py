@@ -126,9 +126,7 @@ def rowless_leaf(holder: type, sizes: Mapping[str, int]) -> dict[str, NDArray[An
 def outlined(
     holder: type, n_leaves: int, rows: Mapping[str, int], sizes: Mapping[str, int]
 ) -> dict[str, NDArray[Any]]:
-    """The fields of a holder whose leaves all have as many `rows` of a dimension: offsets as they will be,
-    and no numbers.
-    """
+    """The fields of a holder whose leaves have as many `rows` of a dimension: offsets, and no numbers."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, line in table(holder).items():
         shape = line.no_rows(sizes)
@@ -143,9 +141,7 @@ def outlined(
 
 
 def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
-    """The arrays of a holder on disk, where their names have a prefix; offsets come before what they are
-    of.
-    """
+    """The arrays of a holder on disk, with a prefix of names; offsets come before what they are of."""
     arrays: dict[str, ModelArray] = {}
     for name, line in table(holder).items():
         if line.offsets:

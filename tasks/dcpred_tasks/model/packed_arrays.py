@@ -84,9 +84,7 @@ def kernel_of(arrays: Mapping[str, NDArray[Any]]) -> Kernel:
 
 
 def stored_numbers(kernels: Sequence[Kernel]) -> FloatArray:
-    """γ and the further numbers of kernels, float64 (n_kernels, 3 or more): the last ones that all have their
-    default are left out.
-    """
+    """γ and further numbers of kernels, float64 (n_kernels, 3 or more), without the last defaults."""
     n_stored = max(1 + SHAPE.index(name) for kernel in kernels for name in kernel.as_dict() if name in SHAPE)
     return np.array([[kernel.gamma, *kernel.shape[:n_stored]] for kernel in kernels], np.float64)
 

@@ -86,9 +86,7 @@ class Scaling:
         return self.coding is not None and self.coding.gap is not None
 
     def labels(self, names: Sequence[str] | None) -> list[str] | None:
-        """Names of the raw features for tables with their mean and deviation: for target-encoded ones these
-        belong to the means.
-        """
+        """Names of raw features for tables of mean and deviation: of means for target encoding."""
         encoded = set() if self.targets is None else set(self.targets.feature.tolist())
         marked = (f"{name} (target-encoded)" if f in encoded else name for f, name in enumerate(names or ()))
         return None if names is None else list(marked)
@@ -158,9 +156,7 @@ class Scaling:
 
     @staticmethod
     def of(arrays: Mapping[str, Any]) -> "Scaling":
-        """The scaling from `arrays` or `as_lists`, among other things. Raises ValueError for an invalid
-        one-hot or target encoding.
-        """
+        """The scaling among values of `arrays` or `as_lists`. Raises ValueError for an invalid encoding."""
         shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
         coding = None
         if "source" in arrays:

@@ -112,9 +112,7 @@ class TargetEncoding:
         first: IntArray | int = 0,
         out: NDArray[Any] | None = None,
     ) -> FloatArray | SingleArray:
-        """Encode by another table, in which the positions of each row begin at `first`, (n,) or one; into
-        `out` if passed.
-        """
+        """Encode by another table, where the positions of rows begin at `first`; into `out` if passed."""
         if out is None:
             out = np.empty((len(X), self.n_columns), self.dtype_for(X.dtype))
         with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.

@@ -90,9 +90,7 @@ class Tree:
         return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))
 
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
-        """The rows in each leaf that arrive by each centre, (n_centres,); in equal parts where several lead
-        to a leaf.
-        """
+        """The rows of each leaf that arrive by each centre, (n_centres,); in equal parts by several."""
         at_leaf = self.children < 0
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
         below = np.zeros(len(self.children))
@@ -202,9 +200,7 @@ def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArra
 
 
 def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
-    """The squared distance of each row to the border between its nearest centre and each of the others, (n,
-    k).
-    """
+    """The squared distance of rows to the borders between their nearest centre and others, (n, k)."""
     half_norms = np.einsum("ij,ij->i", centres, centres) / 2
     scores = X @ centres.T - half_norms
     # As in Tree.descend, −‖x−c‖²/2 in single precision: rounding that depends on the batch never changes a

@@ -102,9 +102,7 @@ def dates(values: NDArray[Any]) -> Cells:
 
 
 def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
-    """Cells of text, or of declared categories; −1 is a missing value. Spaces around text are ignored: two
-    levels may be equal.
-    """
+    """Cells of text or declared categories; −1 is missing. Levels may be equal but for outer spaces."""
     positions = positions.astype(np.int64)
     trimmed = tuple(level.strip() if isinstance(level, str) else level for level in levels)
     return Cells(CATEGORY if declared else TEXT, positions, positions < 0, trimmed)

@@ -141,9 +141,7 @@ class ChunkFiles:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def write(self, start: int, rows: NDArray[Any]) -> bool:
-        """Write the chunk that begins with row `start`. Returns False, and writes nothing, unless `rows` are
-        all of its rows.
-        """
+        """Write the chunk from row `start`. Returns False, and writes nothing, unless `rows` fill it."""
         size, n_rows = self.chunk_shape[0], self.array.shape[0]
         if start % size or len(rows) != min(size, n_rows - start):
             return False
@@ -212,9 +210,7 @@ def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
 
 
 def _read_file(path: Path, chunk_bytes: int) -> NDArray[np.uint8] | None:
-    """The bytes of a file, in memory that this thread reuses for the next file; None for more bytes than a
-    chunk can take.
-    """
+    """The bytes of a file, in memory that this thread reuses; None for more than a chunk can take."""
     with open(path, "rb", 0, opener=plain) as file:
         size = os.fstat(file.fileno()).st_size
         if size > chunk_bytes + chunk_bytes // 8 + SMALL_BYTES:
@@ -247,9 +243,7 @@ WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether asyncio may log an error: Zarr reads the metadata of all arrays of a group at once, and nothing
-    awaits the others once one is damaged.
-    """
+    """Whether asyncio may log an error: not of another array of a group, once one is damaged."""
     message = record.getMessage()
     return not ("never retrieved" in message and f"{os.sep}zarr{os.sep}" in message)
 
@@ -322,9 +316,7 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
 
 @lru_cache(maxsize=64)
 def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]:
-    """The array with these metadata. A task opens four arrays, tasks of one run open the same ones, and Zarr
-    takes 0.3 ms for each.
-    """
+    """The array with these metadata, cached: tasks of a run open the same ones, 0.3 ms each."""
     store = StorePath(PlainStore(path, read_only=read_only))
     array = _sound(zarr.Array.from_dict(store, json.loads(metadata)))
     return array if read_only else array.with_config(WRITE_ALL)
@@ -358,9 +350,7 @@ def encoding(array: zarr.Array[Any]) -> Encoding:
 
 
 def check_plain(array: zarr.Array[Any]) -> None:
-    """Raise DataError where stored values are not the values: a model would take packed numbers and markers
-    of missing values for data.
-    """
+    """Raise DataError where stored values are not the values, but packed, or with markers of missing ones."""
     if array.dtype.kind not in "iuf" or encoding(array).is_plain:
         return
     address = address_of(array)
@@ -515,9 +505,7 @@ def table_ending(path: str) -> str:
 
 
 def refuse_table(path: str) -> None:
-    """Raise TableGivenError where `dcpred import` can read the file at a path, and DataError for another
-    file.
-    """
+    """Raise TableGivenError where `dcpred import` can read the file, DataError for another."""
     if ending := table_ending(path):
         error = TableGivenError(import_first(path, "--target COLUMN" if ending in TABLES else ""))
         error.path, error.has_names = path, ending in TABLES

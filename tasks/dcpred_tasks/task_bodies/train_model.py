@@ -112,9 +112,7 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
 
 
 def columns_of(job: TrainJob, scaling: Scaling, rows: Rows, held: int | None = None) -> SingleArray:
-    """Stored rows as scaled columns. Codes of categories become means of the target that do not know the row,
-    nor the rows of the fold `held`, which are held out.
-    """
+    """Stored rows as scaled columns; encoded means know neither the row nor the held-out fold `held`."""
     return scaling(read_targets(job)(rows.X, rows.number, held) if job.coded else rows.X)
 
 
@@ -198,9 +196,7 @@ def _halo(work: LeafWork) -> list[Source]:
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
-    """The rows of each leaf from its sources, thinned to max_leaf_rows; and, of each leaf, `fold_rows` of all
-    rows that were there.
-    """
+    """The rows of each leaf, thinned to max_leaf_rows, and `fold_rows` of all rows that were there."""
     parts: dict[int, list[Rows]] = {}
     held: dict[int, int] = {}
     folded: dict[int, int] = {}

@@ -315,9 +315,7 @@ def fit_and_judge(
     prior: Prior | None = None,
     count: int = FOLDS,
 ) -> tuple[FittedLeaf, HeldOut]:
-    """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
-    held out of further fits, in so many folds of `count`.
-    """
+    """A leaf fitted to all rows, with what Novelty, Intervals and Background need; and held-out rows."""
     fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
@@ -427,9 +425,7 @@ def _functions(model: Model, X: SingleArray) -> FloatArray:
 
 
 def _residuals(model: Model, own: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
-    """The root of the mean squared residual of a leaf's own rows, weighted, and how they spread; 0 for
-    classes.
-    """
+    """The root of a leaf's weighted mean squared residual, and how residuals spread; 0 for classes."""
     if settings.task != "regression":
         return 0.0, constant_scale(0)
     off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own.X)[:, 0])

@@ -271,9 +271,7 @@ def _trained(
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """Return the number of threads for `n_jobs` as scikit-learn reads it: one for None, one on each core for
-    -1, on all cores but one for -2.
-    """
+    """Return the number of threads for `n_jobs` as scikit-learn reads it: None is one, -1 all cores."""
     if n_jobs is None or n_jobs > 0:
         return n_jobs or 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

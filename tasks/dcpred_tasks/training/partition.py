@@ -160,9 +160,7 @@ def balanced_factors(survey: Survey) -> FloatArray:
 
 
 def class_factors(survey: Survey, settings: Settings) -> FloatArray:
-    """The weights of classes of the settings; empty where all are 1. Raises DataError for a threshold without
-    exactly two classes.
-    """
+    """Class weights of the settings; empty where all are 1. Raises DataError."""
     check_two_classes(settings.threshold, len(survey.classes))
     weighed = settings.class_weight == "balanced" and len(survey.classes) > 0
     return balanced_factors(survey) if weighed else np.empty(0)
@@ -322,9 +320,7 @@ def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
 
 
 def _knots(u: SingleArray, linear: bool) -> tuple[SingleArray, SingleArray]:
-    """At most 63 quantiles of sorted values, and the shares of values below them plus half of the equal ones.
-    `linear` does not change the least and the largest value.
-    """
+    """At most 63 quantiles of sorted values, and shares of values below plus half of the equal ones."""
     points, counts = np.unique(u, return_counts=True)
     share = (np.cumsum(counts) - counts / 2) / len(u)
     if linear:

@@ -226,9 +226,7 @@ def refine(
 
 
 def arithmetic() -> str | None:
-    """How this process refines leaves, which changes the last bits of a model: None for machine code, which
-    is then loaded, "numpy" without it.
-    """
+    """How this process refines leaves: None for machine code, which is then loaded, else "numpy"."""
     return (
         "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
     )

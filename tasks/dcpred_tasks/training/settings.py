@@ -183,9 +183,7 @@ def as_text(features: Sequence[int]) -> str:
 
 
 def listed(value: object, setting: str) -> str:
-    """The text of the value of a setting. Names of a list, or of its JSON, are in double quotes, which
-    distinguishes them from numbers. Raises SettingsError.
-    """
+    """The text of a value; names in a list are in double quotes, unlike numbers. Raises SettingsError."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return value
@@ -580,9 +578,7 @@ def make_settings(values: dict[str, object]) -> Settings:
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
-    """Names and values. Those of LATER are omitted at their defaults: earlier models and trainings keep their
-    hashes.
-    """
+    """Names and values. Those of LATER are omitted at their defaults: earlier hashes stay."""
     return {n: v for n, v in asdict(settings).items() if n not in LATER or v != DEFAULTS[n]}
 
 

@@ -83,9 +83,7 @@ class Survey:
 
     @property
     def mean_weight(self) -> float:
-        """The mean weight of a row, with classes: local SVMs multiply C by weights, whose unit a search
-        absorbs.
-        """
+        """The mean weight of a row, with classes: local SVMs multiply C by weights; a search absorbs it."""
         return float(self.class_weights.sum() / self.n_used)
 
 
