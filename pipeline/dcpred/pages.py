@@ -454,10 +454,7 @@ PLACES = [
 
 
 def _free_place(
-    name: str,
-    at: Any,
-    bounds: tuple[float, float],
-    taken: Sequence[tuple[float, float, float, float]],
+    name: str, at: Any, bounds: tuple[float, float], taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float] | None:
     """The corners of a name near a point that overlaps no other, in pixels of the axes."""
     width, height = LETTER_PIXELS * len(name), LINE_PIXELS

@@ -202,10 +202,7 @@ class FastCheck:
 
     def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
         if kind == Kind.FOREIGN_FILE and is_system_file(file):
-            kind, sentence = (
-                Kind.SYSTEM_FILE,
-                "the operating system or an editor made it; it is left alone",
-            )
+            kind, sentence = (Kind.SYSTEM_FILE, "the operating system or an editor made it; it is left alone")
         self.findings.append(Finding(kind, block, file, sentence))
 
     def _chunk_splits(self) -> list[str]:

@@ -300,11 +300,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> AdaptSVM:
         raise ValueError("a model of groups has other weights than vectors, or another kernel than rbf")
     groups = _groups_of(arrays, vectors.shape, len(intercept))
     radius, along, tolerance, counted = taken(
-        arrays,
-        radius=("float64", 1),
-        along=("float64", 1),
-        tolerance=("float64", 1),
-        counted=("float64", 1),
+        arrays, radius=("float64", 1), along=("float64", 1), tolerance=("float64", 1), counted=("float64", 1)
     )
     if radius.shape != groups.ends.shape or along.shape != radius.shape:
         raise ValueError("a model of groups has other moments than groups")

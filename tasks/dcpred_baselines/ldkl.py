@@ -213,12 +213,7 @@ def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settin
     """A tree for each class against the rest, of kind.size leaves, but no more than there are rows, or
     4,096: rounded down to a power of two.
     """
-    from dcpred_tasks.training.solvers import (  # noqa: PLC0415 - scikit-learn comes with it
-        ABSENT,
-        constant_decision,
-        labellings,
-        linear_svm,
-    )
+    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings, linear_svm  # noqa: PLC0415 - scikit-learn comes with it
 
     leaves = 1 << (min(kind.size, len(rows.X), MOST_LEAVES).bit_length() - 1)
     width, k = rows.X.shape[1] + 1, rows.n_outputs

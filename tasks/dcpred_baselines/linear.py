@@ -710,9 +710,7 @@ def fit_sketch(
     name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator
 ) -> TensorSketch:
     """Features for rows like X, drawn by scikit-learn; only the number of features of X matters."""
-    from sklearn.kernel_approximation import (  # noqa: PLC0415 - prediction needs NumPy alone
-        PolynomialCountSketch,
-    )
+    from sklearn.kernel_approximation import PolynomialCountSketch  # noqa: PLC0415 - prediction needs NumPy alone
 
     drawn = PolynomialCountSketch(
         gamma=kernel.gamma,

@@ -167,13 +167,7 @@ class StoredDivision:
 
 
 # The code that determines the files of a scratch directory and their content.
-WRITING: tuple[str, ...] = (
-    "dtypes.py",
-    "model/*.py",
-    "training/*",
-    "scratch/*.py",
-    "task_bodies/t*.py",
-)
+WRITING: tuple[str, ...] = ("dtypes.py", "model/*.py", "training/*", "scratch/*.py", "task_bodies/t*.py")
 WRITING += ("storage/zarr_arrays.py",)
 
 

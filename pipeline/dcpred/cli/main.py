@@ -25,10 +25,7 @@ def verbosity_options() -> list[click.Parameter]:
     """The options; they set `dcpred.execution.events`."""
     return [
         _option(
-            "-v",
-            "--verbose",
-            Verbosity.MORE,
-            "Print more: times, versions, places, tracebacks of errors.",
+            "-v", "--verbose", Verbosity.MORE, "Print more: times, versions, places, tracebacks of errors."
         ),
         _option("-q", "--quiet", Verbosity.QUIET, "Print nothing on standard error but errors."),
     ]

@@ -45,10 +45,7 @@ def refreshed(r: dict[str, Any]) -> str:
         ("run", f"{r['run']}  ({state})"),
         ("latest", r["latest"] or "none yet"),
         ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
-        (
-            "blocks",
-            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
-        ),
+        ("blocks", f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored"),
         ("seconds", f"{r['seconds']:.1f}"),
     ]
     if r["gone"]:

@@ -8,14 +8,7 @@ import click
 
 import dcpred
 from dcpred.cli import refresh_command, rendering
-from dcpred.cli.options import (
-    ADDRESS,
-    cluster_options,
-    emit,
-    json_option,
-    reports_errors,
-    storage_option,
-)
+from dcpred.cli.options import ADDRESS, cluster_options, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import drift_words, rows, schema_lines
 from dcpred.execution.progress import counted
 from dcpred.inspection import inspect_path
@@ -89,12 +82,7 @@ def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -
 @reports_errors
 @storage_option
 def verify_command(
-    output: str | Path,
-    level: str,
-    rows: int,
-    seed: int | None,
-    as_json: bool,
-    **cluster: Any,
+    output: str | Path, level: str, rows: int, seed: int | None, as_json: bool, **cluster: Any
 ) -> None:
     """Check that OUTPUT of `dcpred score` is complete and unmodified. Writes nothing.
 

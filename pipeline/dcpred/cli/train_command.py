@@ -123,11 +123,7 @@ def train_command(
 @reports_errors
 @storage_option
 def tune_command(
-    data: str,
-    model: str | Path,
-    assignments: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
+    data: str, model: str | Path, assignments: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 

@@ -24,13 +24,7 @@ import numpy as np
 
 from dcpred.comparison.page import comparison_page, write_plots, write_tables
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
-from dcpred.comparison.systems import (
-    OURS,
-    Point,
-    chosen_systems,
-    every_system,
-    points_of,
-)
+from dcpred.comparison.systems import OURS, Point, chosen_systems, every_system, points_of
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where

@@ -8,17 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.table import (
-    Columns,
-    check_names,
-    damaged,
-    no_rows,
-)
+from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.tables.arrow_columns import (
-    leave_out,
-    unknown_type,
-)
+from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
 from dcpred_tasks.tables.parquet_files import common_columns, foreign_types, is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64

@@ -14,18 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.table import (
-    Columns,
-    check_names,
-    no_rows,
-    open_bytes,
-)
+from dcpred.datasets.table import Columns, check_names, no_rows, open_bytes
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
-from dcpred_tasks.tables.arrow_columns import (
-    Rounding,
-)
+from dcpred_tasks.tables.arrow_columns import Rounding
 
 LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 # A number, or a text that stands for a missing value.
@@ -541,13 +534,7 @@ def csv_file(
         names[0] = INDEX
     check_names(path.name, names)
     return CsvFile(
-        path,
-        tuple(names),
-        offset,
-        separator=separator,
-        quotes=quotes,
-        form=form,
-        follows=named is None,
+        path, tuple(names), offset, separator=separator, quotes=quotes, form=form, follows=named is None
     )
 
 

@@ -174,11 +174,7 @@ def connect(
     try:
         # Dask takes half a second to import, and a single task does not need it.
         dask_workers = import_module("dcpred.execution.dask_workers")
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # errors of its configuration
+    except (ValueError, TypeError, AttributeError) as error:  # errors of its configuration
         raise SettingsError(
             f"Cannot load Dask with its configuration ({one_line(str(error))}). Correct or remove the file"
             " in ~/.config/dask, /etc/dask or $DASK_CONFIG."

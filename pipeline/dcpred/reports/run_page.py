@@ -624,11 +624,7 @@ def _failed(run: Run) -> Section:
     """Failed blocks, and reasons of skipped rows."""
     addresses = (run.run.x, run.run.model, run.run.output)
     lines = [
-        [
-            f"{one['block']:,}",
-            without_places(one["error"], *addresses),
-            f"{one['deaths']:,}",
-        ]
+        [f"{one['block']:,}", without_places(one["error"], *addresses), f"{one['deaths']:,}"]
         for one in run.status.failing[:FAILURES_SHOWN]
     ]
     parts = []

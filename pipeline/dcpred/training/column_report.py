@@ -123,12 +123,7 @@ def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
 
 
 def forecast_training(
-    n_rows: int,
-    n_features: int,
-    settings: Settings,
-    n_threads: int,
-    *,
-    surveyed: bool = False,
+    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, surveyed: bool = False
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 

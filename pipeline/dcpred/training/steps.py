@@ -206,21 +206,12 @@ class Training:
     """The steps of one job, and its records."""
 
     def __init__(
-        self,
-        job: TrainJob,
-        plan: BlockPlan,
-        workers: Workers,
-        say: Reporter,
-        known: Known | None = None,
+        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
         rows, features = job.array("x").shape
         self.shares = forecast_training(
-            rows,
-            features,
-            job.settings,
-            workers.n_threads(),
-            surveyed=known is not None,
+            rows, features, job.settings, workers.n_threads(), surveyed=known is not None
         )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
@@ -421,12 +412,7 @@ class Training:
         if self.known is None:  # A search has printed it before.
             self.report_columns(scaling, survey)
         stored = StoredDivision(
-            division.scaling,
-            flatten(division.root),
-            division.kernels,
-            survey.classes,
-            factors,
-            prior,
+            division.scaling, flatten(division.root), division.kernels, survey.classes, factors, prior
         )
         if not is_done(self.job.division_file):
             write_division(self.job, stored)

@@ -85,11 +85,7 @@ def train(
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
-    x, y, weight = (
-        absolute(x),
-        absolute(y),
-        absolute(weight) if weight else None,
-    )
+    x, y, weight = (absolute(x), absolute(y), absolute(weight) if weight else None)
     forget_failures()
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
@@ -326,12 +322,7 @@ def _finished(model: Path, identity: Identity) -> TrainReport | None:
             " other when their files have other times or sizes. Remove the model or choose another path."
         )
     return TrainReport(
-        **{
-            **provenance["report"],
-            "model": str(model),
-            "hash": trained.hash,
-            "already_trained": True,
-        }
+        **{**provenance["report"], "model": str(model), "hash": trained.hash, "already_trained": True}
     )
 
 

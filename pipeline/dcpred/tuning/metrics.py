@@ -255,12 +255,7 @@ class _KnownNumbers(RegressorMixin, _Known, BaseEstimator):  # type: ignore[misc
 
 
 def _pseudo_losses(
-    scorer: Scorer,
-    task: str,
-    decision: FloatArray,
-    target: FloatArray,
-    weight: FloatArray,
-    n_classes: int,
+    scorer: Scorer, task: str, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int
 ) -> FloatArray:
     """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife.
 

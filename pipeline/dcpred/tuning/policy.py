@@ -238,7 +238,7 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"loss": "logistic"},
     },
     "small leaves, few landmarks": {
-        **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"},
+        **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"}
     },
     # By tests/benchmarks/portfolio.py, in the order in which they lower the regret on the development half.
     "small leaves, near the machines": {

@@ -9,11 +9,7 @@ from typing import Any
 from dcpred.pages import PAPER, drawing, frontier
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
-from dcpred_tasks.training.settings import (
-    in_effect,
-    make_settings,
-    settings_dict,
-)
+from dcpred_tasks.training.settings import in_effect, make_settings, settings_dict
 
 # The stored fields of a report.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}

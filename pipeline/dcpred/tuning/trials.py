@@ -55,15 +55,7 @@ from dcpred_tasks.training.in_memory import (
 )
 from dcpred_tasks.training.learned_scaling import REPETITIONS
 from dcpred_tasks.training.partition import class_factors, divide, learn_scaling, n_outputs, row_weights
-from dcpred_tasks.training.settings import (
-    AUTO,
-    NONE,
-    Settings,
-    as_text,
-    in_effect,
-    numbers,
-    settings_dict,
-)
+from dcpred_tasks.training.settings import AUTO, NONE, Settings, as_text, in_effect, numbers, settings_dict
 from dcpred_tasks.training.survey import Survey, thinned
 from dcpred_tasks.training.tree_fitting import flatten
 

@@ -176,11 +176,7 @@ def quality_of(
 
 
 def standard_error(
-    losses: FloatArray,
-    weight: FloatArray,
-    metric: Metric,
-    clusters: IntArray,
-    apart: float = 0.0,
+    losses: FloatArray, weight: FloatArray, metric: Metric, clusters: IntArray, apart: float = 0.0
 ) -> float:
     """The standard error of a metric.
 

@@ -401,12 +401,7 @@ def _write_arrays(address: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         row_bytes = max(a.nbytes // max(len(a), 1), 1)
         chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
         zarr_arrays.create_array(
-            group,
-            name,
-            a.shape,
-            a.dtype,
-            chunk_rows,
-            dimensions=named_dimensions(name, a, arrays),
+            group, name, a.shape, a.dtype, chunk_rows, dimensions=named_dimensions(name, a, arrays)
         )[...] = a
     zarr_arrays.consolidate(group)
 

@@ -158,10 +158,7 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     """The arrays of a model by their names on disk."""
-    special: dict[str, NDArray[Any]] = {
-        **model.scaling.arrays(),
-        **model.tree.arrays(),
-    }
+    special: dict[str, NDArray[Any]] = {**model.scaling.arrays(), **model.tree.arrays()}
     own = [*COMPACT, *(name for name in OF_ROWS if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:

@@ -79,8 +79,7 @@ class LeafArrays:
     pairs: Annotated[NDArray[np.int32], Line(np.int32, ("product", "of_product"), offsets="pair_at")]
     """Numbers of two landmarks of the leaf, of each product."""
     triangle: Annotated[
-        SingleArray,
-        Line(MODEL_DTYPE, ("triangle_point", "landmark"), offsets="triangle_at", flat="distance"),
+        SingleArray, Line(MODEL_DTYPE, ("triangle_point", "landmark"), offsets="triangle_at", flat="distance")
     ]
     """Distances of each point of the triangle inequality to each landmark of the leaf."""
     beta: Annotated[SingleArray, BETA]

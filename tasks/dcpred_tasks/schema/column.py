@@ -17,13 +17,7 @@ from dcpred_tasks.input_kinds import refuse_rounded
 
 NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "category"
 # Names of kinds of cells in messages.
-IN_WORDS = {
-    NUMBER: "numbers",
-    BOOLEAN: "booleans",
-    DATE: "dates",
-    TEXT: "text",
-    CATEGORY: "categories",
-}
+IN_WORDS = {NUMBER: "numbers", BOOLEAN: "booleans", DATE: "dates", TEXT: "text", CATEGORY: "categories"}
 ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"

@@ -21,14 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import (
-    ACC_DTYPE,
-    INDEX_DTYPE,
-    FloatArray,
-    IntArray,
-    LeafNumbers,
-    Status,
-)
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, LeafNumbers, Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling

@@ -216,11 +216,7 @@ def request(call: Callable[[], T], address: str) -> T:
 RETRIES, RETRY_SECONDS, REQUEST_SECONDS = 4, 60.0, 30.0
 ENDPOINT = re.compile(r"^(AWS|AZURE|GOOGLE)\w*(ENDPOINT|_URL)")
 # Environment variables that obstore reads only without options of connections.
-ALLOW_HTTP = {
-    "s3": "AWS_ALLOW_HTTP",
-    "gs": "GOOGLE_ALLOW_HTTP",
-    "az": "AZURE_ALLOW_HTTP",
-}
+ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
 
 @lru_cache(maxsize=64)

@@ -25,12 +25,7 @@ from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.
-MISSING_LABELS = {
-    "f": np.nan,
-    "O": None,
-    "M": np.datetime64("NaT"),
-    "m": np.timedelta64("NaT"),
-}
+MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}
 WITHOUT_SCORE = "holds NaN, infinity or a value too large"
 
 

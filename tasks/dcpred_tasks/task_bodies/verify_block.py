@@ -112,10 +112,7 @@ def _compared(
     elif {str(code): int(n) for code, n in enumerate(counts) if n} != record.status:
         file = run.record_name(record.block)
         yield Finding(
-            Kind.ALTERED_RECORD,
-            record.block,
-            file,
-            f"it counts the status of {rows} otherwise than they are",
+            Kind.ALTERED_RECORD, record.block, file, f"it counts the status of {rows} otherwise than they are"
         )
 
 

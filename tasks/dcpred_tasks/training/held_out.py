@@ -347,12 +347,7 @@ def fit_and_judge(
 
 
 def _fit(
-    rows: LeafRowsToFit,
-    n_outputs: int,
-    kernels: Kernels,
-    settings: Settings,
-    leaf: int,
-    prior: Prior | None,
+    rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, prior: Prior | None
 ) -> FittedLeaf:
     if prior is not None:
         number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)

@@ -27,12 +27,7 @@ from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.calibration import HALF
-from dcpred_tasks.training.categories import (
-    NOT_CODED,
-    CodedFeatures,
-    CrossFitted,
-    fit_to_rows,
-)
+from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, CrossFitted, fit_to_rows
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (
     HeldOut,

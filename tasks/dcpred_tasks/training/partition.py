@@ -354,11 +354,7 @@ def choose_columns(
 
 
 def _missing_values(
-    codes: Iterable[int],
-    sample: NDArray[np.generic],
-    weight: FloatArray,
-    survey: Survey,
-    settings: Settings,
+    codes: Iterable[int], sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
 ) -> tuple[FloatArray | None, list[int]]:
     """The raw value that replaces a missing one in each feature, None where NaN is a bad value, and the
     features with a missing indicator.
