@@ -131,9 +131,7 @@ def _constant(model: Model, landmarks: Any) -> int:
 
 
 def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """For a model that accepts missing values: the features with some in sampled training rows, their
-    replacement, and whether they have an indicator; None if NaN is a bad value for the model.
-    """
+    """Features with missing values in sampled rows, their replacements, indicators; None if NaN is bad."""
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return None

@@ -404,9 +404,7 @@ def short(name: Any, letters: int = NAME_LETTERS) -> str:
 
 
 def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Names at the right of the axes, (height, name, colour), at the height of their lines if there is
-    space: in data of the y axis, whose limits are set.
-    """
+    """Names at the right of the axes, (height, name, colour), near their lines, within set limits."""
     pixels = axes.figure.get_figheight() * 72 - 60
     least = LINE_PIXELS / pixels
     height = axes.transData + axes.transAxes.inverted()

@@ -97,9 +97,7 @@ class Moments:
         return np.asarray(2.0 * gamma * gamma * self.along - gamma), np.asarray(-gamma * self.radius)
 
     def mean(self, gamma: float, d2: FloatArray) -> FloatArray:
-        """E[f] at squared distances d², (n, g). It is at most 1, as each value of f is: at a large variance
-        the normal distribution has parts that no cosine has.
-        """
+        """E[f] at squared distances d², (n, g), at most 1 as each value of f, also at a large variance."""
         factors, offset = self.exponents(gamma)
         return np.asarray(np.exp(np.minimum(d2 * factors + offset, 0.0)))
 

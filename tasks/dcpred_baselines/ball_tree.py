@@ -192,9 +192,7 @@ def bisected(X: RealArray, most: int) -> tuple[IntArray, IntArray]:
 
 
 def _bisect(X: FloatArray) -> tuple[IntArray, int]:
-    """An order of at least two rows along the line between two that are far apart, and where to cut: at the
-    widest gap that leaves a quarter on each side.
-    """
+    """An order of rows along the line between two far apart, and the widest gap in its middle half."""
     a = X[_squares(X - X.mean(axis=0)).argmax()]
     b = X[_squares(X - a).argmax()]
     along = (X - a) @ (b - a)
@@ -232,9 +230,7 @@ class BallTree:
         return self.bounds(X)[0]
 
     def bounds(self, X: RowArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Values (n, n_outputs), how far f(x) may be from them (n, n_outputs), and the share of rows that
-        look into each cell (cells,).
-        """
+        """Values (n, n_outputs), how far f(x) may be off (n, n_outputs), and shares that look into cells."""
         value, off = (np.empty((len(X), self.shape[1])) for _ in range(2))
         looked = np.zeros(len(self.cells.ends))
         for at in range(0, len(X), ROWS_AT_ONCE):

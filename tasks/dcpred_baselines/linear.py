@@ -213,9 +213,7 @@ def nystrom_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Nystrom:
 
 
 def fit_nystrom(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Nystrom:
-    """A basis for scaled rows like X. There are at most `size` landmarks: rows of X drawn by scikit-learn, or
-    distinct centres of k-means.
-    """
+    """A basis for scaled rows like X, of at most `size` rows drawn by scikit-learn, or k-means centres."""
     from sklearn.kernel_approximation import Nystroem  # noqa: PLC0415 - prediction needs NumPy alone
 
     from dcpred_tasks.training.tree_fitting import k_means  # noqa: PLC0415
@@ -633,9 +631,7 @@ class TensorSketch:
 
     @property
     def cost(self) -> float:
-        """A transform of D real numbers takes D log₂ D: half of ½ D log₂ D complex ones, of four each. A term
-        of a count sketch counts as one.
-        """
+        """Of a transform of D real numbers D log₂ D, and 1 for a term of a count sketch."""
         degree, terms = self.hashes.shape
         if degree == 1:
             return float(terms)

@@ -478,9 +478,7 @@ def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Sour
 def _places(
     job: TrainJob, generation: int, first: int, last: int
 ) -> Iterator[tuple[int, IntArray, NDArray[np.int32]]]:
-    """Where the rows of leaves from `first` to `last` lie: pieces in order, with the leaves (n,) that occur
-    there and the rows (n, 2) of each.
-    """
+    """Where rows of leaves `first` to `last` lie: pieces, with leaves (n,) and rows (n, 2) of each."""
     for part in count():
         path = job.index_file(generation, "edges", part)
         if not path.exists():

@@ -330,9 +330,7 @@ def _caveats(results: Sequence[Result]) -> list[str]:
 
 
 def _linear_us(results: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Microseconds of a linear prediction on each computer: the median of all points timed there. Other
-    work changes the time at a single point by half and more.
-    """
+    """Microseconds of a linear prediction by computer: the median of all points, which vary by half."""
     beside: dict[str, list[float]] = {}
     for one in results:
         if "linear_us" in one:

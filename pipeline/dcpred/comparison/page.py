@@ -211,10 +211,9 @@ def _score(report: "CompareReport", front: list["Result"]) -> Picture:
     name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"
     best = front[-1]
     text = (
-        f"{name[0].upper() + name[1:]} against the cost of a row;"
-        f" {better} is better, to the left is cheaper. A line joins the"
-        " points of a system that are on its Pareto front; it is dashed for baselines."
-        f" The Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
+        f"{name[0].upper() + name[1:]} against the cost of a row; {better} is better, to the left is cheaper."
+        " A line joins the points of a system that are on its Pareto front; it is dashed for baselines. The"
+        f" Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
     lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]

@@ -85,9 +85,7 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def baseline(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
-    """Returns a fit, which returns a function that predicts class numbers or targets, and pickled bytes.
-    Imports the package at once. Raises ImportError.
-    """
+    """Returns a fit, which returns a function that predicts, and pickled bytes. Raises ImportError."""
     made = _made(name, size, rows, shared)
 
     def fit() -> tuple[Predict, dict[str, Any]]:
@@ -122,9 +120,7 @@ def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
 
 
 def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
-    """With the γ and C that suit the exact SVM with standard scaling. Targets of SVR are scaled, because its
-    C and its tube of 0.1 have their unit; its C is 10.
-    """
+    """With γ and C that suit the exact SVM with standard scaling; targets of SVR are scaled, its C is 10."""
     import daal4py  # noqa: PLC0415
     from sklearn.compose import TransformedTargetRegressor  # noqa: PLC0415
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415

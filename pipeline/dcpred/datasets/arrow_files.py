@@ -75,9 +75,8 @@ class ParquetRows:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
                 f"Cannot read column {name!r} of {part.path.name}: it is {column.type}, but {kind} in other"
-                " files of"
-                f" {self.name}, which does not hold all its values ({str(error).splitlines()[0]}). Convert"
-                " it."
+                f" files of {self.name}, which does not hold all its values ({str(error).splitlines()[0]})."
+                " Convert it."
             ) from None
 
 

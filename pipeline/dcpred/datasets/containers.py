@@ -193,8 +193,7 @@ class Hdf5File:
         if node.is_virtual or node.external:
             raise DataError(
                 f"Cannot read array {name!r} of {self.name}: it lies in other files, and links to them are"
-                " not"
-                " followed. Write it into this file."
+                " not followed. Write it into this file."
             )
         attributes = dict(node.attrs)
         text = h5py.check_string_dtype(node.dtype) is not None

@@ -346,8 +346,7 @@ class CsvFile:
         if self.form.decimal == "," and POINTED.fullmatch(value):
             return DataError(
                 f"Cannot read column {name!r} of {self.name}: it holds {where}, but decimals have a comma."
-                " Pass"
-                " --decimal . where they have a point"
+                " Pass --decimal . where they have a point"
                 + ("" if self.form.thousands else ", or --thousands . where points stand between thousands")
                 + ("" if self.follows else f", or --categorical {as_option(name)} where the values are names")
             )
@@ -424,9 +423,8 @@ class CsvFile:
             self._refuse_joined_rows()
         quotes = " or pass --no-quotes where quotation marks are text" if '"' in row.text else ""
         return DataError(
-            f"Cannot read {self.name}: row {row.number - 1:,} (counted from 0) has"
-            f" {row.actual_columns:,} field{'s' if row.actual_columns != 1 else ''}, but the first line"
-            f" {row.expected_columns:,}:"
+            f"Cannot read {self.name}: row {row.number - 1:,} (counted from 0) has {row.actual_columns:,}"
+            f" field{'s' if row.actual_columns != 1 else ''}, but the first line {row.expected_columns:,}:"
             f" {row.text[:SHOWN]!r}. Correct it,{quotes} or quote fields that hold {self.separator!r}"
         )
 
@@ -459,19 +457,16 @@ class CsvFile:
                         raise DataError(
                             f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
                             f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line"
-                            f" break{'s' if len(lines) > 2 else ''} and"
-                            " text that resembles whole rows. Pass --no-quotes where quotation marks are"
-                            " text, or"
-                            " --quotes where they enclose fields"
+                            f" break{'s' if len(lines) > 2 else ''} and text that resembles whole rows. Pass"
+                            " --no-quotes where quotation marks are text, or --quotes where they enclose"
+                            " fields"
                         )
             first += len(column)
 
     # -- What columns hold -----------------------------------------------------------------------------------
 
     def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
-        """The file, with those of these columns read as text that do not hold only numbers in its first
-        batch, or in all of it if `whole`.
-        """
+        """The file, with columns read as text whose first batch, or `whole` file, is not only numbers."""
         left, found = [name for name in names if name not in self.text], set[str]()
         everything = frozenset(self.names)
         for columns in replace(self, text=everything, verbatim=everything).batches(left):

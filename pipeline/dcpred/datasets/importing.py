@@ -233,8 +233,7 @@ def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
         name, value = next(iter(own.items()))
         raise DataError(
             f"Cannot use {_flag(name, value)}, an option for columns: {held.name} holds the matrix"
-            f" {matrix[0]!r}."
-            " Omit it, and name the arrays with --x and --y."
+            f" {matrix[0]!r}. Omit it, and name the arrays with --x and --y."
         )
     x, y = matrix
     with held.opened() as arrays:
@@ -604,8 +603,7 @@ def make_reading(
     if like is not None and named:
         raise DataError(
             f"Cannot combine --{named[0]} with --like {like}: its schema states what every column is. Omit"
-            " one"
-            " of them."
+            " one of them."
         )
     columns, texts, form = _given(schema) if schema is not None else ([], (), TextFormat())
     followed: tuple[Schema | None, str] | None = None

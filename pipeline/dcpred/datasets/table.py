@@ -145,8 +145,7 @@ class TargetSurvey:
         if len(self.strings) > MAX_LABELS:
             raise DataError(
                 f"Cannot use {self.name} as target: its strings would be classes, but more than"
-                f" {MAX_LABELS:,} are"
-                " different. Name another target, or make this one numeric."
+                f" {MAX_LABELS:,} are different. Name another target, or make this one numeric."
             )
         self.n_rows += len(values)
 

@@ -235,9 +235,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return None if schema is None or (schema.plain and not self._of_frame) else schema
 
     def _encoded(self, X: Any) -> Any:
-        """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
-        what a Zarr array of a data set was encoded by.
-        """
+        """X to train on as numbers. What encodes a frame or a Zarr array becomes `schema_`."""
         self._of_frame = self._takes_encoded = False
         if hasattr(self, "schema_"):
             del self.schema_
@@ -402,9 +400,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._keep_columns()
 
     def _keep_columns(self) -> None:
-        """The columns of a frame that was encoded are the features that scikit-learn knows of. Where features
-        have names, and nothing was encoded, the schema is of numbers.
-        """
+        """Columns of an encoded frame are scikit-learn's features; names alone make a schema of numbers."""
         schema = self._encoding()
         if schema is None and not hasattr(self, "schema_") and hasattr(self, "feature_names_in_"):
             self.schema_ = numbers_schema(self.feature_names_in_.tolist())
@@ -503,9 +499,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return found
 
     def _framed(self, X: Any, block: Callable[..., Any], columns: Any, *more: Any) -> Any:
-        """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions: a Series,
-        or a DataFrame of `columns`.
-        """
+        """What `block` gives for a DataFrame of Dask, with its index: a Series, or a frame of `columns`."""
         check_is_fitted(self, "model_")
         names = None if self._encoding() is not None else getattr(self, "feature_names_in_", None)
         return out_of_core.framed(X, block, self._encoding(), names, columns, *more)

@@ -179,9 +179,7 @@ def _chunked(data: Any) -> Any:
 
 
 def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
-    """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may
-    hold pandas.NA. Raises DataError for a column that does not hold numbers.
-    """
+    """The dtype of all columns; `masked` if one may hold pandas.NA. Raises DataError otherwise."""
     for name, dtype in dtypes:
         if dtype.kind not in "biuf":
             raise DataError(

@@ -284,9 +284,7 @@ def _is_known(address: str) -> bool:
 
 
 def _ask(address: str, security: Security | None) -> None:
-    """Ask a scheduler for its identity, for CONNECT_SECONDS at most: a client waits forever for a silent
-    server, and raises tracebacks for answers of other servers.
-    """
+    """Ask a scheduler for its identity, within CONNECT_SECONDS: a client waits for it forever."""
 
     async def identity() -> None:
         arguments = (security or Security()).get_connection_args("client")
@@ -440,8 +438,7 @@ def check_versions(client: Client) -> None:
         if isinstance(error, Exception):  # dcpred is not installed there
             raise SchedulerError(
                 f"Cannot use this Dask cluster: its workers cannot run dcpred ({type(error).__name__}:"
-                f" {error})."
-                f" Install dcpred {mine.get('dcpred')} on every worker."
+                f" {error}). Install dcpred {mine.get('dcpred')} on every worker."
             )
     if not found:
         raise SchedulerAwayError(

@@ -379,10 +379,8 @@ def _take(lease: StoreLease) -> None:
         if silent < expiry_seconds():
             raise RunHeldError(
                 f"Cannot use {place.address}: it is in use by {name}, heard of {max(silent, 0.0):.0f} s ago"
-                " (a lease"
-                " ends"
-                f" {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop it, and run"
-                " again."
+                f" (a lease ends {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop"
+                " it, and run again."
             )
     tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
     if tag is None:
@@ -461,9 +459,7 @@ def check_unlocked(place: Place) -> None:
     elif name := place_holder(place):
         raise RunHeldError(
             f"Cannot use {place.address}: it is in use by {name}. Wait for it to end, or stop it, and run"
-            " again (a"
-            " minute"
-            " after its last sign if it was killed)."
+            " again (a minute after its last sign if it was killed)."
         )
 
 

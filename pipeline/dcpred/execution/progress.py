@@ -42,9 +42,7 @@ class ProgressEstimate:
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
-        """The begin and the end of a part of the job. The caller fills it with `reach` at its end: an
-        interrupted part stays unfilled.
-        """
+        """The begin and the end of a part of the job, which the caller fills with `reach` if complete."""
         around, self._end = self._end, self.done + share * (self._end - self.done)
         try:
             yield self.done, self._end

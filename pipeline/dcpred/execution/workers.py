@@ -131,8 +131,7 @@ def check_driver_memory(needed: int, advice: str) -> None:
     if needed + DRIVER_BYTES > limit:
         raise SchedulerError(
             f"Cannot start the driver: it needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory,"
-            " but"
-            f" may use {limit / 2**20:,.0f} MiB. {advice}, or start it where there is more memory."
+            f" but may use {limit / 2**20:,.0f} MiB. {advice}, or start it where there is more memory."
         )
 
 
@@ -151,9 +150,7 @@ _pages = False
 
 @contextmanager
 def pages_opened() -> Iterator[None]:
-    """Make local processes that start within a `with` statement serve Dask's dashboard, on loopback. Every
-    user of the computer can see the work there.
-    """
+    """Make local processes serve Dask's dashboard on loopback, where every user of it sees the work."""
     global _pages
     before, _pages = _pages, True
     try:

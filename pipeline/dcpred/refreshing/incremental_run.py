@@ -51,9 +51,7 @@ def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
-    """Blocks that hold the same rows in both runs, made of the same input chunks; all others must be
-    scored. The plans allow it (`can_take_over`).
-    """
+    """Blocks of the same rows of the same input chunks in both runs (see `can_take_over`)."""
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
     return [
         block
@@ -235,8 +233,7 @@ class IncrementalRun:
             self.root.remove(other)
         raise IncompleteError(
             f"Cannot score {self.x}: it changed {ROUNDS} times during scoring, or its disk has a clock that"
-            " is"
-            " ahead. Refresh when nothing writes to it, and where clocks agree."
+            " is ahead. Refresh when nothing writes to it, and where clocks agree."
         )
 
     def _now(self) -> float:

@@ -127,8 +127,7 @@ class Parts:
         if x and found.settings.data != x and not self.job.full:
             raise PlanConflictError(
                 f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"
-                " another"
-                " root, use the same data, or score everything with --full."
+                " another root, use the same data, or score everything with --full."
             )
         return found
 

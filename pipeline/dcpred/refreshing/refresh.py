@@ -283,8 +283,7 @@ def check_published(report: RefreshReport) -> None:
     if report.state == "kept":
         latest = f"{report.latest} stays the latest" if report.latest else "there is no latest run"
         raise IncompleteError(
-            f"Cannot publish {report.run}: it is beyond its limits ({report.why_kept}), and {latest}. Look"
-            " at it in"
-            f" {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)} --publish"
-            f" {report.run}` if it is right."
+            f"Cannot publish {report.run}: it is beyond its limits ({report.why_kept}), and {latest}. Look at"
+            f" it in {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)}"
+            f" --publish {report.run}` if it is right."
         )

@@ -336,9 +336,7 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
 
 
 def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
-    """The fields of a finished run. None if its manifest has another shape, because anybody can make a
-    checksum; or if it has no plan and is not a run of several parts.
-    """
+    """The fields of a finished run; None if its manifest has another shape, or its plan is missing."""
     if manifest is None or (run is None and "parts" not in manifest):
         return None
     try:

@@ -111,8 +111,7 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
     text = (
         "Each square is a class (downwards) predicted as another (to the right); the larger, the greater the"
         f" fraction of the class. {percent(right)} of all rows are correct and lie on the line. The largest"
-        " is"
-        f" {names[worst[0]]} predicted as {names[worst[1]]}: {share.max():.1f} % of its rows."
+        f" is {names[worst[0]]} predicted as {names[worst[1]]}: {share.max():.1f} % of its rows."
     )
     table = Table(
         ["class", "rows", "correct", "most often predicted as", "rows"],
@@ -245,8 +244,7 @@ def _reliability(r: dict[str, Any]) -> Section:
 
     text = (
         f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line the probability is exact;"
-        " the"
-        f" mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
+        f" the mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
     )
     table = Table(
         ["stated", "observed", "rows"],

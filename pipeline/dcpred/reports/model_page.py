@@ -168,8 +168,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     text = (
         f"The model compares rows by their distance in scaled features. {called(shown[0])} contributes"
         f" {percent(float(shares[shown[0]]))} of its square on average: it has the most influence on which"
-        " rows"
-        " are near. This does not show in which direction a prediction moves."
+        " rows are near. This does not show in which direction a prediction moves."
     )
     if unused:
         text += f" {counted(unused, 'feature does', 'features do')} not contribute."

@@ -152,9 +152,8 @@ def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> N
     wrong = np.abs(found - stored[: len(found)]) > TOLERANCE * spread + rounding
     if wrong.any(axis=1).mean() > 0.5 or not len(found):
         raise DataError(
-            f"Cannot evaluate the scores of {run.run.output} on {x}: its rows from"
-            f" {start:,} on are not the scored ones, which lie at {run.run.x}. Name the scored"
-            " data."
+            f"Cannot evaluate the scores of {run.run.output} on {x}: its rows from {start:,} on are not the"
+            f" scored ones, which lie at {run.run.x}. Name the scored data."
         )
 
 

@@ -76,9 +76,7 @@ def latest_run(place: Place) -> str:
 
 
 def run_meant(output: str | Path) -> str | Path:
-    """The address of the latest run for ROOT/latest on a store, which has no links, or for
-    ROOT/latest/parts/NAME of several inputs; else the same address.
-    """
+    """The address of the latest run for ROOT/latest, or ROOT/latest/parts/NAME; else the same address."""
     if path_on_disk(output) is not None:
         return output
     root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
@@ -448,16 +446,13 @@ class Ledger:
             raise PlanConflictError(
                 f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
                 f" at which files of {shown(self.run.x)} were written: they were touched, copied or written"
-                " again in the same sizes)."
-                " If they hold the same rows, add --repair: it compares a sample, and later calls resume."
-                " Else"
-                " choose a new directory."
+                " again in the same sizes). If they hold the same rows, add --repair: it compares a sample,"
+                " and later calls resume. Else choose a new directory."
             )
         raise PlanConflictError(
             f"Cannot write scores to {self.address}: it belongs to another plan (it differs in"
             f" {', '.join(differs) or 'the data'}). Name a new directory, or use the model, data and outputs"
-            " of"
-            " that plan."
+            " of that plan."
         )
 
     def _only_times_differ(self) -> bool:
@@ -548,9 +543,7 @@ class Ledger:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what `claimed` made, if nothing else is there: another driver may have scored blocks, or a
-        user may have put files there since.
-        """
+        """Remove what `claimed` made, if nothing else is there by now."""
         place = self.place
         made = {PLAN, LOCK, *RUN_FOLDERS}
         if place.names("") - made or any(place.names(folder) for folder in RUN_FOLDERS):
@@ -595,8 +588,7 @@ def open_ledger(output: str | Path) -> Ledger:
     except (KeyError, TypeError, ValueError):
         raise PlanConflictError(
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
-            " restore"
-            " the plan."
+            " restore the plan."
         ) from None
 
 

@@ -229,9 +229,7 @@ def plan_run(
 
 
 def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
-    """The blocks of the run in `output`, if it has as many rows: another version of dcpred, or a
-    refresh, may have chosen other blocks.
-    """
+    """The blocks of the run in `output`, if it has as many rows: others may have cut it otherwise."""
     run = standing_run(output)
     if run is None or run.n_rows != X.shape[0]:
         return None
@@ -379,8 +377,7 @@ def score_all(
             ledger.retract(block)
     raise IncompleteError(
         f"Cannot finish the run: {len(wrong):,} blocks are modified or damaged, the first is block"
-        f" {wrong[0]}."
-        " Check the storage and run again."
+        f" {wrong[0]}. Check the storage and run again."
     )
 
 
@@ -526,9 +523,7 @@ def score_shard(
 def _score_own(
     ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
-    """Score this shard's blocks. Returns what was done, and how many blocks are left to other shards; 0 if
-    the whole run is to be verified, or is.
-    """
+    """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
     n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
     while True:
         done = score_pending(ledger, lease, workers, say, tolerance)

@@ -332,9 +332,7 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """Facts on all rows, after encoding. A sample, and the target encodings, are then in the scratch
-        directory, or a search had them.
-        """
+        """Facts on all encoded rows; a sample and the target encodings are then in the scratch directory."""
         if self.known is None:
             survey = self._surveyed(names)
             if self.job.x:  # Estimators have more information on rows in memory, and print their own remarks.

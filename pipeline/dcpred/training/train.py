@@ -236,8 +236,7 @@ def named_features(x: str) -> list[str] | None:
         wrong = f"names {twice[0]!r} twice" if twice else f"has {len(summary):,} names"
         raise DataError(
             f"Cannot train on X at {x}: it has {X.shape[1]:,} features, but its attribute {ATTRIBUTE}"
-            f" {wrong}."
-            " Name each feature once, or remove the attribute."
+            f" {wrong}. Name each feature once, or remove the attribute."
         )
     return summary
 

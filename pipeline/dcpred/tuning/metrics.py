@@ -176,8 +176,7 @@ def check_held_classes(
         raise SettingsError(
             f"Cannot compute {metric.name}: the {len(own):,} held-out rows of fold {fold} have one class (of"
             f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for example"
-            " accuracy"
-            " or neg_log_loss."
+            " accuracy or neg_log_loss."
         ) from error
 
 
@@ -284,8 +283,7 @@ def _pseudo_losses(
     if not np.isfinite(whole):
         raise SettingsError(
             f"Cannot use the metric: it is {-whole} on {n:,} held-out rows, perhaps because all have one"
-            " class."
-            " Choose another one, for example accuracy or neg_log_loss."
+            " class. Choose another one, for example accuracy or neg_log_loss."
             if task == "classification"
             else f"Cannot use the metric: it is {-whole} on {n:,} held-out rows. Choose another one."
         )

@@ -122,9 +122,7 @@ def draw_frontier(report: dict[str, Any], path: Path) -> None:
 def with_cost(
     points: list[dict[str, Any]], chosen: dict[str, Any], cost_ratio: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The same points with the cost of the finished model, which may have fewer landmarks than
-    chosen: a model has one cost everywhere.
-    """
+    """The same points with the cost of the finished model, which may have fewer landmarks than chosen."""
     made = {**chosen, "cost_ratio": cost_ratio}
     return [made if p == chosen else p for p in points], made
 

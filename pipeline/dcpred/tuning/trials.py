@@ -267,9 +267,7 @@ class Trials:
         return self.cells[1][np.searchsorted(self.cells[0], number)]
 
     def unseen(self) -> "Trials":
-        """The same evaluation on rows that no choice used; this one if all were used. By time these
-        are the latest, which also a choice among earlier ones used.
-        """
+        """The same evaluation on rows that no choice used, the latest by time; this one if all were used."""
         last = self.rule.count - 1
         if not self.folds or (last in self.folds and not self.rule.ordered):
             return self
@@ -464,9 +462,7 @@ class Trials:
             self.share_left, self.n_left = self.share_left - share, self.n_left - 1
 
     def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
-        """Settings with as many of the landmarks as the budget may allow; None if it allows none, or if the
-        scaling cannot be learned in one of these folds.
-        """
+        """Settings with as many landmarks as the budget allows; None if none, or if a fold cannot scale."""
         if not all(is_done(scaling_file(self.job, fold, key)) for fold in folds):
             return None
         scaling = read_scaling(self.job, self.folds[0], key).scaling

@@ -306,9 +306,7 @@ def parse_budget(budget: object) -> Budget:
 
 
 def on_this_machine(budget: Budget, n_features: int, say: Reporter) -> Budget:
-    """A budget in nanoseconds with the time of a linear prediction here. Costs are predicted as ratios,
-    which vary less between computers than times.
-    """
+    """A budget in nanoseconds with the time of a linear prediction here: costs are ratios."""
     linear = measured_linear_ns(n_features)
     say.say(
         f"a linear prediction of {counted(n_features, 'feature', 'features')} takes {linear:.1f} ns on this"
@@ -545,8 +543,7 @@ def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[st
     if found is None:
         raise SettingsError(
             f"Cannot find a model within a budget of {trials.budget.words}: the cheapest one of these rows"
-            " takes"
-            f" {trials.least()}. Allow at least that."
+            f" takes {trials.least()}. Allow at least that."
         )
     return described(found, trials) | {"seconds": seconds}
 

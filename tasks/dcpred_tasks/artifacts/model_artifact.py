@@ -63,9 +63,7 @@ from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
 def read_arrays(
     path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
 ) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of the group at `address`, of the model at `path`. Raises ModelFormatError where one
-    is damaged or not declared.
-    """
+    """The wanted arrays at `address`, of the model at `path`. Raises ModelFormatError."""
     try:
         group, names = zarr_arrays.open_group(address), _in(declared, wanted)
         calls = [
@@ -459,9 +457,7 @@ def read_model(path: str | Path, *, support: bool = False) -> Model:
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that the model declares. Which ones are absent depends on its format and its features; the
-    hash covers the declaration.
-    """
+    """The arrays that the model declares, by its format and features; the hash covers the declaration."""
     unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
     return {
         name: array

@@ -118,16 +118,12 @@ OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
 def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array on disk. An array without values, as the centres of a single leaf,
-    shares no dimension with other arrays.
-    """
+    """Names of the dimensions of an array on disk; one without values shares none."""
     return dimensions_of(name, among) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array among others of a model, which determine whether it has columns, or
-    encoded features, in place of features.
-    """
+    """Names of the dimensions of an array, which depend on the other arrays of a model."""
     feature = "feature"
     if name in OF_ENCODED_FEATURES:
         feature = "encoded_feature" if "target_table" in among else "feature"
@@ -268,9 +264,7 @@ def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) ->
 
 
 def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_features: int) -> Parts:
-    """The parts that decision values are divided into: the columns of the training table where its schema is
-    known, else the features.
-    """
+    """The parts of decision values: columns of the training table where its schema is known, or features."""
     if schema is None or len(schema.features) != n_features:
         return Parts.of_features(
             names if names is not None and len(names) == n_features else None, n_features

@@ -405,9 +405,7 @@ class Engine:
             yield start, stop, rows
 
     def _kept_block(self) -> tuple[int, NDArray[np.int64]]:
-        """The words of this thread's arguments, and the offset of those that change with each call. Buffers
-        are kept: a call of few rows would spend half its time on allocation.
-        """
+        """The words of this thread's arguments, kept, and the offset of those that change with each call."""
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))

@@ -74,9 +74,7 @@ def factors_fit(model: Model) -> bool:
 
 
 def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_columns), raw units times `factor`, as single precision holds them; 0 in
-    features whose raw value would be too large.
-    """
+    """Points to centre on, (n, n_columns), in units of `factor` and single precision; 0 where too large."""
     factor = np.where(factor == 0, np.nan, factor)
     with np.errstate(all="ignore"):
         usable = np.abs(points / factor) < 1e30
@@ -97,9 +95,7 @@ def origin(model: Model) -> FloatArray:
 
 
 def product_error(model: Model) -> float:
-    """The error of products of rows and centres in single precision, relative to ‖x‖‖c‖; infinite where every
-    walk is in double precision.
-    """
+    """The error of products in single precision, relative to ‖x‖‖c‖; infinite for walks in double."""
     return 2 * (len(held_features(model)) + 8) * UNIT if factors_fit(model) else np.inf
 
 
@@ -332,9 +328,7 @@ def maps_of(model: Model) -> Maps:
 
 
 def raw_gaps(model: Model) -> FloatArray:
-    """The marker of missing values of each raw feature, mapped or on its scale, float64 (n_features,); (0,)
-    where NaN is a bad value.
-    """
+    """The marker of missing values of each raw feature, float64 (n_features,); (0,) where NaN is bad."""
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return np.empty(0)

@@ -124,9 +124,7 @@ def check_runs_here(target: Target) -> None:
 
 
 def check_is_fast() -> None:
-    """Raise CompilerError for an x86 processor without AVX2 and FMA: each fused product is then a call of the
-    C library, and NumPy is faster.
-    """
+    """Raise CompilerError for an x86 processor without AVX2 and FMA, where NumPy is faster."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return
     if lacking := sorted({"avx2", "fma"} - _own_features()):
@@ -326,9 +324,7 @@ def _note_use(place: Path) -> None:
 
 
 def _forget_old(own: Path) -> None:
-    """Remove machine code of other versions beside the folder `own` that was not used for KEPT_SECONDS. A
-    process that still needs it compiles it again.
-    """
+    """Remove machine code of other versions beside the folder `own`, unused for KEPT_SECONDS."""
     with suppress(OSError):
         known = {own.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
         for folder in own.parent.iterdir():

@@ -148,9 +148,7 @@ class Products:
 
 @dataclass(frozen=True)
 class TrianglePoints:
-    """Kernel values of points, estimated from their distances to the landmarks, float32 (t, m), by the lower
-    or the upper bound of the triangle inequality.
-    """
+    """Kernel values of points by a bound of their distances to landmarks, float32 (t, m)."""
 
     landmarks: Landmarks
     bound: str

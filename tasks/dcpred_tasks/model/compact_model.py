@@ -199,9 +199,7 @@ class Model(LeafArrays):
 
 
 def tile_rows(n_features: int) -> int:
-    """Rows of one tile: a power of two that depends only on the number of features. A block thus has the same
-    bits in every attempt and on every worker.
-    """
+    """Rows of a tile, a power of two by the number of features alone: attempts give the same bits."""
     rows = TILE_BYTES // (8 * max(n_features, 1))
     return int(2 ** np.clip(int(rows).bit_length() - 1, 8, 16))
 
@@ -352,9 +350,7 @@ def class_numbers(decision: Scores) -> NDArray[np.int64]:
 
 
 def class_array(classes: Sequence[Any]) -> NDArray[Any]:
-    """Classes as an array (n_classes,) of a dtype that distinguishes them. NumPy converts integers beyond
-    int64 to float64, which merges neighbours.
-    """
+    """Classes (n_classes,) of a dtype that distinguishes them, unlike float64 for integers beyond int64."""
     found = np.array(classes)
     if found.dtype.kind != "f" or not classes or not all(isinstance(one, int) for one in classes):
         return found

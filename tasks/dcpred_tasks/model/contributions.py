@@ -99,9 +99,7 @@ def method(model: Model) -> str:
 
 
 def average(model: Model) -> FloatArray:
-    """The mean decision value of background rows, float64 (n_outputs,), by the training rows of leaves. Of a
-    class only leaves count that have rows of it.
-    """
+    """The mean decision value of background rows, float64 (n_outputs,), by the rows of leaves of a class."""
     if model not in _averages:
         weight = np.repeat(np.maximum(model.leaf_rows, 1e-9)[:, None], model.n_outputs, axis=1)
         weight = np.where(model.intercept > PRESENT, weight, 0.0)

@@ -20,9 +20,7 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None without names. Raises DataError for duplicate names, and for names
-    other than strings and the numbers 0, 1, 2 and so on.
-    """
+    """The names of the features of X, or None. Raises DataError for duplicates and names of other types."""
     return _column_names(X) or _attribute_names(X)
 
 

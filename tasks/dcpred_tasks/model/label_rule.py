@@ -52,9 +52,7 @@ Rule = Callable[[Scores], IntArray]
 
 
 def label_rule(model: Model, costs: Costs | None) -> Rule:
-    """How a model labels rows: without costs by their decision values. Raises DataError for a model without
-    probabilities or with another number of classes.
-    """
+    """How a model labels rows, by decision values or costs. Raises DataError where it cannot."""
     if costs is None:
         return class_numbers
     calibration, n = calibration_of(model, "labels by a threshold or costs"), len(model.classes)

@@ -55,9 +55,7 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
 
 
 def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list[NDArray[Any]]:
-    """Arrays by name, each of (dtype, number of dimensions), in the order asked for. Raises ValueError where
-    one is missing, is another, or holds what is not finite.
-    """
+    """Arrays by name, each of (dtype, dimensions), in that order. Raises ValueError for others."""
     found = []
     for name, (dtype, ndim) in wanted.items():
         value = arrays.get(name)

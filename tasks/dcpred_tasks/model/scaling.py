@@ -24,9 +24,7 @@ STRIP_NUMBERS = 2**22  # numbers of rows in double precision at once
 
 
 def row_strips(n_rows: int, n_columns: int) -> list[slice]:
-    """Successive rows, as many as may be held in double precision; all at once where they have one column,
-    whose numbers NumPy sums in pairs (`column_sums`).
-    """
+    """Successive rows, as many as fit double precision; all at once in one column (`column_sums`)."""
     step = max(STRIP_NUMBERS // n_columns, 1) if n_columns > 1 else max(n_rows, 1)
     return [slice(first, first + step) for first in range(0, n_rows, step)]
 

@@ -84,9 +84,7 @@ class TargetEncoding:
         return np.append(self.feature[number], self.n_features + number * more + np.arange(more))
 
     def places(self, number: int, codes: NDArray[np.generic]) -> IntArray:
-        """The rows of `table` for the categories (n,) of the feature of this number. An invalid number counts
-        as an unknown category.
-        """
+        """The rows of `table` for categories (n,) of a feature; an invalid number is an unknown category."""
         first, size = int(self.at[number]), int(self.at[number + 1] - self.at[number])
         with np.errstate(invalid="ignore"):
             place = codes.astype(INDEX_DTYPE)

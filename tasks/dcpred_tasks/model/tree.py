@@ -117,9 +117,7 @@ class Tree:
         return leaf
 
     def near_leaves(self, X: SingleArray, n_near: int) -> NDArray[np.int32]:
-        """The leaves nearest to each scaled row, its own not among them: int32 (n_samples, n_near), −1 where
-        the nearest n_near + 3 ways lead to no more.
-        """
+        """The leaves nearest to scaled rows but their own, int32 (n_samples, n_near), −1 where ways end."""
         found = np.full((len(X), n_near), -1, np.int32)
         if n_near and self.n_leaves > 1:
             centres, own = self.centres.astype(ACC_DTYPE), self.descend(X)

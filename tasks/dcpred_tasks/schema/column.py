@@ -134,9 +134,7 @@ def as_boolean(text: str) -> int | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def as_date(text: str) -> np.datetime64 | None:
-    """The instant in UTC of an ISO 8601 date, with or without time and zone, to the microsecond; None for
-    other text. A time without a zone is UTC.
-    """
+    """The instant in UTC of an ISO 8601 date, with or without time and zone; None for other text."""
     if not ISO_DATE.fullmatch(text):
         return None
     try:
@@ -292,9 +290,7 @@ class Boolean(Column):
 
 @dataclass(frozen=True)
 class Category(Column):
-    """Known categories, text or numbers, each at its position. All others share the position after the last,
-    and a missing value has the one after that.
-    """
+    """Known categories at their positions; one position after these for others, one for missing values."""
 
     categories: tuple[Level, ...]
     kind: ClassVar[str] = "category"

@@ -204,9 +204,7 @@ class Bucket:
         self._put(name, data, "overwrite")
 
     def send(self, name: str, path: Path) -> None:
-        """Write the bytes of a file, which may exceed memory, over any content: in parts, none of which is
-        visible before the last has arrived.
-        """
+        """Write the bytes of a file over any content, in parts, visible when the last has arrived."""
         large = path.stat().st_size > PART_BYTES
         put = partial(obstore().put, self.store, self._key(name), path, use_multipart=large)
         for attempt in range(ATTEMPTS):

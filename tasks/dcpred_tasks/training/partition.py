@@ -380,9 +380,7 @@ def knows_gaps(survey: Survey, settings: Settings) -> bool:
 
 
 def middle_values(sample: NDArray[np.generic], weight: FloatArray, survey: Survey) -> FloatArray:
-    """The weighted mean of each feature over sampled rows that have it, float64 (n_features,); the middle of
-    all its values where the sample has none, and 0 without any.
-    """
+    """The weighted mean of each feature over sampled rows that have it, else the middle, else 0."""
     rows = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
     low, high = survey.minimum / 2, survey.maximum / 2  # No difference of halves overflows.
     strips = row_strips(*rows.shape)

@@ -418,9 +418,7 @@ def distinct_rows(
 
 
 def _groups(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """The first row of each key, in the order of keys, and the number of the key of each row: as of
-    np.unique, which copies the keys twice.
-    """
+    """The first row of each key, in order, and the key number of each row; np.unique copies twice."""
     order = np.argsort(keys, kind="stable")
     new = np.ones(len(keys), bool)
     for start in range(1, len(keys), ROWS_AT_ONCE):
