@@ -16,7 +16,7 @@ import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
 from dcpred.cost import predict_cost
-from dcpred.reports.model_page import model_page
+from dcpred.reports.report import model_page
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import ModelFormatError, SettingsError

@@ -237,7 +237,7 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
 @pytest.mark.parametrize(
     ("place", "name"),
     [
-        ("model", "dcpred.reports.model_page.settings_section"),
+        ("model", "dcpred.reports.report.settings_section"),
         ("out", "dcpred.reports.run_page.labels"),
     ],
 )

@@ -17,14 +17,13 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.rendering import beyond_training, drift_words, rows
+from dcpred.cli.rendering import beyond_training, drift_words, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
 from dcpred.pages import check_free, size
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
 COLUMNS = 80
-NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
     *(
         "accuracy",
@@ -180,12 +179,6 @@ def _range(quarter: dict[str, Any]) -> str:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.2f} %"
-
-
-def short(name: object) -> str:
-    """The name of a class on one line, cut where it is long."""
-    text = "".join(c if c.isprintable() else "�" for c in str(name))
-    return text if len(text) <= NAME_COLUMNS else f"{text[: NAME_COLUMNS - 1]}…"
 
 
 @click.command("evaluate")

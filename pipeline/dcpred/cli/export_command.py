@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.evaluate_command import short
 from dcpred.cli.options import ADDRESS, PATH, emit, json_option, reports_errors, storage_option
-from dcpred.cli.rendering import rows
+from dcpred.cli.rendering import rows, short
 from dcpred.model_export.export import DTYPES, export_model
 from dcpred.pages import size
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli import refresh_command, rendering
+from dcpred.cli import rendering
 from dcpred.cli.options import ADDRESS, cluster_options, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import drift_words, rows, schema_lines
 from dcpred.execution.progress import counted
@@ -31,7 +31,7 @@ def status_command(output: str | Path, as_json: bool) -> None:
     Works during scoring, and needs neither the model nor the data.
     """
     found = dcpred.status(output)
-    show = refresh_command.root_runs if isinstance(found, RootStatus) else rendering.run_state
+    show = rendering.root_runs if isinstance(found, RootStatus) else rendering.run_state
     emit(found.as_dict(), as_json, show)
 
 
