@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from dcpred.cli import rendering
 from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
-from dcpred.reports.model_page import search_sections
+from dcpred.reports.report import search_sections
 from dcpred.tuning import tune
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget
