@@ -25,8 +25,9 @@ from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import LeafModelType
+from dcpred_tasks.training.refinement import Expansion, best_weights, nearest
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.solvers import Expansion, LeafRows, best_weights, fit_exact, nearest
+from dcpred_tasks.training.solvers import LeafRows, fit_exact
 
 RESTARTS = 8  # rows that the iteration begins with for one vector
 LOOKED_AT = 1_000  # rows that these are chosen from

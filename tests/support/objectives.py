@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Goal, Objective
-from dcpred_tasks.training.solvers import Expansion
+from dcpred_tasks.training.refinement import Expansion, Goal, Objective
 
 Doubles = NDArray[np.float64]
 # By a word; of classes with the share of the guide behind it.

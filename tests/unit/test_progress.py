@@ -30,7 +30,7 @@ from dcpred.execution.progress import (
     roughly,
 )
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
-from dcpred.training.column_report import forecast_training
+from dcpred.training.steps import forecast_training
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.tune import forecast_tuning
 from dcpred_tasks.training.settings import Settings

@@ -18,16 +18,15 @@ from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.solvers import (
-    ABSENT,
+from dcpred_tasks.training.refinement import (
     Expansion,
-    LeafRows,
     best_weights,
     error_and_slopes,
     least_error_and_slope,
     nearest,
     squared_error,
 )
+from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")

@@ -6,17 +6,7 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import (
-    ADDRESS,
-    PATH,
-    cluster_options,
-    costs_options,
-    emit,
-    files,
-    json_option,
-    reports_errors,
-    storage_option,
-)
+from dcpred.cli.options import ADDRESS, PATH, cluster_options, costs_options, emit, files, result_options
 from dcpred.cli.rendering import beyond_training, drift_words, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
 from dcpred.pages import check_free, size
@@ -199,9 +189,7 @@ def _percent(share: float | None) -> str:
     " neg_mean_cost=50.",
 )
 @cluster_options
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool, **options: Any) -> None:
     """Report accuracy (or RMSE and R²) on labelled data, error details, and the cost in linear predictions.
 
@@ -225,9 +213,7 @@ def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool,
 @click.option(
     "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="File to write."
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path, as_json: bool) -> None:
     """Write one page of HTML, with plots, of what lies at PATH.
 

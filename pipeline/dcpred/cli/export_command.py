@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import ADDRESS, PATH, emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import ADDRESS, PATH, emit, result_options
 from dcpred.cli.rendering import rows, short
 from dcpred.model_export.export import DTYPES, export_model
 from dcpred.pages import size
@@ -43,9 +43,7 @@ from dcpred.pages import size
     is_flag=True,
     help="Export an unfinished run, too: rows not yet scored have status 0 and no values.",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def export_command(
     scores: str | Path,
     out: str | Path,
@@ -107,9 +105,7 @@ def _listed(names: list[str]) -> str:
     show_default=True,
     help="Data type of the rows that the file takes. float64 suits dates and large numbers.",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def export_model_command(model: str | Path, out: Path, dtype: str, as_json: bool) -> None:
     """Write MODEL as a file that predicts without dcpred: OUT.onnx for ONNX runtimes, OUT.c for a C compiler.
 

@@ -10,7 +10,7 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
+from dcpred.cli.options import emit, files, result_options
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import counted, reporter
 
@@ -99,9 +99,7 @@ NAMES = NamesType()
     metavar="GIB",
     help="Maximum GiB of a sparse source (.svm, .npz of SciPy) after it is written dense [default: 1].",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def import_command(
     source: str,
     dest: str | None,
@@ -186,9 +184,7 @@ SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def split_command(data: str, as_json: bool, **options: Any) -> None:
     """Split a data set into training and test rows: two new Zarr groups.
 

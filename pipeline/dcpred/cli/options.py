@@ -278,6 +278,11 @@ def storage_option(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
+def result_options(command: F) -> F:
+    """Options of a command that prints a result, and how its errors end it."""
+    return json_option(reports_errors(storage_option(command)))
+
+
 def data_options(command: F) -> F:
     """The task, and the arrays of features, targets and weights in DATA."""
     for option in (

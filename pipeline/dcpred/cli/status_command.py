@@ -8,7 +8,7 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import ADDRESS, cluster_options, emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import ADDRESS, cluster_options, emit, result_options
 from dcpred.cli.rendering import drift_words, rows, schema_lines
 from dcpred.execution.progress import counted
 from dcpred.inspection import inspect_path
@@ -21,9 +21,7 @@ from dcpred_tasks.errors import IncompleteError
 
 @click.command("status")
 @click.argument("output", type=ADDRESS)
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def status_command(output: str | Path, as_json: bool) -> None:
     """Show the progress of the scoring of OUTPUT: what is done, failing and left, the speed and the time
     left. For the root of a refresh, list the last runs.
@@ -51,9 +49,7 @@ def status_command(output: str | Path, as_json: bool) -> None:
     is_flag=True,
     help="Also search the status array [default: only the first rows that each block records].",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -> None:
     """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
     finite.
@@ -78,9 +74,7 @@ def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -
 )
 @click.option("--seed", metavar="N", type=click.IntRange(0), help="Seed of the sample [default: random].")
 @cluster_options
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def verify_command(
     output: str | Path, level: str, rows: int, seed: int | None, as_json: bool, **cluster: Any
 ) -> None:
@@ -185,9 +179,7 @@ def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
 
 @click.command("inspect")
 @click.argument("path", type=ADDRESS)
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def inspect_command(path: str | Path, as_json: bool) -> None:
     """Show what a data set, a model or an output holds."""
     result = inspect_path(path)

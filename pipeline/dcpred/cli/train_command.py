@@ -21,6 +21,7 @@ from dcpred.cli.options import (
     metric_option,
     read_values,
     reports_errors,
+    result_options,
     scratch_option,
     setting_help,
     storage_option,
@@ -119,9 +120,7 @@ def train_command(
 @data_options
 @cluster_options
 @scratch_option
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def tune_command(
     data: str, model: str | Path, assignments: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
@@ -157,9 +156,7 @@ def tune_command(
 @folds_options
 @data_options
 @cluster_options
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def validate_command(
     data: str, assignments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
 ) -> None:

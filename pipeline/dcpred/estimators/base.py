@@ -29,7 +29,8 @@ from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
-from dcpred.training.column_report import columns_in_words, watched_training
+from dcpred.training.column_report import columns_in_words
+from dcpred.training.steps import watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -50,6 +51,7 @@ from dcpred_tasks.input_kinds import (
 from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.contributions import importances, mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
+from dcpred_tasks.model.label_rule import check_two_classes
 from dcpred_tasks.model.predictive_outputs import novelty_of
 from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import versions
@@ -59,7 +61,6 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
-from dcpred_tasks.training.calibration import check_two_classes
 from dcpred_tasks.training.categories import (
     CodedFeatures,
     features_named,

@@ -20,9 +20,8 @@ from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_whe
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.summary import Summary
-from dcpred.training.column_report import START_SECONDS, forecast_training, row_seconds
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.steps import Known, Training, TrainReport
+from dcpred.training.steps import START_SECONDS, Known, Training, TrainReport, forecast_training, row_seconds
 from dcpred.training.train import (
     check_driver,
     check_name,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model, leaf_values
+from dcpred_tasks.model.label_rule import HALF, chosen_threshold, weights_of
 from dcpred_tasks.model.leaf_arrays import KEPT_ROWS, join_leaves
 from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.model.scaling import Scaling
@@ -25,16 +26,7 @@ from dcpred_tasks.model.uncertainty import (
     Scale,
     Uncertainty,
 )
-from dcpred_tasks.training.calibration import (
-    HALF,
-    NEAR_OFFSET,
-    NEAR_RATE,
-    NO_FACTORS,
-    PRESENT,
-    chosen_threshold,
-    fit_calibration,
-    weights_of,
-)
+from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile

@@ -21,12 +21,12 @@ from sklearn.svm import SVC, SVR
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.layout import walks_by_distances
 from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.model.label_rule import HALF
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.training.calibration import HALF
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, CrossFitted, fit_to_rows
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (

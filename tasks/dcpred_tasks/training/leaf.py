@@ -15,14 +15,12 @@ from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings
-from dcpred_tasks.training.refinement import Goal, refine
+from dcpred_tasks.training.refinement import Expansion, Goal, best_weights, nearest, refine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import (
     ABSENT,
     DualSolution,
-    Expansion,
     LeafRows,
-    best_weights,
     constant_decision,
     fit_exact,
     joint_ridge,
@@ -31,7 +29,6 @@ from dcpred_tasks.training.solvers import (
     linear_svm,
     local_machine,
     local_sample,
-    nearest,
 )
 from dcpred_tasks.training.tree_fitting import k_means
 

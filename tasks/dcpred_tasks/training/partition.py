@@ -12,6 +12,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
 from dcpred_tasks.model.kernels import BY_NAME, Kernel, Sum
+from dcpred_tasks.model.label_rule import check_two_classes
 from dcpred_tasks.model.leaf_arrays import Background, join_leaves, kept_rows
 from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.model.moments import feature_reference
@@ -20,7 +21,6 @@ from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, column_s
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
-from dcpred_tasks.training.calibration import check_two_classes
 from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric

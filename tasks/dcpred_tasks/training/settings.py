@@ -14,10 +14,10 @@ import numpy as np
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernels import KERNELS, STATIONARY
+from dcpred_tasks.model.label_rule import HALF, NAMED, check_threshold
 from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
-from dcpred_tasks.training.calibration import HALF, NAMED, check_threshold
 from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_tasks, loss_words
 
 # Settings of landmarks and pseudo-landmarks, which baselines lack.
