@@ -338,6 +338,7 @@ def reading_errors(path: Path) -> Iterator[None]:
 
 
 DATASET_VERSION = 1
+OF_WRITING = ("dest", "chunk_rows", "progress")  # the parameters of import_data that no read takes
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
@@ -482,6 +483,7 @@ def import_data(
     The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
     counted.
     """
+    options = {name: value for name, value in locals().items() if name not in OF_WRITING}
     check_writable(dest, "data")
     dest = str(dest)
     place = open_place(dest)
@@ -490,28 +492,7 @@ def import_data(
             f"Cannot use chunk_rows {chunk_rows}: it is less than 1. Omit it for about 8 MiB a chunk."
         )
     check_place(place)
-    reading = make_reading(
-        source,
-        x=x,
-        y=y,
-        target=target,
-        categorical=categorical,
-        drop=drop,
-        absent=absent,
-        drop_unlabelled=drop_unlabelled,
-        not_missing=not_missing,
-        schema=schema,
-        like=like,
-        separator=separator,
-        quotes=quotes,
-        decimal=decimal,
-        thousands=thousands,
-        features=features,
-        index_base=index_base,
-        dense_limit=dense_limit,
-        id=(*_names(id), *_names(ids)),
-        gap=(*_names(gap), *_names(gaps)),
-    )
+    reading = make_reading(**options)
     with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}

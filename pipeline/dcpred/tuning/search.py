@@ -105,9 +105,7 @@ class Search:
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
     ) -> list[TrialResult]:
-        """The candidates to evaluate on all folds: the default, and the best of a first look.
-        With an incumbent these are those that lose no more.
-        """
+        """The candidates for all folds: the default, and the best of a first look at all."""
         trials, survivors = self.trials, self.trials.policy.survivors
         found = [one for one in self._evaluate(entrants, trials.first_folds) if one is not None]
         found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))

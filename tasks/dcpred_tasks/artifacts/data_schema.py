@@ -59,9 +59,7 @@ def schema_of_given(X: Any) -> Schema | None:
 
 
 def schema_to_follow(address: str | Path) -> Schema:
-    """The schema of the model or data set at an address. Features that have only names are numbers. Raises
-    DataError where neither exists.
-    """
+    """The schema of the model or data at an address, of numbers without one. Raises DataError."""
     place = open_place(address)
     if place.read(MODEL_FILE) is not None:
         artifact = open_artifact(address)

@@ -178,9 +178,7 @@ class Model(LeafArrays):
 
     @property
     def factors(self) -> FloatArray:
-        """From raw units to the columns that landmarks lie in, float64 (n_leaves, n_columns); (1, n_columns)
-        where all leaves have the scaling's.
-        """
+        """From raw units to columns of landmarks, float64 (n_leaves, n_columns) or (1, n_columns)."""
         own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_columns), MODEL_DTYPE)
         return np.asarray(self.scaling.factor * own, ACC_DTYPE)
 

@@ -53,9 +53,7 @@ class LeafModel(Protocol):
 
     @property
     def cost(self) -> float:
-        """Multiplications for a row, averaged over the training rows. A linear model has n_features ·
-        n_outputs; a transcendental function counts as 10.
-        """
+        """Mean multiplications per row: n_features · n_outputs if linear, 10 for e.g. an exponential."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays that rebuild the model, of the dtypes of packed_arrays.DTYPES."""
