@@ -535,9 +535,9 @@ def bars_height(n: int) -> int:
     return 70 + 20 * n
 
 
-def histogram(axes: Any, edges: Numbers, rows: Numbers, colour: str = FIRST) -> None:
+def histogram(axes: Any, edges: Numbers, rows: Numbers) -> None:
     left, right = np.asarray(edges[:-1]), np.asarray(edges[1:])
-    axes.bar(left, rows, width=right - left, align="edge", color=colour, linewidth=0.4, edgecolor="none")
+    axes.bar(left, rows, width=right - left, align="edge", color=FIRST, linewidth=0.4, edgecolor="none")
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
     axes.yaxis.set_major_formatter(in_thousands)

@@ -24,10 +24,10 @@ from dcpred_tasks.training.refinement import (
     error_and_slopes,
     least_error_and_slope,
     nearest,
-    squared_error,
 )
 from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
+from support.objectives import squared_error
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")
 TREES = ("ball_tree", "support_tree")

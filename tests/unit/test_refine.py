@@ -22,12 +22,11 @@ from dcpred_tasks.training.refinement import (
     STRETCH,
     Objective,
     refine,
-    squared_error,
     stochastic,
 )
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
-from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem
+from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem, squared_error
 from support.pairs import pairwise
 
 

@@ -87,13 +87,9 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
         return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
 
 
-def read_values(
-    config: Path | None, assignments: Sequence[str], task: str | None = None
-) -> dict[str, object]:
-    """Settings from a config file, assignments and the task; the later wins. Raises SettingsError."""
-    values: dict[str, object] = {}
-    if config is not None:
-        values |= _read_toml(config)
+def read_values(config: Path | None, assignments: Sequence[str]) -> dict[str, object]:
+    """Settings from a config file and assignments; the later wins. Raises SettingsError."""
+    values: dict[str, object] = {} if config is None else _read_toml(config)
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator:
@@ -101,8 +97,6 @@ def read_values(
                 f"Cannot use --set {assignment!r}: it has no '='. Write KEY=VALUE, for example landmarks=24."
             )
         values[key.strip().replace("-", "_")] = value.strip()
-    if task is not None:
-        values["task"] = task
     return values
 
 

@@ -82,11 +82,6 @@ def best_weights(w: Expansion, Z: FloatArray) -> FloatArray:
     return _solved(w.kernel(Z, Z), w.values(Z))
 
 
-def squared_error(w: Expansion, Z: FloatArray, B: FloatArray) -> float:
-    """E(Z, B) = ‖w‖² − 2 Σ B ⊙ (K_zx A) + Σ B ⊙ (K_zz B)."""
-    return w.squared_norm - float((B * (2 * w.values(Z) - w.kernel(Z, Z) @ B)).sum())
-
-
 def error_and_slopes(w: Expansion, Z: FloatArray, B: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """E(Z, B) − ‖w‖², and its derivatives by Z and by B. For rbf
 
