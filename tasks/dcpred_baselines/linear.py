@@ -528,7 +528,7 @@ def maclaurin_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Maclaurin:
     return Maclaurin(exact, counts, scale, signs)
 
 
-def dot_coefficients(kernel: Kernel) -> FloatArray:
+def coefficients(kernel: Kernel) -> FloatArray:
     """a_0 to a_p of the polynomial kernel."""
     p, gamma, coef0 = kernel.degree, kernel.gamma, kernel.coef0
     return np.array([comb(p, n) * gamma**n * coef0 ** (p - n) for n in range(p + 1)])
@@ -538,7 +538,7 @@ def fit_maclaurin(
     name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator
 ) -> Maclaurin:
     """Features for rows like X; only their number of features is read."""
-    a = dot_coefficients(kernel)
+    a = coefficients(kernel)
     exact = np.zeros(2)
     if name == "maclaurin_h01":
         exact = np.sqrt(a[:2])
