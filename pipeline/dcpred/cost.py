@@ -134,9 +134,7 @@ def prices_of(model: Model) -> Prices:
 
 
 def _doublings(n_bytes: float, near: float) -> float:
-    """log₂ of the ratio of bytes to those that a core keeps near: the cost of farther reads grows slowly
-    with their size.
-    """
+    """log₂ of the bytes over those that a core keeps near: farther reads cost slowly more."""
     return float(np.log2(max(n_bytes / near, 1.0)))
 
 
@@ -241,9 +239,7 @@ def measure_call(
 
 @lru_cache
 def measured_linear_ns(n_features: int, *, stream_bytes: int = 0, repeats: int = REPEATS) -> float:
-    """The unit of costs on this computer, in nanoseconds: a float32 `X @ w` streaming from memory. Measured
-    once per process, in about a second; the minimum excludes other work.
-    """
+    """Nanoseconds of a float32 `X @ w` from memory here, once per process: the minimum of many."""
     width = padded_features(n_features)
     rows = np.ones((max((stream_bytes or STREAM_BYTES) // (4 * width), 1), width), np.float32)
     w = np.linspace(-1, 1, width, dtype=np.float32)

@@ -243,9 +243,7 @@ def _infinite(result: dict[str, Any]) -> str:
 
 
 def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, task: str) -> str:
-    """Raise DataError unless there is a target for each row of X; returns a remark on missing chunks of the
-    target, "" if all are stored.
-    """
+    """Raise DataError without a target for each row of X; returns a remark on missing chunks, or ""."""
     if X.shape[0] == 0:
         raise DataError(f"Cannot evaluate {shown(x)}: it has no rows. Pass data with rows.")
     if target.shape != (X.shape[0],):

@@ -554,9 +554,7 @@ def _features(
 
 
 def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
-    """The raw values of a scaled point (1, n_columns); None of a one-hot encoded feature without a column for
-    its category.
-    """
+    """The raw values of a scaled point (1, n_columns); None for a category without a column."""
     raw: list[float | None] = [float(value) for value in scaling.raw(point)[0]]
     if scaling.coding is not None:
         columns = (scaling.shift + point / np.where(scaling.factor == 0, np.inf, scaling.factor))[0]
@@ -569,6 +567,7 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
 # -- rows in bulk --------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class Contributions:
     """The contributions of columns to the decision values of rows, in the form of the package shap.
     Row by row, `base_values` and the sum of `values` are the decision value, which is on the scale of the
@@ -586,19 +585,13 @@ class Contributions:
     An index of rows gives those rows, a number one row.
     """
 
-    def __init__(
-        self,
-        values: FloatArray,
-        base_values: FloatArray,
-        data: FloatArray,
-        display_data: NDArray[np.object_],
-        feature_names: list[str],
-        method: str,
-        background: str,
-    ) -> None:
-        self.values, self.base_values = values, base_values
-        self.data, self.display_data = data, display_data
-        self.feature_names, self.method, self.background = feature_names, method, background
+    values: FloatArray
+    base_values: FloatArray
+    data: FloatArray
+    display_data: NDArray[np.object_]
+    feature_names: list[str]
+    method: str
+    background: str
 
     @property
     def shape(self) -> tuple[int, ...]:

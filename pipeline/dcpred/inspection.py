@@ -9,8 +9,7 @@ import numpy as np
 import zarr
 
 from dcpred.cost import predict_cost
-from dcpred.runs.latest import LINK, SETTINGS, run_meant
-from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
+from dcpred.runs.ledger import LINK, MANIFEST, PLAN, SETTINGS, open_ledger, run_meant
 from dcpred.training.column_report import describe_map
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
@@ -132,9 +131,7 @@ def _constant(model: Model, landmarks: Any) -> int:
 
 
 def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """For a model that accepts missing values: the features with some in sampled training rows, their
-    replacement, and whether they have an indicator; None if NaN is a bad value for the model.
-    """
+    """Features with missing values in sampled rows, their replacements, indicators; None if NaN is bad."""
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return None
@@ -158,9 +155,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
 
 
 def cost_of(model: Model) -> dict[str, float] | None:
-    """The predicted cost of a row, in linear predictions and by parts; `dcpred evaluate`
-    measures it. None for baselines, which the engine does not score.
-    """
+    """The predicted cost of a row, in linear predictions and by parts; None for baselines."""
     if model.leaf_models is not None:
         return None
     cost = predict_cost(model)

@@ -111,9 +111,7 @@ class Report:
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file. Replaces an existing one if it is such a page, too; else raises
-        DataError.
-        """
+        """Write the page to a file, also over an earlier page. Raises DataError for another file."""
         file = Path(local_path(path))
         with resource_errors(file):
             check_free(file)
@@ -129,9 +127,7 @@ class Report:
 
 
 def check_free(file: Path) -> None:
-    """Raise DataError or ResourceError if no page can be written, or a file exists that is not a page of
-    ours.
-    """
+    """Raise DataError or ResourceError unless a page can be written there: a free path, or a page of ours."""
     check_new_name(file, PARTIAL)
     if file.is_dir():
         raise DataError(f"Cannot write a report to {file}: it is a folder. Name a file in it.")
@@ -408,9 +404,7 @@ def short(name: Any, letters: int = NAME_LETTERS) -> str:
 
 
 def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Names at the right of the axes, (height, name, colour), at the height of their lines if there is
-    space: in data of the y axis, whose limits are set.
-    """
+    """Names at the right of the axes, (height, name, colour), near their lines, within set limits."""
     pixels = axes.figure.get_figheight() * 72 - 60
     least = LINE_PIXELS / pixels
     height = axes.transData + axes.transAxes.inverted()
@@ -458,10 +452,7 @@ PLACES = [
 
 
 def _free_place(
-    name: str,
-    at: Any,
-    bounds: tuple[float, float],
-    taken: Sequence[tuple[float, float, float, float]],
+    name: str, at: Any, bounds: tuple[float, float], taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float] | None:
     """The corners of a name near a point that overlaps no other, in pixels of the axes."""
     width, height = LETTER_PIXELS * len(name), LINE_PIXELS
@@ -478,9 +469,7 @@ def _free_place(
 
 
 def spread(places: Numbers, least: float) -> list[float]:
-    """Ascending places, moved as little as possible to be at least `least` apart; within 0 and 1 if
-    there is space.
-    """
+    """Ascending places, moved as little as possible to be `least` apart; within 0 and 1 if there is space."""
     found = list(places)
     for _ in range(50):
         for i in range(1, len(found)):
@@ -546,9 +535,9 @@ def bars_height(n: int) -> int:
     return 70 + 20 * n
 
 
-def histogram(axes: Any, edges: Numbers, rows: Numbers, colour: str = FIRST) -> None:
+def histogram(axes: Any, edges: Numbers, rows: Numbers) -> None:
     left, right = np.asarray(edges[:-1]), np.asarray(edges[1:])
-    axes.bar(left, rows, width=right - left, align="edge", color=colour, linewidth=0.4, edgecolor="none")
+    axes.bar(left, rows, width=right - left, align="edge", color=FIRST, linewidth=0.4, edgecolor="none")
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
     axes.yaxis.set_major_formatter(in_thousands)

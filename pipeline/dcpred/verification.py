@@ -108,9 +108,7 @@ def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> 
 
 
 def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
-    """Whether metadata are the same as Zarr reads them, in the format of any version; names of dimensions
-    may be missing.
-    """
+    """Whether metadata are the same to Zarr, in any version, with or without names of dimensions."""
     a, b = (
         array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
         for array in (found, planned)
@@ -123,9 +121,7 @@ def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any
 
 
 def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
-    """Rewrite the metadata that are in `named`, missing, or different from model and plan; chunks
-    stay. Returns the written files.
-    """
+    """Rewrite metadata that are in `named`, missing, or differ; chunks stay. Returns the written files."""
     written = []
     group, place = planned_scores(run, model), run.place
     for name in ("", *run.arrays):
@@ -206,10 +202,7 @@ class FastCheck:
 
     def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
         if kind == Kind.FOREIGN_FILE and is_system_file(file):
-            kind, sentence = (
-                Kind.SYSTEM_FILE,
-                "the operating system or an editor made it; it is left alone",
-            )
+            kind, sentence = (Kind.SYSTEM_FILE, "the operating system or an editor made it; it is left alone")
         self.findings.append(Finding(kind, block, file, sentence))
 
     def _chunk_splits(self) -> list[str]:

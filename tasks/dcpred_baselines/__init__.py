@@ -6,8 +6,8 @@ Out:  leaf models, as dcpred_tasks.model.leaf_model defines them, and `LEAF_MODE
 the
       entry point `baselines` of the group `dcpred.leaf_models`, by which dcpred finds them.
 
-Each file holds one method: its prediction, which needs NumPy alone, and its fit, which imports scikit-learn
-and dcpred_tasks.training inside functions. Neither dcpred nor dcpred_tasks imports this package.
+Each file holds one kind of method: its prediction, which needs NumPy alone, and its fit, which imports
+scikit-learn and dcpred_tasks.training inside functions. Neither dcpred nor dcpred_tasks imports this package.
 
 May import: dcpred_tasks.model, dcpred_tasks.training and the root of dcpred_tasks.
 """

@@ -97,9 +97,7 @@ class Moments:
         return np.asarray(2.0 * gamma * gamma * self.along - gamma), np.asarray(-gamma * self.radius)
 
     def mean(self, gamma: float, d2: FloatArray) -> FloatArray:
-        """E[f] at squared distances d², (n, g). It is at most 1, as each value of f is: at a large variance
-        the normal distribution has parts that no cosine has.
-        """
+        """E[f] at squared distances d², (n, g), at most 1 as each value of f, also at a large variance."""
         factors, offset = self.exponents(gamma)
         return np.asarray(np.exp(np.minimum(d2 * factors + offset, 0.0)))
 
@@ -115,9 +113,7 @@ class Moments:
 def group_moments(
     vectors: RealArray, weight: FloatArray, mean: RealArray, looked_at: RealArray
 ) -> tuple[float, float]:
-    """r² and v of one group: the weighted mean of ‖x − μ‖², and of y² in the directions of the given
-    rows.
-    """
+    """r² and v of a group: weighted means of ‖x − μ‖², and of y² in the directions of the given rows."""
     share = weight / weight.sum()
     middle = mean.astype(np.float64)
     off, to = vectors - middle, middle - looked_at
@@ -302,11 +298,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> AdaptSVM:
         raise ValueError("a model of groups has other weights than vectors, or another kernel than rbf")
     groups = _groups_of(arrays, vectors.shape, len(intercept))
     radius, along, tolerance, counted = taken(
-        arrays,
-        radius=("float64", 1),
-        along=("float64", 1),
-        tolerance=("float64", 1),
-        counted=("float64", 1),
+        arrays, radius=("float64", 1), along=("float64", 1), tolerance=("float64", 1), counted=("float64", 1)
     )
     if radius.shape != groups.ends.shape or along.shape != radius.shape:
         raise ValueError("a model of groups has other moments than groups")

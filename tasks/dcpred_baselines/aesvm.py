@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dcpred_baselines.ball_cells import bisected
+from dcpred_baselines.ball_tree import bisected
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel

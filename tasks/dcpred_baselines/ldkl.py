@@ -144,9 +144,7 @@ class Ldkl:
     def _parted(
         self, root: int, level: int, many: int, rows: IntArray, place: IntArray
     ) -> list[tuple[int, int, IntArray]]:
-        """Rows by the node that they have come to, whose place among those of its level below the root is
-        known.
-        """
+        """Rows by the node that they have come to, whose place in its level is known."""
         first = (root + 1 - 2**level) * 2**many + 2 ** (level + many) - 1
         order = np.argsort(place.astype(np.int8), kind="stable")
         ends = np.cumsum(np.bincount(place, minlength=2**many))
@@ -160,9 +158,7 @@ class Ldkl:
         return min(each, levels - level)
 
     def _below(self, output: int, root: int, level: int) -> SingleArray:
-        """v, w and θ / ‖θ‖ of the nodes of a few levels from `root` downwards, as columns; without θ where
-        these are all leaves.
-        """
+        """v, w and θ / ‖θ‖ of the nodes of a few levels from `root` down, as columns; no θ of leaves."""
         key = output, root
         if key not in self._columns:
             nodes, many = [root], self._together(level)
@@ -214,15 +210,8 @@ def _products(x: FloatArray, parameters: SingleArray, node: NDArray[np.int64]) -
 
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Ldkl:
-    """A tree for each class against the rest, of kind.size leaves, but no more than there are rows, or
-    4,096: rounded down to a power of two.
-    """
-    from dcpred_tasks.training.solvers import (  # noqa: PLC0415 - scikit-learn comes with it
-        ABSENT,
-        constant_decision,
-        labellings,
-        linear_svm,
-    )
+    """A tree for each class against the rest, of kind.size leaves or fewer, a power of two up to 4,096."""
+    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings, linear_svm  # noqa: PLC0415 - scikit-learn comes with it
 
     leaves = 1 << (min(kind.size, len(rows.X), MOST_LEAVES).bit_length() - 1)
     width, k = rows.X.shape[1] + 1, rows.n_outputs

@@ -168,11 +168,7 @@ def plain_kernels(X: SingleArray) -> tuple[Kernel, Kernel]:
 
 def fitted(rows: "LeafRows", kernels: Sequence[Kernel], C: float, rng: np.random.Generator) -> Lmkl:
     """The model of all these rows, and of any kernels."""
-    from dcpred_tasks.training.solvers import (  # noqa: PLC0415 - scikit-learn comes with it
-        ABSENT,
-        constant_decision,
-        labellings,
-    )
+    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings  # noqa: PLC0415 - scikit-learn comes with it
 
     n, width, k = len(rows.X), rows.X.shape[1] + 1, rows.n_outputs
     dual = np.zeros((len(kernels), n, k))
@@ -203,9 +199,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows (n, n_features), the Gram matrices of the kernels (n_kernels, n, n), labels of ±1, and the C of
-    each row.
-    """
+    """Rows (n, n_features), Gram matrices of the kernels (n_kernels, n, n), labels of ±1, C of each row."""
 
     X: FloatArray
     grams: FloatArray

@@ -25,7 +25,7 @@ from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import LeafModelType
-from dcpred_tasks.training.kernel_expansion import Expansion, best_weights, nearest
+from dcpred_tasks.training.refinement import Expansion, best_weights, nearest
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, fit_exact
 
@@ -67,9 +67,7 @@ def fit(kind: LeafModelType, rows: LeafRows, kernel: Kernel, settings: Settings,
 
 
 def next_vector(rest: Expansion, among: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
-    """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, which is what E falls by
-    at least.
-    """
+    """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, by which E falls."""
     some = among[rng.permutation(len(among))[:LOOKED_AT]]
     found = (rest.values(some) ** 2).sum(axis=1)
     best = np.argsort(-found)[: RESTARTS // 2]

@@ -1,6 +1,6 @@
 """The exact model by the cells of its support vectors, as far as a bound on the error asks.
 
-f(x) = Σ_i α_i K(x, x_i) + b. A cell with the centroid c and the radius R (dcpred_baselines.ball_cells) stands
+f(x) = Σ_i α_i K(x, x_i) + b. A cell with the centroid c and the radius R (dcpred_baselines.ball_tree) stands
 for its support vectors as a K(x, c), a = Σ_cell α_i, where at r = ‖x − c‖
 
     max( K(max(r − R, 0)) − K(r), K(r) − K(r + R) ) ≤ ε,
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_baselines.ball_cells import (
+from dcpred_baselines.ball_tree import (
     ROWS_AT_ONCE,
     WORTH,
     Cells,

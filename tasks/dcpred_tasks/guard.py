@@ -29,9 +29,7 @@ def guarded(task: Callable[[], T]) -> T | Failure:
 
 
 def in_turn(*tasks: Callable[[], T]) -> tuple[list[T | Failure], list[float]]:
-    """The results of successive tasks, and the seconds that each took. A task that raises ends them: the
-    results are of those before it. Raises if the first one does.
-    """
+    """The results of successive tasks, with seconds, up to one that raises. Raises if the first one does."""
     results: list[T | Failure] = []
     seconds: list[float] = []
     for task in tasks:

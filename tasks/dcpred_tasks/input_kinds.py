@@ -59,9 +59,7 @@ def is_sparse(data: Any) -> bool:
 
 
 def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
-    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time; an empty strip for a matrix without
-    rows.
-    """
+    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time; without rows one empty strip."""
     rows = X.tocsr()
     step = max(STRIP_BYTES // max(X.shape[1] * X.dtype.itemsize, 1), 1)
     for start in range(0, max(X.shape[0], 1), step):
@@ -69,9 +67,7 @@ def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
 
 
 def check_dense(X: Any) -> None:
-    """Raise DataError where a sparse matrix takes more than a quarter of this machine's memory when dense:
-    training keeps several such matrices.
-    """
+    """Raise DataError where a sparse matrix takes more than a quarter of the memory when dense."""
     size = X.shape[0] * X.shape[1] * max(X.dtype.itemsize, 8)
     most = memory_bytes() // 4
     if size > most:
@@ -91,9 +87,7 @@ def is_missing(value: Any) -> bool:
 
 
 def unmasked(data: Any) -> Any:
-    """A masked array of NumPy as a plain one with NaN for masked cells, as float64 where its dtype has no
-    NaN; anything else unchanged.
-    """
+    """A masked array as a plain one with NaN, as float64 where its dtype has none; others unchanged."""
     if not isinstance(data, np.ma.MaskedArray):
         return data
     if not np.ma.is_masked(data):
@@ -129,9 +123,7 @@ def refuse_rounded(values: Any, column: Any, remedy: str = "Make it text, or lea
 
 
 def check_exact(X: Any) -> None:
-    """Raise DataError where float64 cannot hold an integer of a matrix or frame of numbers. Only columns of
-    64 bits, and of objects, are read.
-    """
+    """Raise DataError for an integer of a matrix or frame, of 64 bits or an object, that float64 rounds."""
     if is_a(X, "pandas.DataFrame"):
         _check_pandas(X)
     elif is_a(X, "polars.DataFrame"):
@@ -238,9 +230,7 @@ def as_table(X: Any) -> Any:
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of objects as float64, with NaN for missing values; others unchanged. Raises DataError, with
-    the cell, for text and dates.
-    """
+    """Objects as float64, NaN for missing; others unchanged. Raises DataError for text and dates."""
     if array.dtype.kind not in "OUSTMm" or array.ndim != 2:  # check_is_matrix refuses other shapes
         return array
     for at, value in np.ndenumerate(array):
@@ -256,9 +246,7 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_is_matrix(shape: tuple[Any, ...]) -> None:
-    """Raise DataError unless this is the shape of a matrix. scikit-learn requires the words "Reshape your
-    data".
-    """
+    """Raise DataError unless this is the shape of a matrix, with the words that scikit-learn requires."""
     if len(shape) != 2:
         sizes = f", shape {tuple(shape)}" if all(isinstance(n, int) for n in shape) else ""
         raise DataError(

@@ -156,9 +156,7 @@ def _thread_pools(n_modules: int) -> Any:
 
 
 def lock_file(file: int | IO[Any], *, waits: bool = True) -> bool:
-    """Acquire the lock of an open file; False if another process holds it and this one does not wait. Raises
-    OSError where the system has no such locks.
-    """
+    """Acquire the lock of an open file; False if another holds it and `waits` is False. Raises OSError."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, "this system has no locks of files (fcntl)")
     try:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.router import Router, read_router
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Router, read_router
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import (
     MemoryPath,
@@ -38,13 +38,13 @@ from dcpred_tasks.training.categories import (
 )
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import HeldOut
+from dcpred_tasks.training.in_memory import FittedScaling, TrialRows
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.prior import Prior
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Split
-from dcpred_tasks.training.trial import FittedScaling, TrialRows
 
 HELD = "held_"  # prefix of arrays of held-out rows
 SUMS = "sums_"  # prefix of sums of targets by category
@@ -167,30 +167,20 @@ class StoredDivision:
 
 
 # The code that determines the files of a scratch directory and their content.
-WRITING: tuple[str, ...] = (
-    "dtypes.py",
-    "model/*.py",
-    "training/*",
-    "scratch/*.py",
-    "task_bodies/t*.py",
-)
+WRITING: tuple[str, ...] = ("dtypes.py", "model/*.py", "training/*", "scratch/*.py", "task_bodies/t*.py")
 WRITING += ("storage/zarr_arrays.py",)
 
 
 @cache
 def scratch_code() -> str:
-    """A digest of the code that writes scratch directories. Files of other code, even of the same version,
-    are not reused: they may differ under the same names.
-    """
+    """A digest of the code that writes scratch directories: files of other code are not reused."""
     package = Path(__file__).parent.parent
     files = sorted({path for pattern in WRITING for path in package.glob(pattern) if path.is_file()})
     return digest(*(path.read_bytes() for path in files))
 
 
 def is_done(output: Path) -> bool:
-    """Whether the output of a task exists and passes its checksum. Removes a damaged one, which is then made
-    anew.
-    """
+    """Whether the output of a task exists and is intact. Removes a damaged one, which is made anew."""
     if not output.exists():
         return False
     if output.suffix != ".npz" or is_whole(output):
@@ -446,9 +436,7 @@ def write_index(job: TrainJob, generation: int, pieces: Iterable[int], n_leaves:
 def _index_parts(
     job: TrainJob, generation: int, pieces: Iterable[int], most: int
 ) -> Iterator[tuple[IntArray, NDArray[np.int32]]]:
-    """The leaves (n,) and places (n, 3) of successive pieces, about `most` entries at once; one part at
-    least.
-    """
+    """The leaves (n,) and places (n, 3) of pieces, about `most` entries at once; one part at least."""
     leaves: list[IntArray] = [np.zeros(0, np.int64)]
     places: list[NDArray[np.int32]] = [np.zeros((0, 3), np.int32)]
     held = n_parts = 0
@@ -490,9 +478,7 @@ def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Sour
 def _places(
     job: TrainJob, generation: int, first: int, last: int
 ) -> Iterator[tuple[int, IntArray, NDArray[np.int32]]]:
-    """Where the rows of leaves from `first` to `last` lie: pieces in order, with the leaves (n,) that occur
-    there and the rows (n, 2) of each.
-    """
+    """Where rows of leaves `first` to `last` lie: pieces, with leaves (n,) and rows (n, 2) of each."""
     for part in count():
         path = job.index_file(generation, "edges", part)
         if not path.exists():

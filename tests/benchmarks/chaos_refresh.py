@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import refresh
-from dcpred.runs.latest import latest_run
-from dcpred.runs.ledger import MANIFEST, open_ledger
+from dcpred.runs.ledger import MANIFEST, latest_run, open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import RunHeldError

@@ -26,7 +26,7 @@ from chaos import ATTACKS, Arena, Tally, committed, contents, prepare, show, sma
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
-from dcpred.training.publishing import publish
+from dcpred.training.train import publish
 from dcpred_tasks.storage.place import Place, open_place
 from support.stores import azure_server, gcs_server, s3_server, spoiled
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from dcpred.execution.progress import SILENT
 from dcpred.tuning.metrics import compare
-from dcpred.tuning.policy import STANDARD, SearchPolicy
-from dcpred.tuning.portfolio import DEFAULT
+from dcpred.tuning.policy import DEFAULT, STANDARD, SearchPolicy
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import memory_training

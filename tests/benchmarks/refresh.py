@@ -29,8 +29,7 @@ from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish
-from dcpred.training.train import train
+from dcpred.training.train import publish, train
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings

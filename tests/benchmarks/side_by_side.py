@@ -84,7 +84,7 @@ def may_be_cheap(point: Point, n_features: int) -> bool:
 
 
 def tried_in_forks(folder: str, module: str, points: Sequence[str], limit: float, stop: str) -> list[str]:
-    """As dcpred_tasks.task_bodies.trials, without errors of kernel functions."""
+    """As dcpred_tasks.task_bodies.train_model, without errors of kernel functions."""
     spent = 0.0
     for point in points:
         file = Path(folder) / trial.POINTS / f"{point}.json"

@@ -28,7 +28,7 @@ from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.task_bodies.trials import try_system
+from dcpred_tasks.task_bodies.train_model import try_system
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
@@ -424,8 +424,8 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
 def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred_tasks.task_bodies.trials.CLOCK_FACTOR", 0.1)
-    monkeypatch.setattr("dcpred_tasks.task_bodies.trials.CLOCK_SECONDS", 0.5)
+    monkeypatch.setattr("dcpred_tasks.task_bodies.train_model.CLOCK_FACTOR", 0.1)
+    monkeypatch.setattr("dcpred_tasks.task_bodies.train_model.CLOCK_SECONDS", 0.5)
     try_system(str(program), "a_program", ["asleep"], 5.0)
     assert _result_of(program, "asleep") == {
         "status": "time limit",

@@ -33,7 +33,7 @@ from dcpred.scoring.score import score
 from dcpred.training import steps
 from dcpred.training.train import train
 from dcpred.verification import verify
-from dcpred_tasks.artifacts import model_artifact, model_checks
+from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model
 from dcpred_tasks.errors import (
@@ -45,7 +45,7 @@ from dcpred_tasks.errors import (
     ResourceError,
     SchedulerError,
 )
-from dcpred_tasks.storage import plain_store, zarr_arrays
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import decoded, read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
@@ -181,7 +181,7 @@ def test_a_chunk_that_is_larger_than_its_array(model: Path) -> None:
 
 def test_a_check_that_is_taken_out_is_missed(model: Path) -> None:
     forge(model, landmarks=placed((0, 0), np.nan)(array_of(model, "landmarks")))
-    with mutated(model_checks, "_check_finite", "not np.isfinite(array).all()", "False"):
+    with mutated(model_layout, "_check_finite", "not np.isfinite(array).all()", "False"):
         read_model(model)
 
 
@@ -372,7 +372,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_more_bytes_than_a_machine_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_store, "LARGEST_FILE", 10_000)
+    monkeypatch.setattr(zarr_arrays, "LARGEST_FILE", 10_000)
     zarr.create_array(tmp_path / "X", data=np.ones((10, 2)), chunks=(10, 2), compressors=None)
     (tmp_path / "X/c/0/0").write_bytes(bytes(20_000))
     with pytest.raises(DamagedChunkError, match="quarter of this machine's memory"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.cli import inspect_command, rendering
+from dcpred.cli import rendering, status_command
 from dcpred.execution.workers import connect
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
@@ -130,7 +130,7 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert drift["leaves"]["psi"] < 0.01
     assert all(abs(f["shift"]) < 1e-4 for f in drift["features"]["top"])
     assert "drift" not in rendering.scored(vars(same))
-    assert not inspect_command.inspected(inspect_path(tmp_path / "same" / "out")).startswith("drift")
+    assert not status_command.inspected(inspect_path(tmp_path / "same" / "out")).startswith("drift")
     X = blobs.X.copy()
     X[:, 3] += 4 * X[:, 3].std()
     moved = run(model, X, tmp_path / "moved")
@@ -141,7 +141,7 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     line = next(line for line in rendering.scored(vars(moved)).splitlines() if line.startswith("drift"))
     assert "feature 3 (stability index" in line
     assert "feature 0" not in line
-    assert line.split(maxsplit=1)[1] in inspect_command.inspected(inspect_path(tmp_path / "moved" / "out"))
+    assert line.split(maxsplit=1)[1] in status_command.inspected(inspect_path(tmp_path / "moved" / "out"))
     trained = read_model(model)
     crowd = blobs.X[trained.tree.descend(trained.scaling(blobs.X)) < 2]
     one_region = run(model, crowd, tmp_path / "region")

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dcpred.cli import main
-from dcpred.cli.observation import observed
-from dcpred.execution import events, metrics
+from dcpred.cli import main, observation
+from dcpred.cli.observation import METRICS, Metrics, last_success, observed
+from dcpred.execution import events
 from dcpred.execution.events import by_name, heard_by, record_event
 from dcpred.execution.interrupts import listening
-from dcpred.execution.metrics import METRICS, Metrics, last_success
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.training.train import train
 from dcpred_tasks.errors import InterruptedRunError
@@ -302,7 +301,7 @@ def test_what_cannot_be_written_later_is_said_once(
 
     with observed("score", tmp_path / "a.prom", str(tmp_path / "a.jsonl")):
         monkeypatch.setattr(events.os, "write", full)
-        monkeypatch.setattr(metrics, "replace_bytes", full)
+        monkeypatch.setattr(observation, "replace_bytes", full)
         for block in range(3):
             record_event("block_failed", "error", block=block, error="", deaths=0)
     said = capfd.readouterr().err.splitlines()
@@ -315,8 +314,8 @@ def test_what_cannot_be_written_later_is_said_once(
 
 def test_metrics_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    seen = metrics.threading.Event()
-    real = metrics.replace_bytes
+    seen = observation.threading.Event()
+    real = observation.replace_bytes
 
     def write(path: Path, data: bytes) -> None:
         real(path, data)
@@ -324,8 +323,8 @@ def test_metrics_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.Mo
         if len(written) >= 3:
             seen.set()
 
-    monkeypatch.setattr(metrics, "replace_bytes", write)
-    monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(observation, "replace_bytes", write)
+    monkeypatch.setattr(observation, "EVERY_SECONDS", 0.01)
     with observed("score", tmp_path / "a.prom", None):
         assert seen.wait(60)
     assert all("dcpred_run_exit_code" not in text for text in written[:3])

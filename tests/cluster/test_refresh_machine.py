@@ -32,8 +32,7 @@ from hypothesis.stateful import (
 from dcpred.execution.lease import hold
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
-from dcpred.runs.latest import latest_run
-from dcpred.runs.ledger import open_ledger
+from dcpred.runs.ledger import latest_run, open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred.verification import verify

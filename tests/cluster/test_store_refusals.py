@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.training.publishing import publish
-from dcpred.training.train import train
+from dcpred.training.train import publish, train
 from dcpred_tasks.storage import store_requests
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings

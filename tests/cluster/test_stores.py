@@ -29,8 +29,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish, trained_beside
-from dcpred.training.train import train
+from dcpred.training.train import publish, train, trained_beside
 from dcpred.verification import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import (

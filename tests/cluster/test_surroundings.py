@@ -19,7 +19,7 @@ from dcpred.cli import main
 from dcpred.cli.options import failure, library_warnings, reports_errors
 from dcpred.cli.refresh_command import _notify
 from dcpred.execution import dask_workers, workers
-from dcpred.execution.verbosity import Verbosity, at_verbosity
+from dcpred.execution.terminal import Verbosity, at_verbosity
 from dcpred.execution.workers import check_process_limits, connect
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from support import processes

@@ -25,8 +25,7 @@ from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
 from dcpred.training.train import train, training_hashes
 from dcpred.tuning import tune as tuning
-from dcpred.tuning.policy import Budget
-from dcpred.tuning.portfolio import CLASSES, DEFAULT
+from dcpred.tuning.policy import CLASSES, DEFAULT, Budget
 from dcpred.tuning.tune import TuneReport, choose_settings, decision_in_words, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
@@ -40,8 +39,7 @@ from dcpred_tasks.errors import (
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch import TrainJob
-from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
-from dcpred_tasks.task_bodies.trials import try_settings
+from dcpred_tasks.task_bodies.train_model import Receipt, survey_block, try_settings
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_blobs, make_group
 from support.html_pages import check_page

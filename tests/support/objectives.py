@@ -5,11 +5,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.kernel_expansion import Expansion
 from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Goal, Objective
+from dcpred_tasks.training.refinement import Expansion, Goal, Objective
 
 Doubles = NDArray[np.float64]
 # By a word; of classes with the share of the guide behind it.
@@ -96,3 +96,8 @@ def near(k: int, n: int = 30) -> Objective:
     machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
     beta, goal = rng.normal(size=(m, k)), make_goal("hinge", 40, k, rng)
     return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)
+
+
+def squared_error(w: Expansion, Z: FloatArray, B: FloatArray) -> float:
+    """E(Z, B) = ‖w‖² − 2 Σ B ⊙ (K_zx A) + Σ B ⊙ (K_zz B)."""
+    return w.squared_norm - float((B * (2 * w.values(Z) - w.kernel(Z, Z) @ B)).sum())

@@ -13,8 +13,7 @@ from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.plan import plan_routing
 from dcpred.training.steps import Training
-from dcpred.tuning.policy import STANDARD, Budget, SearchPolicy
-from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, Budget, SearchPolicy
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.scratch import MemoryJob
 from dcpred_tasks.training.folds import Folds

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from dcpred_tasks.artifacts import model_artifact, model_checks, model_layout
+from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.model_artifact import (
     open_artifact,
     read_model,
@@ -225,7 +225,7 @@ def test_what_is_written_can_be_read_and_what_cannot_be_read_is_not_written(
 ) -> None:
     model = make(1)
     size = sum(a.nbytes for a in model_layout.arrays_of(model).values())
-    for module in (model_artifact, model_checks):
+    for module in (model_artifact, model_layout):
         monkeypatch.setattr(module, "LARGEST_MODEL", size)
     write_model(tmp_path / "fits", model, {}, {})
     check_equal(read_model(tmp_path / "fits"), replace(model, support=None))

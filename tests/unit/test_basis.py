@@ -60,8 +60,6 @@ def test_a_leaf_is_its_members_side_by_side(name: str) -> None:
     leaf = members(name)["leaf with triangle"]
     assert isinstance(leaf, LeafBasis)
     np.testing.assert_allclose(leaf(X), np.hstack([member(X) for member in leaf.members]), rtol=1e-6)
-    prices = Prices(16, 10.0, 0.0, 0.5, 0.1, 15.0, 1.2)
-    assert leaf.predicted_ns(prices) == sum(member.predicted_ns(prices) for member in leaf.members)
 
 
 def test_prices_are_of_groups_of_lanes() -> None:

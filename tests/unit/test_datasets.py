@@ -26,7 +26,6 @@ from dcpred.datasets import (
     array_sources,
     arrow_files,
     csv_reader,
-    store_files,
     table,
     writing,
 )
@@ -631,13 +630,13 @@ def test_a_file_that_changes_between_the_passes(
     tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = text(tmp_path, "a\n1\n2\n")
-    create = store_files.create_group
+    create = writing.create_group
 
     def change(*args: Any) -> Any:
         path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
         return create(*args)
 
-    monkeypatch.setattr(store_files, "create_group", change)
+    monkeypatch.setattr(writing, "create_group", change)
     refused(path, "it changed after the first pass, which found 2 rows")
 
 
@@ -648,7 +647,7 @@ def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatc
     def full(*_args: Any) -> None:
         raise OSError(number, "no room")
 
-    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (store_files, "create_group")]
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (writing, "create_group")]
     for place, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)

@@ -16,7 +16,7 @@ import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
 from dcpred.cost import predict_cost
-from dcpred.reports.model_page import model_page
+from dcpred.reports.report import model_page
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import ModelFormatError, SettingsError
@@ -28,9 +28,8 @@ from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
-from dcpred_tasks.training.features import fit_map
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.partition import learn_scaling
+from dcpred_tasks.training.partition import fit_map, learn_scaling
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model, random_rows

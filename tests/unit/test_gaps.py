@@ -25,8 +25,8 @@ from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.drift import drift, gap_shifts
 from dcpred_tasks.training.categories import numbered, with_codes
-from dcpred_tasks.training.features import choose_columns, middle_values
 from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.partition import choose_columns, middle_values
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 

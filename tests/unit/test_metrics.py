@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import norm
 from sklearn import metrics as sklearn_metrics
 
-from dcpred.tuning.frontier_plot import interval_words
 from dcpred.tuning.metrics import (
     ERROR,
     LOG_LOSS,
@@ -18,6 +17,7 @@ from dcpred.tuning.metrics import (
     metric_of,
 )
 from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.search_result import interval_words
 from dcpred.tuning.tune import standard_error
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.named_scores import SCORERS

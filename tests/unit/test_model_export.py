@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 import dcpred
 from dcpred import ServedModel
 from dcpred.cli import main
-from dcpred.model_export.export import _writer
-from dcpred.model_export.flat import FlatModel, compact
+from dcpred.model_export.export import FlatModel, _writer, compact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model import compact_model

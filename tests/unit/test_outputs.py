@@ -20,6 +20,7 @@ from dcpred_tasks.scoring.outputs import (
     OUTPUTS,
     STATUS,
     OutputColumn,
+    Stored,
     Values,
     columns,
     default_outputs,
@@ -186,17 +187,20 @@ def test_rounding_is_no_difference_and_another_value_is(column: OutputColumn, mo
     stored = column.encode(
         model, replace(rows, decision=nudged.astype(decision.dtype), typicality=typicality)
     )
-    assert column.differing(model, right, right, rows, off).tolist() == []
-    assert column.differing(model, stored, right, rows, off + 1e-6 * np.abs(decision).max()).tolist() == []
+    assert column.differing(model, Stored(right, right, rows, off)).tolist() == []
+    assert (
+        column.differing(model, Stored(stored, right, rows, off + 1e-6 * np.abs(decision).max())).tolist()
+        == []
+    )
     none = rows.take(slice(0, 0))
-    assert column.differing(model, right[:0], right[:0], none, off[:0]).tolist() == []
+    assert column.differing(model, Stored(right[:0], right[:0], none, off[:0])).tolist() == []
     wrong = right.copy()
     wrong[4] = {"b": 1, "i": 1, "u": 7}.get(right.dtype.kind, 1e9)
     if column.name in OUTPUTS and column.tally:  # the class that is the least likely
         classes = column.tally_values(model)
         least = decision[4].argmin() if decision.shape[1] > 1 else int(decision[4, 0] < 0)
         wrong[4] = classes[least]
-    assert column.differing(model, wrong, right, rows, np.minimum(off, 1e-9)).tolist() == [4]
+    assert column.differing(model, Stored(wrong, right, rows, np.minimum(off, 1e-9))).tolist() == [4]
     assert column.show(wrong[4]) != column.show(right[4])
 
 

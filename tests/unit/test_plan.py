@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dcpred import cost
 from dcpred.cli import evaluate_command
 from dcpred.execution import workers
-from dcpred.execution.verbosity import Verbosity
+from dcpred.execution.terminal import Verbosity
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
 from dcpred.training.steps import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
 from dcpred_tasks.errors import SchedulerError

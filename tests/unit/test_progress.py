@@ -29,9 +29,8 @@ from dcpred.execution.progress import (
     reporter,
     roughly,
 )
-from dcpred.execution.terminal import MOST_COLUMNS, cut
-from dcpred.execution.verbosity import Verbosity, at_verbosity
-from dcpred.training.forecast import forecast_training
+from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
+from dcpred.training.steps import forecast_training
 from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.tune import forecast_tuning
 from dcpred_tasks.training.settings import Settings

@@ -11,24 +11,23 @@ from numpy.typing import NDArray
 
 from dcpred_baselines import LEAF_MODELS, aesvm
 from dcpred_baselines.aesvm import extreme_points, representatives, representing
-from dcpred_baselines.ball_cells import Cells, bisected, cells_of, in_cells
-from dcpred_baselines.ball_tree import BallTree
+from dcpred_baselines.ball_tree import BallTree, Cells, bisected, cells_of, in_cells
 from dcpred_baselines.reduced_set import next_vector, reduced
 from dcpred_baselines.support_tree import SupportTree, weighted_cells
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.kernel_expansion import (
+from dcpred_tasks.training.refinement import (
     Expansion,
     best_weights,
     error_and_slopes,
     least_error_and_slope,
     nearest,
-    squared_error,
 )
 from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
+from support.objectives import squared_error
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")
 TREES = ("ball_tree", "support_tree")

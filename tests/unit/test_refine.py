@@ -11,7 +11,6 @@ from scipy.optimize import rosen, rosen_der
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import KERNELS, Kernel, median_gamma
-from dcpred_tasks.training.kernel_expansion import squared_error
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.refinement import (
@@ -27,7 +26,7 @@ from dcpred_tasks.training.refinement import (
 )
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
-from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem
+from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem, squared_error
 from support.pairs import pairwise
 
 

@@ -27,10 +27,10 @@ from dcpred.cli import main
 from dcpred.cost import Cost, predict_cost
 from dcpred.evaluation import evaluate
 from dcpred.pages import render
-from dcpred.reports import run_parts
+from dcpred.reports import run_page
 from dcpred.reports.evaluation_page import evaluation_page, last_name, without_places
 from dcpred.reports.report import report
-from dcpred.reports.run_parts import bin_quantiles
+from dcpred.reports.run_page import bin_quantiles
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
@@ -237,7 +237,7 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
 @pytest.mark.parametrize(
     ("place", "name"),
     [
-        ("model", "dcpred.reports.model_page.settings_section"),
+        ("model", "dcpred.reports.report.settings_section"),
         ("out", "dcpred.reports.run_page.labels"),
     ],
 )
@@ -403,7 +403,7 @@ def test_what_moved_most_of_a_feature_may_be_its_gaps() -> None:
             {"gap_shift": -2.5, "gaps": 0.0, "training_gaps": 0.5},
         )
     ]
-    table = run_parts._moved({"top": top, "n_large": 2}, ("income",))
+    table = run_page._moved({"top": top, "n_large": 2}, ("income",))
     assert [line[1] for line in table.lines] == ["all missing", "−2.50"]
     assert [line[-1] for line in table.lines] == ["100.0 % (0.0 %)", "0.0 % (50.0 %)"]
 

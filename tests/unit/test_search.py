@@ -12,11 +12,20 @@ import pytest
 
 from dcpred.cost import PredictedCost
 from dcpred.tuning import search as searching
-from dcpred.tuning.frontier_plot import interval_words
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, Metric, compare
-from dcpred.tuning.policy import STANDARD, THOROUGH
-from dcpred.tuning.portfolio import CLASSES, COMMON, DEFAULT, MUTATIONS, NUMBERS, PORTFOLIO, Mutation
+from dcpred.tuning.policy import (
+    CLASSES,
+    COMMON,
+    DEFAULT,
+    MUTATIONS,
+    NUMBERS,
+    PORTFOLIO,
+    STANDARD,
+    THOROUGH,
+    Mutation,
+)
 from dcpred.tuning.search import Found, Search
+from dcpred.tuning.search_result import interval_words
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import decision_in_words
 from dcpred_tasks.task_bodies.train_model import receipt

@@ -23,7 +23,7 @@ from scipy.io import netcdf_file
 
 from dcpred import import_data
 from dcpred.datasets import array_sources, containers, sparse
-from dcpred.datasets.array_sources import read_columns
+from dcpred.datasets.array_sources import read_arrays
 from dcpred.datasets.containers import ZarrGroup
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import zarr_arrays
@@ -333,7 +333,7 @@ def test_each_chunk_is_decoded_once_in_a_pass(
         monkeypatch.setattr(array_sources, "HELD_BYTES", 0)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    rows = read_columns(
+    rows = read_arrays(
         ZarrGroup("in", str(source)) if kind == "zarr" else containers.container(source), scratch
     )
     reads.clear()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dcpred import load_model
 from dcpred.cli.main import main
 from dcpred.cost import predict_cost
-from dcpred.reports.model_page import model_page
-from dcpred.tuning.cache import found_before
+from dcpred.reports.report import model_page
+from dcpred.tuning.search_result import found_before
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import Model, score_rows

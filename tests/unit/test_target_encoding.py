@@ -49,10 +49,9 @@ from dcpred_tasks.training.categories import (
     target_sums,
 )
 from dcpred_tasks.training.folds import FOLDS, Folds
-from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.in_memory import TrialRows, train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
-from dcpred_tasks.training.trial import TrialRows
 from support.pools import inline
 
 N, SHOPS = 3_000, 150

@@ -17,7 +17,7 @@ import dcpred
 from dcpred.cli import main
 from dcpred.explanation import explain
 from dcpred.training.train import train
-from dcpred.tuning.portfolio import DEFAULT
+from dcpred.tuning.policy import DEFAULT
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate
 from dcpred.verification import verify

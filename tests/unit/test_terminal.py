@@ -21,8 +21,16 @@ from hypothesis import strategies as st
 from dcpred.cli import main, rendering
 from dcpred.cli.errors import EXAMPLES, print_error
 from dcpred.execution import terminal
-from dcpred.execution.terminal import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import (
+    MOST_COLUMNS,
+    Verbosity,
+    columns,
+    has_colours,
+    rewrites,
+    shortened,
+    verbosity,
+    wrapped,
+)
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.processes import run

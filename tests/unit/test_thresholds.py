@@ -11,9 +11,8 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, precision_score, 
 from dcpred import DCPredClassifier, Settings, load_model
 from dcpred.cli import main
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.model.label_rule import threshold_of
+from dcpred_tasks.model.label_rule import chosen_threshold, threshold_of
 from dcpred_tasks.training.settings import make_settings
-from dcpred_tasks.training.thresholds import chosen_threshold
 from support.data import make_group
 from support.pools import inline
 from support.searches import few_candidates

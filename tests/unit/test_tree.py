@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.model import compact_model, router
-from dcpred_tasks.model.router import Router, read_router
-from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.model import compact_model, tree
+from dcpred_tasks.model.tree import Router, Tree, read_router
 from dcpred_tasks.scoring.scorer import described, score_rows
 from dcpred_tasks.training.tree_fitting import (
     Node,
@@ -297,7 +296,7 @@ class Cut:
 
 
 def test_another_router_scores_without_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "ROUTERS", (Tree, Cut))
+    monkeypatch.setattr(tree, "ROUTERS", (Tree, Cut))
     cut: Router = Cut(np.array([0.25], np.float32))
     found = read_router({"other": np.zeros(1), **cut.arrays()})
     assert isinstance(found, Cut)

@@ -10,9 +10,7 @@ from dcpred.tuning.policy import cost_of
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.folds import FOLDS, Folds, rare_folds
-from dcpred_tasks.training.settings import TASKS, Settings
-from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.trial import (
+from dcpred_tasks.training.in_memory import (
     BOOSTING,
     KERNEL,
     REFERENCES,
@@ -25,6 +23,8 @@ from dcpred_tasks.training.trial import (
     tried_decisions,
     tried_model,
 )
+from dcpred_tasks.training.settings import TASKS, Settings
+from dcpred_tasks.training.survey import Survey
 from support.searches import trials_of
 
 SETTINGS = Settings(n_leaves=1, gamma=1.0, compact_gamma=0.5, landmarks=8, products=0)

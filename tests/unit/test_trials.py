@@ -15,22 +15,20 @@ from sklearn.neighbors import NearestNeighbors
 from dcpred.cli import rendering
 from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
-from dcpred.reports.model_page import search_sections
+from dcpred.reports.report import search_sections
 from dcpred.tuning import tune
-from dcpred.tuning.cache import checked_search
-from dcpred.tuning.frontier_plot import reference_words
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
-from dcpred.tuning.policy import STANDARD, THOROUGH, Budget
-from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
+from dcpred.tuning.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget
 from dcpred.tuning.search import Found, Search
+from dcpred.tuning.search_result import checked_search, reference_words
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import described, parse_budget, quality_of
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial
-from dcpred_tasks.task_bodies.trials import learn_trial_scaling
+from dcpred_tasks.task_bodies.train_model import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS, Folds
+from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import BOOSTING, KERNEL
 from support.searches import SMALL, WIDE, few_candidates, trials_of
 
 USUAL = Candidate(DEFAULT, {})

@@ -8,7 +8,7 @@ import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.datasets.importing import import_data
-from dcpred.tuning.portfolio import DEFAULT
+from dcpred.tuning.policy import DEFAULT
 from dcpred.tuning.tune import choose_settings, tune
 from dcpred_tasks.training.settings import Settings
 from support.pools import inline

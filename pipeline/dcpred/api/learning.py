@@ -15,12 +15,12 @@ from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
 from dcpred.pages import check_packages
 from dcpred.training import train as training
-from dcpred.training.publishing import trained_beside
 from dcpred.training.steps import TrainReport
+from dcpred.training.train import trained_beside
 from dcpred.tuning import tune as tuning
-from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
 from dcpred.tuning.metrics import metric_of
 from dcpred.tuning.policy import STANDARD, THOROUGH
+from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
 from dcpred.tuning.tune import TuneReport, check_beside_a_search, parse_budget
 from dcpred.validation import OUTER_SEED, ValidationReport
 from dcpred_tasks.artifacts.data_schema import find_rows

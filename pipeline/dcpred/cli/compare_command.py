@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dcpred
-from dcpred.cli.options import (
-    PATH,
-    cluster_options,
-    emit,
-    files,
-    held_out_options,
-    json_option,
-    reports_errors,
-    storage_option,
-)
+from dcpred.cli.options import PATH, cluster_options, emit, files, held_out_options, result_options
 from dcpred.comparison.page import cells, frontier, heads
 from dcpred.comparison.systems import every_system
 
@@ -68,9 +59,7 @@ if TYPE_CHECKING:
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @held_out_options
 @cluster_options
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def compare_command(data: str, out: Path, as_json: bool, **options: Any) -> None:
     """Compare dcpred with baselines on the same rows: accuracy (or RMSE), cost, training time and size.
 

@@ -1,4 +1,4 @@
-"""dcpred evaluate: the command, and what it prints."""
+"""dcpred evaluate and dcpred report."""
 
 from pathlib import Path
 from typing import Any
@@ -6,24 +6,14 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import (
-    ADDRESS,
-    cluster_options,
-    costs_options,
-    emit,
-    files,
-    json_option,
-    reports_errors,
-    storage_option,
-)
-from dcpred.cli.rendering import beyond_training, drift_words, rows
-from dcpred.execution.terminal import wrapped
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.cli.options import ADDRESS, PATH, cluster_options, costs_options, emit, files, result_options
+from dcpred.cli.rendering import beyond_training, drift_words, rows, short
+from dcpred.execution.terminal import Verbosity, verbosity, wrapped
+from dcpred.pages import check_free, size
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
 COLUMNS = 80
-NAME_COLUMNS = 24  # longer names of classes are cut
 QUALITIES = (
     *(
         "accuracy",
@@ -181,12 +171,6 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.2f} %"
 
 
-def short(name: object) -> str:
-    """The name of a class on one line, cut where it is long."""
-    text = "".join(c if c.isprintable() else "�" for c in str(name))
-    return text if len(text) <= NAME_COLUMNS else f"{text[: NAME_COLUMNS - 1]}…"
-
-
 @click.command("evaluate")
 @click.argument("model", type=ADDRESS)
 @click.argument("data", shell_complete=files)
@@ -205,9 +189,7 @@ def short(name: object) -> str:
     " neg_mean_cost=50.",
 )
 @cluster_options
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool, **options: Any) -> None:
     """Report accuracy (or RMSE and R²) on labelled data, error details, and the cost in linear predictions.
 
@@ -217,3 +199,33 @@ def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool,
     """
     found = dcpred.evaluate(model, data, cost=not no_cost, **options, verbose=True)
     emit(found.as_dict(), as_json, evaluated)
+
+
+@click.command("report")
+@click.argument("path", type=ADDRESS)
+@click.option(
+    "--data",
+    metavar="DATA",
+    help="Labelled data set to evaluate a model on, or the scores of a run on its rows.",
+)
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@click.option(
+    "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="File to write."
+)
+@result_options
+def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path, as_json: bool) -> None:
+    """Write one page of HTML, with plots, of what lies at PATH.
+
+    PATH is a model, the output of `dcpred evaluate --json`, the result of a search (MODEL.tuned.json), the
+    output of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and
+    no network. It replaces an earlier report at FILE.
+    """
+    check_free(out)
+    made = dcpred.report(path, data=data, x=x, y=y, verbose=True)
+    made.save(out)
+    emit({"report": str(out), "title": made.title, "bytes": out.stat().st_size}, as_json, _written)
+
+
+def _written(r: dict[str, Any]) -> str:
+    return rows([("report", f"{r['report']}  ({size(r['bytes'])})"), ("title", r["title"])])

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import ADDRESS, emit, result_options
 from dcpred.execution.progress import counted
 from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, shown
 
@@ -167,9 +167,7 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
 @click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Rows to explain: 5,17,100-110.")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--landmarks", is_flag=True, help="Also print landmarks, and the distance to the nearest one.")
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def explain_command(
     model: str | Path, data: str, rows: tuple[int, ...], x: str, landmarks: bool, as_json: bool
 ) -> None:

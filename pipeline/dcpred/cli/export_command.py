@@ -1,15 +1,17 @@
-"""dcpred export"""
+"""dcpred export and dcpred export-model."""
 
 import csv
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 import dcpred
-from dcpred.cli.evaluate_command import short
-from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.cli.rendering import rows
+from dcpred.cli.options import ADDRESS, PATH, emit, result_options
+from dcpred.cli.rendering import rows, short
+from dcpred.model_export.export import DTYPES, export_model
+from dcpred.pages import size
 
 
 @click.command("export")
@@ -41,9 +43,7 @@ from dcpred.cli.rendering import rows
     is_flag=True,
     help="Export an unfinished run, too: rows not yet scored have status 0 and no values.",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def export_command(
     scores: str | Path,
     out: str | Path,
@@ -93,3 +93,32 @@ def _listed(names: list[str]) -> str:
         shown.pop()
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+@click.command("export-model")
+@click.argument("model", type=ADDRESS)
+@click.argument("out", type=PATH)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    default="float32",
+    show_default=True,
+    help="Data type of the rows that the file takes. float64 suits dates and large numbers.",
+)
+@result_options
+def export_model_command(model: str | Path, out: Path, dtype: str, as_json: bool) -> None:
+    """Write MODEL as a file that predicts without dcpred: OUT.onnx for ONNX runtimes, OUT.c for a C compiler.
+
+    Rows hold the features of training in their order, raw. Categories are their numbers, as `dcpred import`
+    writes them; --json lists them.
+    """
+    emit(asdict(export_model(model, out, dtype=dtype)), as_json, _written_model)
+
+
+def _written_model(r: dict[str, Any]) -> str:
+    return rows(
+        [
+            ("file", f"{r['path']}  ({size(r['n_bytes'])})"),
+            ("rows", f"{len(r['features']):,} features of {r['dtype']}"),
+        ]
+    )

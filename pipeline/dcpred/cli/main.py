@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from dcpred.cli.errors import EXAMPLES, usage_in_one_sentence
 from dcpred.execution.interrupts import end_tracker_at_exit, leave_at_signals
-from dcpred.execution.verbosity import Verbosity, at_verbosity
+from dcpred.execution.terminal import Verbosity, at_verbosity
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import check_text
@@ -25,10 +25,7 @@ def verbosity_options() -> list[click.Parameter]:
     """The options; they set `dcpred.execution.events`."""
     return [
         _option(
-            "-v",
-            "--verbose",
-            Verbosity.MORE,
-            "Print more: times, versions, places, tracebacks of errors.",
+            "-v", "--verbose", Verbosity.MORE, "Print more: times, versions, places, tracebacks of errors."
         ),
         _option("-q", "--quiet", Verbosity.QUIET, "Print nothing on standard error but errors."),
     ]
@@ -74,7 +71,11 @@ class Commands(click.Group):
         "inspect": "Show what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",
     }
-    homes: ClassVar[dict[str, str]] = {"errors": "status", "example": "demo"}
+    homes: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("errors", "verify", "inspect"), "status"),
+        **dict.fromkeys(("tune", "validate"), "train"),
+        **{"example": "demo", "export-model": "export", "report": "evaluate", "split": "import"},
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.summaries)
@@ -171,9 +172,7 @@ def as_console_script(command: Callable[[], object]) -> None:
 
 
 def _leave(code: object) -> None:
-    """End the process without tearing the interpreter down: a request of obstore that returns during that
-    ends the process by SIGABRT.
-    """
+    """End the process without tearing the interpreter down, which a request of obstore would abort."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

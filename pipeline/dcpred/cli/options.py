@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem
 from dcpred.cli.errors import print_error
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.progress import reporter
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError
@@ -87,13 +87,9 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
         return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
 
 
-def read_values(
-    config: Path | None, assignments: Sequence[str], task: str | None = None
-) -> dict[str, object]:
-    """Settings from a config file, assignments and the task; the later wins. Raises SettingsError."""
-    values: dict[str, object] = {}
-    if config is not None:
-        values |= _read_toml(config)
+def read_values(config: Path | None, assignments: Sequence[str]) -> dict[str, object]:
+    """Settings from a config file and assignments; the later wins. Raises SettingsError."""
+    values: dict[str, object] = {} if config is None else _read_toml(config)
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator:
@@ -101,8 +97,6 @@ def read_values(
                 f"Cannot use --set {assignment!r}: it has no '='. Write KEY=VALUE, for example landmarks=24."
             )
         values[key.strip().replace("-", "_")] = value.strip()
-    if task is not None:
-        values["task"] = task
     return values
 
 
@@ -174,9 +168,7 @@ SCHEDULER_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 
 
 def cluster_options(command: F) -> F:
-    """Options of workers. They reach the command as `workers`, -1 for one per core, and `client`, a
-    Scheduler; one of them is None.
-    """
+    """Options of workers: a command gets `workers` (-1: one per core) or `client`; the other is None."""
 
     @click.option(
         "--workers",
@@ -280,6 +272,11 @@ def storage_option(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
+def result_options(command: F) -> F:
+    """Options of a command that prints a result, and how its errors end it."""
+    return json_option(reports_errors(storage_option(command)))
+
+
 def data_options(command: F) -> F:
     """The task, and the arrays of features, targets and weights in DATA."""
     for option in (
@@ -347,9 +344,7 @@ def emit(
     show: Callable[[dict[str, Any]], str],
     error: DcpredError | None = None,
 ) -> None:
-    """Print the result of a command on standard output, with the error that the work ended with, as one
-    object in JSON.
-    """
+    """Print the result of a command, with the error that it ended with, as text or one object in JSON."""
     if error is not None:
         outcome = {"error": str(error), "exit_code": error.exit_code}
         _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +24,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.rendering import drift_words, rows, table
+from dcpred.cli.rendering import drift_words, rows
 from dcpred.execution.progress import counted
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 
@@ -45,10 +44,7 @@ def refreshed(r: dict[str, Any]) -> str:
         ("run", f"{r['run']}  ({state})"),
         ("latest", r["latest"] or "none yet"),
         ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
-        (
-            "blocks",
-            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
-        ),
+        ("blocks", f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored"),
         ("seconds", f"{r['seconds']:.1f}"),
     ]
     if r["gone"]:
@@ -63,27 +59,6 @@ def refreshed(r: dict[str, Any]) -> str:
 
 def published(r: dict[str, Any]) -> str:
     return rows([("latest", r["latest"]), ("before", r["before"] or "none")])
-
-
-def root_runs(r: dict[str, Any]) -> str:
-    """A short head, then one line per run."""
-    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
-    if r["driver"]:
-        pairs.append(("driver", f"{r['driver']} refreshes it now"))
-    lines = table(
-        [["run", "state", "finished", "rows", "blocks", "taken", "bad", ""], *map(_cells, r["runs"])],
-        left=(0, 1, 2, 7),
-    )
-    more = r["n_runs"] - len(r["runs"])
-    return "\n".join([rows(pairs), "", *lines, *([f"and {more:,} more"] if more > 0 else [])])
-
-
-def _cells(one: dict[str, Any]) -> list[str]:
-    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["ended"])) if one["ended"] else ""
-    if one["state"] == "unfinished":
-        ended = f"{one['done_blocks']:,} blocks done"
-    numbers = [f"{one[name]:,}" for name in ("n_rows", "n_blocks", "taken_blocks", "n_bad")]
-    return [one["run"], one["state"], ended, *numbers, "drift" if one["drift_is_large"] else ""]
 
 
 NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result

@@ -2,15 +2,16 @@
 
 import shlex
 import sys
+import time
 from typing import Any
 
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.training.column_report import gaps_in_words, map_in_words
-from dcpred.tuning.cache import quality_name
-from dcpred.tuning.frontier_plot import (
+from dcpred.tuning.search_result import (
     interval_words,
     is_share,
+    quality_name,
     reference_words,
     shown,
     unseen_words,
@@ -256,9 +257,7 @@ def _differs(one: dict[str, Any]) -> str:
 
 
 def beyond_training(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Features with more rows outside the range of training rows than chance explains; found: a manifest,
-    or an evaluation.
-    """
+    """Features of a manifest or an evaluation with more rows beyond training rows than by chance."""
     facts = []
     for one in (found.get("drift") or {}).get("beyond", ()):
         if one["by_chance"]:
@@ -580,3 +579,33 @@ def _made(m: dict[str, Any]) -> str:
         f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
         f" {m['cost_ratio']:.1f}x"
     )
+
+
+NAME_COLUMNS = 24  # longer names of classes are cut
+
+
+def short(name: object) -> str:
+    """The name of a class on one line, cut where it is long."""
+    text = "".join(c if c.isprintable() else "�" for c in str(name))
+    return text if len(text) <= NAME_COLUMNS else f"{text[: NAME_COLUMNS - 1]}…"
+
+
+def root_runs(r: dict[str, Any]) -> str:
+    """A short head, then one line per run."""
+    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
+    if r["driver"]:
+        pairs.append(("driver", f"{r['driver']} refreshes it now"))
+    lines = table(
+        [["run", "state", "finished", "rows", "blocks", "taken", "bad", ""], *map(_run_cells, r["runs"])],
+        left=(0, 1, 2, 7),
+    )
+    more = r["n_runs"] - len(r["runs"])
+    return "\n".join([rows(pairs), "", *lines, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def _run_cells(one: dict[str, Any]) -> list[str]:
+    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["ended"])) if one["ended"] else ""
+    if one["state"] == "unfinished":
+        ended = f"{one['done_blocks']:,} blocks done"
+    numbers = [f"{one[name]:,}" for name in ("n_rows", "n_blocks", "taken_blocks", "n_bad")]
+    return [one["run"], one["state"], ended, *numbers, "drift" if one["drift_is_large"] else ""]

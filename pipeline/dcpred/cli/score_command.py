@@ -67,10 +67,7 @@ SHARD = ShardType()
 )
 @bad_row_options("stop the run when exceeded")
 @click.option(
-    "--repair",
-    "mend",
-    is_flag=True,
-    help="Verify OUTPUT, and score again only what is wrong or was skipped.",
+    "--repair", "mend", is_flag=True, help="Verify OUTPUT, and score again only what is wrong or was skipped."
 )
 @click.option(
     "--level", type=click.Choice(LEVELS), help="Level of the verification by --repair [default: full]."

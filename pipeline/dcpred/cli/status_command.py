@@ -1,22 +1,27 @@
-"""dcpred status and dcpred errors: what an output holds so far."""
+"""dcpred status, errors, verify and inspect: what an output, a data set or a model holds."""
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 import dcpred
-from dcpred.cli import refresh_command, rendering
-from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.cli import rendering
+from dcpred.cli.options import ADDRESS, cluster_options, emit, result_options
+from dcpred.cli.rendering import drift_words, rows, schema_lines
+from dcpred.execution.progress import counted
+from dcpred.inspection import inspect_path
 from dcpred.refreshing.root import RootStatus
 from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.training.column_report import map_in_words
+from dcpred.verification import LEVELS, SAMPLE_ROWS
+from dcpred_tasks.errors import IncompleteError
 
 
 @click.command("status")
 @click.argument("output", type=ADDRESS)
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def status_command(output: str | Path, as_json: bool) -> None:
     """Show the progress of the scoring of OUTPUT: what is done, failing and left, the speed and the time
     left. For the root of a refresh, list the last runs.
@@ -24,7 +29,7 @@ def status_command(output: str | Path, as_json: bool) -> None:
     Works during scoring, and needs neither the model nor the data.
     """
     found = dcpred.status(output)
-    show = refresh_command.root_runs if isinstance(found, RootStatus) else rendering.run_state
+    show = rendering.root_runs if isinstance(found, RootStatus) else rendering.run_state
     emit(found.as_dict(), as_json, show)
 
 
@@ -44,9 +49,7 @@ def status_command(output: str | Path, as_json: bool) -> None:
     is_flag=True,
     help="Also search the status array [default: only the first rows that each block records].",
 )
-@json_option
-@reports_errors
-@storage_option
+@result_options
 def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -> None:
     """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
     finite.
@@ -54,3 +57,130 @@ def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -
     Works during scoring, and needs neither the model nor the data.
     """
     emit(asdict(list_bad_rows(output, limit, every)), as_json, rendering.bad_rows)
+
+
+@click.command("verify")
+@click.argument("output", type=ADDRESS)
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much to check."
+)
+@click.option(
+    "--rows",
+    metavar="N",
+    type=click.IntRange(1),
+    default=SAMPLE_ROWS,
+    show_default=True,
+    help="Number of rows that level sample scores.",
+)
+@click.option("--seed", metavar="N", type=click.IntRange(0), help="Seed of the sample [default: random].")
+@cluster_options
+@result_options
+def verify_command(
+    output: str | Path, level: str, rows: int, seed: int | None, as_json: bool, **cluster: Any
+) -> None:
+    """Check that OUTPUT of `dcpred score` is complete and unmodified. Writes nothing.
+
+    Level fast compares records, names, sizes and counts. Level full also decodes everything and compares
+    digests. Level sample is fast, and scores some rows again by a plain definition, which needs model and
+    input. Exit code 4: something is wrong, or blocks are left.
+    """
+    report = dcpred.verify(output, level, rows=rows, seed=seed, verbose=True, **cluster)
+    emit(report.as_dict(), as_json, rendering.verified)
+    if not report.ok:
+        raise SystemExit(IncompleteError.exit_code)
+
+
+NAMED = 10  # maximum number of features with missing values to name
+UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server does not list objects
+
+
+def inspected(r: dict[str, Any]) -> str:
+    pairs: list[tuple[str, str]] = []
+    schema = r.get("schema")
+    _flatten(
+        "",
+        {
+            **{key: r[key] for key in r if key != "schema"},
+            **_coded(r),
+            **_target_encoded(r),
+            **_gaps(r),
+            **_feature_map(r),
+            **_unpredicted(r),
+        },
+        pairs,
+    )
+    pairs += schema_lines(schema) if schema else []
+    moved = drift_words(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
+    return rows([("drift", moved), *pairs] if moved else pairs)
+
+
+def _coded(r: dict[str, Any]) -> dict[str, Any]:
+    """Replace the categories of each one-hot encoded feature by their number."""
+    if not r.get("coded_features"):
+        return {}
+    named = {
+        _named(one): counted(len(one["codes"]), "category has a column", "categories have a column")
+        for one in r["coded_features"]
+    }
+    return {"coded_features": named}
+
+
+def _target_encoded(r: dict[str, Any]) -> dict[str, Any]:
+    """Replace the categories of each target-encoded feature by their number."""
+    if not r.get("target_encoded"):
+        return {}
+    report = {
+        _named(one): f"target encoding of {counted(one['categories'], 'category', 'categories')}"
+        + (f" for {one['means']} classes" if one["means"] > 1 else "")
+        for one in r["target_encoded"]
+    }
+    return {"target_encoded": report}
+
+
+def _gaps(r: dict[str, Any]) -> dict[str, Any]:
+    """Keep the features with the most missing values, and what replaces theirs."""
+    found = r.get("gaps")
+    if not found:
+        return {}
+    most = sorted(found["features"], key=lambda one: -one["share"])[:NAMED]
+    report = {
+        _named(one): f"in {100 * one['share']:.3g} % of sampled rows, as {one['value']:.6g}"
+        + (", with an indicator" if one["indicator"] else "")
+        for one in most
+    }
+    more = len(found["features"]) - len(most)
+    return {"gaps": report | ({"further features": more} if more else {}) or "known, and in no sampled row"}
+
+
+def _feature_map(r: dict[str, Any]) -> dict[str, Any]:
+    """Replace all mapped features by their number."""
+    return {"feature_map": map_in_words(r["feature_map"])} if r.get("feature_map") else {}
+
+
+def _named(one: dict[str, Any]) -> str:
+    return str(one["feature"] if one["name"] is None else one["name"])
+
+
+def _unpredicted(r: dict[str, Any]) -> dict[str, Any]:
+    """Replace the cost of a leaf model that the engine does not score."""
+    missing = r["kind"] == "model" and r["predicted_cost"] is None
+    return {"predicted_cost": "measured by dcpred evaluate"} if missing else {}
+
+
+def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            _flatten(f"{prefix}.{name}" if prefix else str(name), inner, pairs)
+    else:
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        text = "not known" if value is None and prefix.endswith(UNLISTED) else text
+        pairs.append((prefix, text if len(text) <= 200 else f"{text[:200]} …"))
+
+
+@click.command("inspect")
+@click.argument("path", type=ADDRESS)
+@result_options
+def inspect_command(path: str | Path, as_json: bool) -> None:
+    """Show what a data set, a model or an output holds."""
+    result = inspect_path(path)
+    emit(result, as_json, inspected)

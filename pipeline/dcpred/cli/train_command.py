@@ -1,4 +1,4 @@
-"""dcpred train"""
+"""dcpred train, dcpred tune and dcpred validate."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from dcpred.cli import rendering
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
+    FolderType,
     SettingsType,
     cluster_options,
     data_options,
@@ -20,11 +21,15 @@ from dcpred.cli.options import (
     metric_option,
     read_values,
     reports_errors,
+    result_options,
     scratch_option,
     setting_help,
     storage_option,
 )
-from dcpred_tasks.training.settings import describe_settings
+from dcpred.cli.rendering import table
+from dcpred.execution.progress import counted
+from dcpred.tuning.search_result import is_share, words_of
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings
 
 
 class _TrainCommand(click.Command):
@@ -82,3 +87,109 @@ def train_command(
         data, model, settings=read_values(config, assignments), task=task, **options, verbose=True
     )
     emit(report.as_dict(), as_json, rendering.trained if "settings" not in vars(report) else rendering.tuned)
+
+
+@click.command("tune")
+@click.argument("data", shell_complete=files)
+@click.argument("model", type=ADDRESS)
+@click.option(
+    "--budget",
+    metavar="COST",
+    help=(
+        "Maximum predicted cost of a row: 8x (linear predictions), or 0.2us, 200ns, compared with"
+        " the time of a linear prediction on this computer [default: 20x or 100ns, whichever is more]."
+    ),
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    type=SettingsType(BESIDE_A_SEARCH),
+    metavar="KEY=VALUE",
+    help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); repeatable.",
+)
+@metric_option
+@folds_options
+@click.option("--short", is_flag=True, help="Search less, as `dcpred train` without settings does.")
+@click.option(
+    "--plot",
+    type=ADDRESS,
+    metavar="FILE",
+    help="Also plot the Pareto front (.png, .svg or .pdf; needs matplotlib).",
+)
+@data_options
+@cluster_options
+@scratch_option
+@result_options
+def tune_command(
+    data: str, model: str | Path, assignments: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Choose settings for a Zarr data set by validation, within a cost, and train with them.
+
+    Candidates differ in leaves, landmarks, pairwise products, overlap, kernel width, ridge, loss, scaling
+    and feature map. Held-out rows evaluate them. Prints the Pareto front, the least error at every cost,
+    and writes the model to the new directory MODEL. The same command resumes an interrupted search or
+    training.
+    """
+    report = dcpred.tune(data, model, settings=read_values(None, assignments), **options, verbose=True)
+    emit(report.as_dict(), as_json, rendering.tuned)
+
+
+@click.command("validate")
+@click.argument("data", shell_complete=files)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    type=SettingsType(),
+    metavar="KEY=VALUE",
+    help="A setting, as for `dcpred train`; repeatable.",
+)
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
+@click.option(
+    "--scratch",
+    type=FolderType(),
+    metavar="DIR",
+    help="Directory for temporary files that driver and workers share [default: that of the system].",
+)
+@metric_option
+@folds_options
+@data_options
+@cluster_options
+@result_options
+def validate_command(
+    data: str, assignments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Cross-validate `dcpred train` with the same options on a Zarr data set. No model is kept.
+
+    Holds out five folds, or those of --folds, in turn: rows at random, whole groups, or the rows after
+    those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits
+    anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
+    """
+    report = dcpred.validate(data, settings=read_values(config, assignments), **options, verbose=True)
+    emit(report.as_dict(), as_json, _table)
+
+
+def _table(r: dict[str, Any]) -> str:
+    """A line for each fold, and the mean."""
+    name = r["metric"]
+
+    def shown(value: float | None, error: float | None) -> str:
+        if value is None:
+            return "-"
+        more = "" if error is None else f" ± {_number(error, name)}"
+        return _number(value, name) + more
+
+    lines = [["fold", "trained", "held out", words_of(name), "predicted"]]
+    for number, one in enumerate(r["folds"]):
+        rows = [f"{one['n_train']:,}", f"{one['n_held_out']:,}"]
+        found = shown(one["quality"], one["standard_error"])
+        lines.append([str(number + 1), *rows, found, shown(one["foretold"], one["foretold_error"])])
+    lines.append(["mean", "", "", shown(r["mean"], r["standard_error"]), shown(r["foretold"], None)])
+    unknown = sum(one["n_unknown"] for one in r["folds"])
+    left_out = f"; skipped {counted(unknown, 'row', 'rows')} without a score or of an unknown class"
+    return "\n".join([f"held out: {r['held_out']}{left_out if unknown else ''}", *table(lines, left=(0,))])
+
+
+def _number(value: float, name: str) -> str:
+    return f"{100 * value:.2f} %" if is_share(name) else f"{value:.4g}"

@@ -24,13 +24,7 @@ import numpy as np
 
 from dcpred.comparison.page import comparison_page, write_plots, write_tables
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
-from dcpred.comparison.systems import (
-    OURS,
-    Point,
-    chosen_systems,
-    every_system,
-    points_of,
-)
+from dcpred.comparison.systems import OURS, Point, chosen_systems, every_system, points_of
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
@@ -43,7 +37,7 @@ from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
 from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
-from dcpred_tasks.task_bodies.trials import try_system
+from dcpred_tasks.task_bodies.train_model import try_system
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
 MODULE = "dcpred.comparison.trial"
@@ -242,9 +236,7 @@ def _try_all(
 
 @contextmanager
 def _stopping(folder: Path) -> Iterator[str]:
-    """The name of a file in the folder that requests a stop: processes end at once, which would otherwise
-    run for minutes.
-    """
+    """The name of a file that requests a stop of processes, which would otherwise run for minutes."""
     name, over = f"stop-{os.getpid()}-{os.urandom(4).hex()}", threading.Event()
 
     def watch() -> None:
@@ -265,9 +257,7 @@ def _stopping(folder: Path) -> Iterator[str]:
 
 
 def read_comparison(folder: Path) -> CompareReport:
-    """The comparison in a folder, finished or not, in the order of systems. Raises DataError if it has no
-    point.
-    """
+    """The comparison in a folder, finished or not, by system. Raises DataError without a point."""
     asked = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     points = [Point(**result) for result in asked["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
@@ -340,9 +330,7 @@ def _caveats(results: Sequence[Result]) -> list[str]:
 
 
 def _linear_us(results: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Microseconds of a linear prediction on each computer: the median of all points timed there. Other
-    work changes the time at a single point by half and more.
-    """
+    """Microseconds of a linear prediction by computer: the median of all points, which vary by half."""
     beside: dict[str, list[float]] = {}
     for one in results:
         if "linear_us" in one:

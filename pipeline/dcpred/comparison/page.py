@@ -211,10 +211,9 @@ def _score(report: "CompareReport", front: list["Result"]) -> Picture:
     name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"
     best = front[-1]
     text = (
-        f"{name[0].upper() + name[1:]} against the cost of a row;"
-        f" {better} is better, to the left is cheaper. A line joins the"
-        " points of a system that are on its Pareto front; it is dashed for baselines."
-        f" The Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
+        f"{name[0].upper() + name[1:]} against the cost of a row; {better} is better, to the left is cheaper."
+        " A line joins the points of a system that are on its Pareto front; it is dashed for baselines. The"
+        f" Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
     lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]
@@ -270,9 +269,7 @@ def score_paint(report: "CompareReport") -> Paint:
 
 
 def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tuple[float, float]:
-    """The range starts at twice the distance of the median from the best: the worst points do not compress
-    the others. It is wider if the best of ours lies outside.
-    """
+    """From twice the distance of the median from the best: the worst points do not compress the others."""
     sign = 1.0 if more_is_better else -1.0
     values = sorted((sign * value for value in values), reverse=True)
     best, middle = values[0], values[len(values) // 2]

@@ -195,9 +195,7 @@ def _common_schema(x: str, test: tuple[str, str] | None) -> Schema | None:
 def _encoded(
     schema: Schema | None, X: SingleArray, y: NDArray[Any], X_test: SingleArray, task: str
 ) -> tuple[SingleArray, SingleArray]:
-    """Rows in which categorical features became columns of 0 and 1, or target encodings if they have many
-    categories, fitted to the training rows: no system reads categories as amounts.
-    """
+    """Rows with categories as columns of 0 and 1, or target encodings if many, of the training rows."""
     settings = make_settings({"task": task})
     if coded := target_coded(schema, settings):
         weight = np.ones(len(X))

@@ -85,9 +85,7 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def baseline(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
-    """Returns a fit, which returns a function that predicts class numbers or targets, and pickled bytes.
-    Imports the package at once. Raises ImportError.
-    """
+    """Returns a fit, which returns a function that predicts, and pickled bytes. Raises ImportError."""
     made = _made(name, size, rows, shared)
 
     def fit() -> tuple[Predict, dict[str, Any]]:
@@ -122,9 +120,7 @@ def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
 
 
 def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
-    """With the γ and C that suit the exact SVM with standard scaling. Targets of SVR are scaled, because its
-    C and its tube of 0.1 have their unit; its C is 10.
-    """
+    """With γ and C that suit the exact SVM with standard scaling; targets of SVR are scaled, its C is 10."""
     import daal4py  # noqa: PLC0415
     from sklearn.compose import TransformedTargetRegressor  # noqa: PLC0415
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
@@ -281,9 +277,7 @@ class Spent:
 
 @contextmanager
 def counted(limit_seconds: float) -> Iterator[Spent]:
-    """Counts the processor time of this process, its threads and its children; the system ends it with
-    SIGXCPU at the limit.
-    """
+    """Counts processor time, also of threads and children; the system ends the process at the limit."""
     found = Spent()
     begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -402,9 +396,7 @@ def _predictor(model: Model) -> Predict:
 
 
 def _multiplications(model: Model) -> float | None:
-    """Multiplications per row, averaged over training rows, in those of a linear prediction of one output.
-    The walk down the tree is not counted. None for compact models, whose engine is timed.
-    """
+    """Mean multiplications per row over those of a linear prediction, without the walk; None if compiled."""
     if model.leaf_models is None:
         return None
     each = [0.0 if (one := model.leaf_model(leaf)) is None else one.cost for leaf in range(model.n_leaves)]

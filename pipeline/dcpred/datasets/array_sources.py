@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.arrow_files import batch_rows
 from dcpred.datasets.containers import Container, NamedArray
-from dcpred.datasets.source import Columns
 from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import (
     Batch,
+    Columns,
     Table,
     TargetSurvey,
     check_names,
@@ -192,9 +192,7 @@ class FrameRows:
 
 
 def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
-    """A frame whose columns are named by strings, or numbered. The index of a pandas frame is a column only
-    if an option names it.
-    """
+    """A frame with named or numbered columns. The index of pandas is a column only if an option names it."""
     if isinstance(frame, list | tuple) and frame and all(isinstance(record, Mapping) for record in frame):
         frame = _of_records(frame)
     if is_a(frame, "polars.LazyFrame"):
@@ -202,9 +200,8 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     frame = as_table(frame)
     if not is_frame(frame):
         raise DataError(
-            f"Cannot import from {type(frame).__module__}.{type(frame).__name__}: it is not a table. Pass"
-            " the name"
-            f" of a file, a list of dicts, or a frame of"
+            f"Cannot import from {type(frame).__module__}.{type(frame).__name__}: it is not a table. Pass the"
+            " name of a file, a list of dicts, or a frame of"
             f" {', '.join(kind.partition('.')[0] for kind in FRAMES)}."
         )
     if is_a(frame, "pandas.DataFrame") and (index := set(frame.index.names) & set(named)):
@@ -217,8 +214,7 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     if others:
         raise DataError(
             f"Cannot read the frame: the column {others[0]!r} is not named by a string. Rename it, for"
-            " example by"
-            " frame.columns = frame.columns.astype(str)."
+            " example by frame.columns = frame.columns.astype(str)."
         )
     check_names(NAME, names)
     if len(frame) == 0:
@@ -271,8 +267,7 @@ def _of_values(values: Any, name: str, kind: Any) -> Any:
             ) from None
         raise DataError(
             f"Cannot import column {name!r} of {NAME}: it holds values of several kinds, or of a kind for"
-            " which"
-            f" tables have no type ({str(error).splitlines()[0]}). Make them numbers, text, dates or"
+            f" which tables have no type ({str(error).splitlines()[0]}). Make them numbers, text, dates or"
             " booleans."
         ) from None
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
@@ -426,7 +421,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
         return chosen, y or ("y" if "y" in arrays and not arrays["y"].is_index else None)
 
 
-def read_columns(container: Container, scratch: Path) -> ArrayRows:
+def read_arrays(container: Container, scratch: Path) -> ArrayRows:
     """The table whose columns are the arrays of a container. Raises DataError if they are not columns.
 
     scratch  a folder for chunks that memory does not hold
@@ -560,8 +555,7 @@ def _text(value: Any, where: str) -> str | None:
     if not isinstance(value, str):
         raise DataError(
             f"Cannot read {where} as a column: it holds {type(value).__name__}, for example"
-            f" {str(value)[:60]!r}."
-            " Make it text or numbers."
+            f" {str(value)[:60]!r}. Make it text or numbers."
         )
     return value
 
@@ -581,9 +575,8 @@ def _times(
     steps = np.where(gap, 0, values)
     if (np.abs(steps.astype(np.float64) * unit) > LARGEST_STEP).any():
         raise DataError(
-            f"Cannot read {where}: some of its times, {units!r}, are too far away for dates. Correct them,"
-            " or omit"
-            " the column."
+            f"Cannot read {where}: some of its times, {units!r}, are too far away for dates. Correct them, or"
+            " omit the column."
         )
     whole = (
         steps.astype(np.int64) * int(unit) if steps.dtype.kind != "f" and unit >= 1 else np.rint(steps * unit)

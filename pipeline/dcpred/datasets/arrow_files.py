@@ -1,4 +1,4 @@
-"""Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
+"""Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (table.py)."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import (
-    Columns,
-)
-from dcpred.datasets.table import check_names, damaged, no_rows
+from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.tables.arrow_columns import (
-    leave_out,
-    unknown_type,
-)
+from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
 from dcpred_tasks.tables.parquet_files import common_columns, foreign_types, is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
@@ -81,9 +75,8 @@ class ParquetRows:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
                 f"Cannot read column {name!r} of {part.path.name}: it is {column.type}, but {kind} in other"
-                " files of"
-                f" {self.name}, which does not hold all its values ({str(error).splitlines()[0]}). Convert"
-                " it."
+                f" files of {self.name}, which does not hold all its values ({str(error).splitlines()[0]})."
+                " Convert it."
             ) from None
 
 

@@ -193,8 +193,7 @@ class Hdf5File:
         if node.is_virtual or node.external:
             raise DataError(
                 f"Cannot read array {name!r} of {self.name}: it lies in other files, and links to them are"
-                " not"
-                " followed. Write it into this file."
+                " not followed. Write it into this file."
             )
         attributes = dict(node.attrs)
         text = h5py.check_string_dtype(node.dtype) is not None
@@ -207,9 +206,7 @@ class Hdf5File:
 
 
 def _with_default_marker(attributes: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """netCDF4 writes masked values as a default if no attribute names a marker. Every integer of 8 or 16
-    bits may be data.
-    """
+    """netCDF4 masks by a default value if no attribute names one; integers of 8 or 16 bits are all data."""
     default = DEFAULT_MARKERS.get(f"{dtype.kind}{dtype.itemsize}")
     if default is None or any(name in attributes for name in MARKERS):
         return attributes
@@ -267,9 +264,7 @@ def _decoded(value: Any) -> Any:
 
 
 def container(path: Path) -> Container:
-    """A file of HDF5 or NetCDF, detected by its first bytes. Raises DataError if it is neither, or if h5py
-    is not installed.
-    """
+    """A file of HDF5 or NetCDF, by its first bytes. Raises DataError, also where h5py is not installed."""
     with path.open("rb") as file:
         magic = file.read(len(HDF5_MAGIC))
     if magic.startswith(NETCDF_3_MAGIC):

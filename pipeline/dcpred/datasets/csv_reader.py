@@ -14,18 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.source import Columns
-from dcpred.datasets.table import (
-    check_names,
-    no_rows,
-    open_bytes,
-)
+from dcpred.datasets.table import Columns, check_names, no_rows, open_bytes
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
-from dcpred_tasks.tables.arrow_columns import (
-    Rounding,
-)
+from dcpred_tasks.tables.arrow_columns import Rounding
 
 LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 # A number, or a text that stands for a missing value.
@@ -301,9 +294,7 @@ class CsvFile:
         return replace(self, text=self.text | frozenset(names))
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        """These columns, some rows at a time. Raises NotANumberError if one that is read as numbers holds
-        something else.
-        """
+        """These columns, some rows at a time. Raises NotANumberError for a text in a column of numbers."""
         n_rows, pass_ = 0, _Pass()
         for columns in self._fields(names, pass_):
             yield {name: self._read(name, column, n_rows) for name, column in columns.items()}
@@ -355,8 +346,7 @@ class CsvFile:
         if self.form.decimal == "," and POINTED.fullmatch(value):
             return DataError(
                 f"Cannot read column {name!r} of {self.name}: it holds {where}, but decimals have a comma."
-                " Pass"
-                " --decimal . where they have a point"
+                " Pass --decimal . where they have a point"
                 + ("" if self.form.thousands else ", or --thousands . where points stand between thousands")
                 + ("" if self.follows else f", or --categorical {as_option(name)} where the values are names")
             )
@@ -433,9 +423,8 @@ class CsvFile:
             self._refuse_joined_rows()
         quotes = " or pass --no-quotes where quotation marks are text" if '"' in row.text else ""
         return DataError(
-            f"Cannot read {self.name}: row {row.number - 1:,} (counted from 0) has"
-            f" {row.actual_columns:,} field{'s' if row.actual_columns != 1 else ''}, but the first line"
-            f" {row.expected_columns:,}:"
+            f"Cannot read {self.name}: row {row.number - 1:,} (counted from 0) has {row.actual_columns:,}"
+            f" field{'s' if row.actual_columns != 1 else ''}, but the first line {row.expected_columns:,}:"
             f" {row.text[:SHOWN]!r}. Correct it,{quotes} or quote fields that hold {self.separator!r}"
         )
 
@@ -453,9 +442,7 @@ class CsvFile:
         return n_lines + (last not in (b"\n", b"\r"))
 
     def _refuse_joined_rows(self) -> None:
-        """Raise DataError if a quotation mark that is text joins rows: what it encloses has as
-        many separators as whole rows.
-        """
+        """Raise DataError if a quotation mark that is text joins rows, by the separators that it encloses."""
         if self.quotes is not None or self.checked:
             return
         first, separator, n = 0, self.separator.encode(), len(self.names) - 1
@@ -470,19 +457,16 @@ class CsvFile:
                         raise DataError(
                             f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
                             f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line"
-                            f" break{'s' if len(lines) > 2 else ''} and"
-                            " text that resembles whole rows. Pass --no-quotes where quotation marks are"
-                            " text, or"
-                            " --quotes where they enclose fields"
+                            f" break{'s' if len(lines) > 2 else ''} and text that resembles whole rows. Pass"
+                            " --no-quotes where quotation marks are text, or --quotes where they enclose"
+                            " fields"
                         )
             first += len(column)
 
     # -- What columns hold -----------------------------------------------------------------------------------
 
     def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
-        """The file, with those of these columns read as text that do not hold only numbers in its first
-        batch, or in all of it if `whole`.
-        """
+        """The file, with columns read as text whose first batch, or `whole` file, is not only numbers."""
         left, found = [name for name in names if name not in self.text], set[str]()
         everything = frozenset(self.names)
         for columns in replace(self, text=everything, verbatim=everything).batches(left):
@@ -545,13 +529,7 @@ def csv_file(
         names[0] = INDEX
     check_names(path.name, names)
     return CsvFile(
-        path,
-        tuple(names),
-        offset,
-        separator=separator,
-        quotes=quotes,
-        form=form,
-        follows=named is None,
+        path, tuple(names), offset, separator=separator, quotes=quotes, form=form, follows=named is None
     )
 
 

@@ -11,13 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
-from dcpred.datasets.source import (
+from dcpred.datasets.table import (
+    Batch,
     Columns,
     SelectedRows,
     Source,
-)
-from dcpred.datasets.table import (
-    Batch,
     Spread,
     Table,
     TargetSurvey,
@@ -314,9 +312,7 @@ class _Pass:
         )
 
     def _columns(self) -> list[Column]:
-        """The kinds of all columns. Raises the DataError of the first ambiguous one, with the names of
-        others.
-        """
+        """The kinds of all columns. Raises DataError for the first ambiguous one, and names others."""
         summary, refusals = list[Column](), dict[str, DataError]()
         for name in self.source.types:
             try:

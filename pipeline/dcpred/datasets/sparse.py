@@ -16,22 +16,11 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
-from dcpred.datasets.table import (
-    Batch,
-    Spread,
-    Table,
-    TargetSurvey,
-    damaged,
-    no_rows,
-    open_bytes,
-)
+from dcpred.datasets.table import Batch, Spread, Table, TargetSurvey, damaged, no_rows, open_bytes
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import resource_errors
-from dcpred_tasks.tables.arrow_columns import (
-    first_rounded,
-    rounded,
-)
+from dcpred_tasks.tables.arrow_columns import first_rounded, rounded
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes
@@ -53,8 +42,7 @@ def check_dense(name: str, shape: tuple[int, int], n_values: int, itemsize: int,
             f"Cannot import {name}: it is sparse ({100 * share:.2g} % of its values are stored), and its"
             f" {n_rows:,} dense rows of {n_features:,} features take {_bytes(size)}, more than the limit of"
             f" {_bytes(limit)}, and about four times as much in training. Choose or project features first"
-            " (sklearn.feature_selection, sklearn.decomposition.TruncatedSVD), or raise"
-            " --dense-limit."
+            " (sklearn.feature_selection, sklearn.decomposition.TruncatedSVD), or raise --dense-limit."
         )
 
 
@@ -114,9 +102,7 @@ class SparseFile:
         if summary != "csr" or not {"indices", "indptr"} <= held:
             raise DataError(
                 f"Cannot import {path.name}: it holds a sparse matrix of the format {summary}, which cannot"
-                " be"
-                " read row by"
-                " row. Write it again by scipy.sparse.save_npz(file, X.tocsr())."
+                " be read row by row. Write it again by scipy.sparse.save_npz(file, X.tocsr())."
             )
         shape = self._small("shape")
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 1).any():
@@ -240,8 +226,7 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
                 bad = csv_reader.first_refused(lines, parsed)
                 raise DataError(
                     f"Cannot read line {n_lines + bad + 1:,} of {path.name}: it is not `label index:value"
-                    " ...`, but "
-                    f"{lines[bad][:60].decode(errors='replace').strip()!r} ({error}). Correct it."
+                    f" ...`, but {lines[bad][:60].decode(errors='replace').strip()!r} ({error}). Correct it."
                 ) from None
             yield X, y, lines
             n_lines += len(lines)

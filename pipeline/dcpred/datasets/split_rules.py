@@ -127,9 +127,7 @@ def latest(parts: Values, share: float) -> Above:
 
 
 def _nth(parts: Values, n: int) -> float:
-    """The value at position n, from 0, of all values in their order. A sample bounds it by eight standard
-    errors, and a second pass sorts the values between the bounds.
-    """
+    """The value at position n of all in order: bounded by a sample, then found among those in the bounds."""
     sample, n_rows = _sampled(parts)
     if len(sample) == n_rows:
         return float(np.partition(sample, n)[n])
@@ -578,8 +576,7 @@ def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
         if wrong or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
             raise SettingsError(
                 f"Cannot use cv: it holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0"
-                " to"
-                f" {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
+                f" to {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
             )
         found.append(rows.astype(INDEX_DTYPE))
     return found[0], found[1]
@@ -596,8 +593,7 @@ def _of_pairs(
         if (fold[test] >= 0).any() or trains[test].any():
             raise SettingsError(
                 "Cannot use cv: it holds out a row twice, or trains on rows that it holds out. Pass a"
-                " splitter"
-                " whose test rows are disjoint: KFold, GroupKFold or TimeSeriesSplit."
+                " splitter whose test rows are disjoint: KFold, GroupKFold or TimeSeriesSplit."
             )
         fold[test] = number
         masks.append(trains)
@@ -609,8 +605,7 @@ def _of_pairs(
     if not others and not all((mask == (fold < number)).all() for number, mask in enumerate(masks)):
         raise SettingsError(
             "Cannot use cv: it does not train on all rows that it does not hold out, or on all earlier ones."
-            " Pass"
-            " KFold, GroupKFold, or TimeSeriesSplit without gap and max_train_size."
+            " Pass KFold, GroupKFold, or TimeSeriesSplit without gap and max_train_size."
         )
     clustered = keys is not None or not others
     if keys is None:

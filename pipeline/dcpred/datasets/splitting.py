@@ -14,8 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
-from dcpred.datasets.store_files import new_data_set
-from dcpred.datasets.writing import Repeats
+from dcpred.datasets.writing import Repeats, new_data_set
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
@@ -220,9 +219,7 @@ def _write(
     n_test: int,
     progress: Callable[[int, int], None],
 ) -> int:
-    """Write the missing parts, each completely or not at all. Returns about how many rows of one are equal
-    to rows of the other.
-    """
+    """Write the missing parts, each completely or not at all. Returns about how many rows are in both."""
     met = {part: Repeats() for part in PARTS}
     n_rows = source.X.shape[0]
     sizes = {"train": n_rows - n_test, "test": n_test}
@@ -254,9 +251,7 @@ def _write(
 
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
-    """The attributes of an array, with the marker that is a fill value in Zarr format 2: parts have format
-    3.
-    """
+    """The attributes of an array, with the marker of missing values that is a fill value in Zarr format 2."""
     found = zarr_arrays.value_attributes(like)
     marker = found.get(zarr_arrays.MARKER)
     return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})

@@ -1,12 +1,16 @@
-"""Tables of a data set: their arrays, and the target."""
+"""Tables of a data set: their arrays, and the target. A source gives rows as Arrow arrays, and is the
+interface of every reader of columns; it is read more than once: first to infer its columns, then to write
+them.
+"""
 
 import bz2
 import difflib
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +21,17 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
-from dcpred_tasks.tables.arrow_columns import MAX_LABELS, arrow_values
+from dcpred_tasks.tables.arrow_columns import (
+    MAX_LABELS,
+    Rounding,
+    arrow_values,
+    as_text,
+    is_text_or_levels,
+    is_uuid,
+    plain_column,
+    refuse_rounded_decimals,
+    remedy,
+)
 
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
 
@@ -131,8 +145,7 @@ class TargetSurvey:
         if len(self.strings) > MAX_LABELS:
             raise DataError(
                 f"Cannot use {self.name} as target: its strings would be classes, but more than"
-                f" {MAX_LABELS:,} are"
-                " different. Name another target, or make this one numeric."
+                f" {MAX_LABELS:,} are different. Name another target, or make this one numeric."
             )
         self.n_rows += len(values)
 
@@ -213,3 +226,81 @@ def open_bytes(path: Path) -> BinaryIO:
     """The bytes of a file, decompressed if necessary."""
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
     return cast(BinaryIO, opener(path, "rb"))
+
+
+Columns = dict[str, Any]  # Arrow arrays of equal length, by name
+
+
+class Source(Protocol):
+    """A table that can be read as often as needed."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """The Arrow types of its columns, in their order."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        """These columns, some rows at a time, from the first to the last."""
+
+
+# -- Rows as an import takes them ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SelectedRows:
+    """The rows of a source to import, with every column of a type that has one meaning: a Source.
+
+    absent     columns that are missing in every row, whether the source has them or not
+    target     the column that becomes y, in which `gap_texts` stand for a missing value
+    labelled   whether rows without a target are skipped
+    left_out   the number of rows that the last pass skipped, as its one item
+    """
+
+    base: Source
+    absent: tuple[str, ...] = ()
+    target: str | None = None
+    gap_texts: tuple[str, ...] = ()
+    labelled: bool = False
+    left_out: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name} (rows with a target)" if self.labelled else self.base.name
+
+    @cached_property
+    def types(self) -> Mapping[str, Any]:
+        there = {name: pa.string() if is_uuid(kind) else kind for name, kind in self.base.types.items()}
+        return there | dict.fromkeys(self.absent, pa.null())
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        self.left_out[0] = 0
+        do = remedy(str(self.target), is_target=True)
+        rounding = Rounding(f"column {self.target!r} of {self.base.name}", do)
+        read = [name for name in names if name not in self.absent]
+        if self.labelled and self.target not in read:
+            read.append(str(self.target))
+        for columns in self.base.batches(read or list(self.base.types)[:1]):
+            n_rows = len(next(iter(columns.values())))
+            found = {name: plain_column(columns[name], name, self.name) for name in read}
+            if self.target in found:
+                found[self.target] = self._target(found[self.target], rounding)
+            found |= {name: pa.nulls(n_rows) for name in names if name in self.absent}
+            if self.labelled:
+                goal = found[str(self.target)]
+                there = pc.invert(is_missing(as_text(goal) if is_text_or_levels(goal.type) else goal))
+                self.left_out[0] += n_rows - there.true_count
+                found = {name: column.filter(there) for name, column in found.items()}
+            if not self.labelled or there.true_count:
+                yield {name: found[name] for name in names}
+
+    def _target(self, column: Any, rounding: Rounding) -> Any:
+        if self.gap_texts and is_text_or_levels(column.type):
+            text = as_text(column)
+            return pc.if_else(pc.is_in(text, value_set=pa.array(self.gap_texts)), None, text)
+        if pa.types.is_decimal(column.type):
+            refuse_rounded_decimals(column, rounding)
+            return column.cast(pa.float64())
+        return column

@@ -30,7 +30,7 @@ from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
-from dcpred.training.forecast import watched_training
+from dcpred.training.steps import watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -51,6 +51,7 @@ from dcpred_tasks.input_kinds import (
 from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.contributions import importances, mean_contributions
 from dcpred_tasks.model.feature_names import Names, feature_names
+from dcpred_tasks.model.label_rule import check_two_classes
 from dcpred_tasks.model.predictive_outputs import novelty_of
 from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import versions
@@ -72,7 +73,6 @@ from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, remarks, survey_rows, with_bins
-from dcpred_tasks.training.thresholds import check_two_classes
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
@@ -223,9 +223,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return settings if schema is None else with_codes(settings, schema.coded)
 
     def _beside_codes(self, settings: Settings, schema: Schema) -> Settings:
-        """Settings that name features of X, where the columns of the frame were numbered, and these or
-        features named.
-        """
+        """Settings that name features of X, where columns of the frame were numbered, and named features."""
         columns = [column.name for column in schema.sources]
         names = [*columns, *(name for name in schema.features if name not in columns)]
         places = {i: schema.features.index(name) for i, name in enumerate(names) if name in schema.features}
@@ -238,9 +236,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return None if schema is None or (schema.plain and not self._of_frame) else schema
 
     def _encoded(self, X: Any) -> Any:
-        """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
-        what a Zarr array of a data set was encoded by.
-        """
+        """X to train on as numbers. What encodes a frame or a Zarr array becomes `schema_`."""
         self._of_frame = self._takes_encoded = False
         if hasattr(self, "schema_"):
             del self.schema_
@@ -405,9 +401,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._keep_columns()
 
     def _keep_columns(self) -> None:
-        """The columns of a frame that was encoded are the features that scikit-learn knows of. Where features
-        have names, and nothing was encoded, the schema is of numbers.
-        """
+        """Columns of an encoded frame are scikit-learn's features; names alone make a schema of numbers."""
         schema = self._encoding()
         if schema is None and not hasattr(self, "schema_") and hasattr(self, "feature_names_in_"):
             self.schema_ = numbers_schema(self.feature_names_in_.tolist())
@@ -427,9 +421,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def _rows(self, X: Any) -> Any:
-        """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
-        an array in memory.
-        """
+        """Raw rows with their features in the order of training: lazy where X is, else an array in memory."""
         schema, only_frames = self._encoding(), self._of_frame and not self._takes_encoded
         check_one_table(X, "X")
         check_given_encoding(X, getattr(self, "schema_", None))
@@ -496,9 +488,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
-        """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
-        DataError, which names the row, for one in memory that has no score.
-        """
+        """What `block` gives for raw rows, float64 (n_samples, *shape), lazy where X is. Raises DataError."""
         if is_sparse(X):
             found = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
         else:
@@ -510,9 +500,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return found
 
     def _framed(self, X: Any, block: Callable[..., Any], columns: Any, *more: Any) -> Any:
-        """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions: a Series,
-        or a DataFrame of `columns`.
-        """
+        """What `block` gives for a DataFrame of Dask, with its index: a Series, or a frame of `columns`."""
         check_is_fitted(self, "model_")
         names = None if self._encoding() is not None else getattr(self, "feature_names_in_", None)
         return out_of_core.framed(X, block, self._encoding(), names, columns, *more)

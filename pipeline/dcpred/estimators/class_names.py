@@ -30,9 +30,7 @@ def class_names(y: Any) -> Names | None:
 
 
 def named(y: Any, names: Names | None) -> Any:
-    """A target in memory with names of classes in place of numbers; y itself where there are no names, its
-    text as scikit-learn takes it. Raises DataError for a number without a name.
-    """
+    """A target in memory with names of classes, y itself without names. Raises DataError without a name."""
     if names is None:
         is_array = is_a(y, "zarr.Array") or isinstance(y, np.ndarray)
         return plain_text(np.asarray(y), "y") if is_array and y.dtype.kind == "T" else y
@@ -100,9 +98,7 @@ def check_are_classes(y: NDArray[Any]) -> None:
 
 
 def known_weight(weight: Any, n_rows: int) -> Any:
-    """Weights of rows in memory as numbers, None where none are given. Raises DataError for what is no
-    weight.
-    """
+    """Weights of rows in memory as numbers, or None. Raises DataError for what is no weight."""
     weight = plain_column(weight, "sample_weight")
     if weight is None:
         return None

@@ -62,9 +62,7 @@ def numbered_labels(y: Any) -> tuple[Any, NDArray[Any] | None]:
 
 
 def _column_of_labels(y: Any) -> Any:
-    """A target of other kinds than numbers as a Series or array of Dask, or an array in memory; None for
-    numbers.
-    """
+    """A target that is no number as a Series or array of Dask, or in memory; None for numbers."""
     check_one_table(y, "y")
     if is_a(y, "xarray.DataArray"):
         y = y.chunk() if is_unread(y) else y.data
@@ -81,9 +79,7 @@ def _column_of_labels(y: Any) -> Any:
 
 
 def encoded(X: Any, schema: Schema) -> da.Array:
-    """Return the encoded rows of a DataFrame, lazily. Raises DataError for columns that are not those of the
-    schema.
-    """
+    """Return the encoded rows of a DataFrame, lazily. Raises DataError for columns of another schema."""
     check_frame(schema, X)
     sent = dask.delayed(schema, pure=False)
     rows = X.map_partitions(encoded_block, sent, uuid4().hex, meta=np.empty((0, 0)))

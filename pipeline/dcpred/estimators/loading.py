@@ -49,9 +49,7 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
 
 
 def _named(settings: Settings, schema: Schema | None) -> dict[str, Any]:
-    """Parameters that list features, by name where frames are encoded: their columns have other numbers.
-    Coded ones of the schema are coded anyway.
-    """
+    """Parameters that list features, by name where frames are encoded, without coded ones of the schema."""
     found: dict[str, Any] = {}
     if schema is None or schema.plain:
         return found

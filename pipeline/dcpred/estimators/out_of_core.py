@@ -15,7 +15,7 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
-from dcpred.datasets.store_files import new_data_set
+from dcpred.datasets.writing import new_data_set
 from dcpred.estimators import lazy_tables, tables
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
@@ -139,9 +139,7 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
 
 
 def _exact(X: Any, *, lengths: bool) -> Any:
-    """X in memory or a Zarr array, once `check_exact` has seen it; a lazy array of checked blocks where
-    nothing may be computed yet.
-    """
+    """X in memory or a Zarr array after `check_exact`; a lazy array of blocks that are checked later."""
     if not (isinstance(X, zarr.Array) and X.dtype.kind in "iu" and X.dtype.itemsize == WIDE):
         check_exact(X)
         return X
@@ -160,9 +158,7 @@ def _unmasked_dtype(data: da.Array) -> np.dtype[Any]:
 
 
 def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
-    """A DataFrame or Series of Dask as an array whose blocks are its parts. Each part is read once to count
-    its rows: what Dask counts itself may be of other parts (dask#12411).
-    """
+    """A frame of Dask as an array, each part read once to count its rows (dask#12411)."""
     parts = data.to_delayed()
     lengths = dask.compute(*[dask.delayed(len)(part) for part in parts])
     width = () if is_a(data, "dask.dataframe.Series") else (len(data.columns),)
@@ -183,9 +179,7 @@ def _chunked(data: Any) -> Any:
 
 
 def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
-    """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may
-    hold pandas.NA. Raises DataError for a column that does not hold numbers.
-    """
+    """The dtype of all columns; `masked` if one may hold pandas.NA. Raises DataError otherwise."""
     for name, dtype in dtypes:
         if dtype.kind not in "biuf":
             raise DataError(
@@ -205,9 +199,7 @@ def current_workers() -> AbstractContextManager[Workers]:
 
 
 def current_client() -> Any:
-    """Return the current Dask client, or None. Raises SchedulerError for an asynchronous one, which returns
-    coroutines in place of results.
-    """
+    """Return the current Dask client, or None. Raises SchedulerError for an asynchronous one."""
     try:
         client = default_client()
     except ValueError:
@@ -406,9 +398,7 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a Dask array (n_samples, n_outputs), computed lazily, chunk by chunk. The
-    model is one value of the graph, sent to each worker once.
-    """
+    """Decision values as a lazy Dask array (n_samples, n_outputs); each worker gets the model once."""
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
     rows = rows.rechunk({1: -1})
@@ -485,9 +475,7 @@ def computed(*columns: Any) -> tuple[Any, ...]:
 
 
 def check_search(estimator: Any, task: str) -> None:
-    """Raise SettingsError for an invalid budget or metric, and for settings beside them that a search
-    chooses.
-    """
+    """Raise SettingsError for an invalid budget or metric, and for settings that a search chooses."""
     if estimator.budget is not None:
         parse_budget(estimator.budget)
     if estimator.metric is not None:

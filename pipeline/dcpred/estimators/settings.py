@@ -164,13 +164,7 @@ NAMES = frozenset(field.name for field in fields(Settings))
 
 
 def given_settings(settings: Any) -> dict[str, Any]:
-    """Return the settings that the parameter `settings` of an estimator sets.
-
-    Raises
-    ------
-    SettingsError
-        If it is neither None nor a `Settings`.
-    """
+    """The settings that the parameter `settings` of an estimator sets. Raises SettingsError."""
     if settings is None:
         return {}
     if not isinstance(settings, Settings):
@@ -182,13 +176,7 @@ def given_settings(settings: Any) -> dict[str, Any]:
 
 
 def changed_settings(settings: Any, nested: Mapping[str, Any]) -> Settings:
-    """Return the settings of an estimator with other values of some.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown, as scikit-learn's `set_params` raises.
-    """
+    """The settings of an estimator with other values of some. Raises ValueError as `set_params` does."""
     given = Settings(**given_settings(settings))
     for name in nested:
         if name not in NAMES:

@@ -27,7 +27,7 @@ from distributed.system import MEMORY_LIMIT
 
 from dcpred.execution.interrupts import SIGNALS, listening, start_tracker
 from dcpred.execution.task_window import Window, on_each_worker
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, Task, Workers, one_line
 from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
@@ -216,9 +216,7 @@ def connected(
 
 @contextmanager
 def workers_of(client: Client) -> Iterator[Workers]:
-    """The workers of a client that stays as it is: it is neither configured nor closed. Raises
-    SchedulerError.
-    """
+    """The workers of a client, which is neither configured nor closed. Raises SchedulerError."""
     check_versions(client)
     yield DaskWorkers(
         client, where=f" on the Dask cluster at {client.scheduler.address}", dashboard=_dashboard(client)
@@ -286,9 +284,7 @@ def _is_known(address: str) -> bool:
 
 
 def _ask(address: str, security: Security | None) -> None:
-    """Ask a scheduler for its identity, for CONNECT_SECONDS at most: a client waits forever for a silent
-    server, and raises tracebacks for answers of other servers.
-    """
+    """Ask a scheduler for its identity, within CONNECT_SECONDS: a client waits for it forever."""
 
     async def identity() -> None:
         arguments = (security or Security()).get_connection_args("client")
@@ -351,9 +347,7 @@ def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
 
 
 def _check_settings(error: Exception) -> None:
-    """Raise SettingsError if a configuration of Dask has a value of another type than Dask's own, for example
-    text for a number. Dask finds such values late, in errors that do not name the setting.
-    """
+    """Raise SettingsError for values of another type in Dask's configuration, which Dask finds late."""
     own = dask.config.merge(*dask.config.defaults)
     found = _values(dask.config.collect())
     wrong = [
@@ -444,8 +438,7 @@ def check_versions(client: Client) -> None:
         if isinstance(error, Exception):  # dcpred is not installed there
             raise SchedulerError(
                 f"Cannot use this Dask cluster: its workers cannot run dcpred ({type(error).__name__}:"
-                f" {error})."
-                f" Install dcpred {mine.get('dcpred')} on every worker."
+                f" {error}). Install dcpred {mine.get('dcpred')} on every worker."
             )
     if not found:
         raise SchedulerAwayError(

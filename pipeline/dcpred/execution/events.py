@@ -70,9 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Lines(logging.Handler):
-    """Writes each event as a line. Reports once that a file is no longer writable, which does not end a
-    run.
-    """
+    """Writes each event as a line. Reports once that a file is not writable any more; the run goes on."""
 
     def __init__(self, name: str, write: Callable[[str], object]) -> None:
         super().__init__()
@@ -92,9 +90,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def json_lines(name: str) -> Iterator[Lines]:
-    """Events as lines of a file, or of standard error for "-". Raises SettingsError, ResourceError,
-    OSError.
-    """
+    """Events as lines of a file, or standard error for "-". Raises SettingsError, ResourceError, OSError."""
     if name == STANDARD_ERROR:
         yield Lines(STANDARD_ERROR, sys.stderr.write)
         return

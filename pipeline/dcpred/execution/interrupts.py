@@ -44,9 +44,7 @@ def _forget() -> None:
 
 
 def leave_at_signals() -> None:
-    """End at once, with the right exit code, at a signal outside of `signals_handled`: nothing has begun
-    during imports.
-    """
+    """End at once, with the right exit code, at a signal outside of `signals_handled`, as during imports."""
     for number in SIGNALS:
         signal.signal(number, _leave)
 
@@ -57,9 +55,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _print(text: str) -> None:
-    """Print on standard error. A signal handler may interrupt a write to it, and a buffered one would then
-    raise RuntimeError.
-    """
+    """Print on standard error, unbuffered: a signal handler may interrupt a write to it."""
     try:
         file = sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # It is replaced by an object without a file, or closed.
@@ -86,9 +82,7 @@ def interrupted(done: int, total: int) -> InterruptedRunError:
 
 
 def _end_where_a_store_is_silent() -> None:
-    """End the process if tasks in flight wait for a store that does not answer: nothing is lost, and the user
-    does not wait for time-outs.
-    """
+    """End the process if tasks in flight wait for a store that does not answer: nothing is lost."""
     time.sleep(SILENT_SECONDS)
     buckets = sys.modules.get(BUCKETS)
     address = "" if buckets is None else buckets.silent_store(SILENT_SECONDS)
@@ -128,9 +122,7 @@ LOOK_SECONDS = 0.005
 
 
 def start_tracker() -> None:
-    """Start it, unless it runs. It removes semaphores without a warning: a driver that ends at once, at a
-    second signal or because a store is silent, leaves that to it.
-    """
+    """Start it, unless it runs: it removes the semaphores of a driver that ends at once."""
     sys.warnoptions.append(MUTE)  # Its command line gets the options of ours.
     try:
         import_module(TRACKER).ensure_running()

@@ -103,9 +103,7 @@ def _name(path: Path) -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Raise RunHeldError at once if another driver holds `folder`. Two processes that only look do not
-    block each other.
-    """
+    """Raise RunHeldError if another driver holds `folder`. Processes that look do not block each other."""
     path = folder / "lock"
     if not path.exists():
         return
@@ -151,9 +149,7 @@ def hold(folder: Path) -> Iterator[Lease]:
 
 
 def _open_locked(path: Path) -> int:
-    """A descriptor of the locked lock file. A file that its last holder removed with the folder is not a
-    lock: it is created anew.
-    """
+    """A descriptor of the locked lock file, created anew where its last holder removed it."""
     until = time.monotonic() + INSTANT_SECONDS
     while True:
         with resource_errors(path):
@@ -170,9 +166,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
-    """Write the holder of the lease completely or not at all: half a name would block everybody until
-    expiry.
-    """
+    """Write the holder of the lease completely or not at all: half a name would block until expiry."""
     with _reported(path):
         os.ftruncate(file, 0)
         if os.pwrite(file, text, 0) < len(text):
@@ -293,9 +287,7 @@ class StoreLease:
         return json.dumps(summary | {"machine": _machine(), "process": os.getpid()}).encode()
 
     def sign_once(self) -> None:
-        """Replace the last sign. Another driver's sign in its place means that the lease is lost; one of our
-        own, whose answer was lost, does not.
-        """
+        """Replace the last sign. The lease is lost if another driver's is there, not one of our own."""
         begun, data = self.awake, self.body(_own_name())
         tag = self.place.replace(LOCK, data, self.tag)
         if tag is None:
@@ -387,10 +379,8 @@ def _take(lease: StoreLease) -> None:
         if silent < expiry_seconds():
             raise RunHeldError(
                 f"Cannot use {place.address}: it is in use by {name}, heard of {max(silent, 0.0):.0f} s ago"
-                " (a lease"
-                " ends"
-                f" {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop it, and run"
-                " again."
+                f" (a lease ends {expiry_seconds():.0f} s after the last sign). Wait for it to end, or stop"
+                " it, and run again."
             )
     tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
     if tag is None:
@@ -469,9 +459,7 @@ def check_unlocked(place: Place) -> None:
     elif name := place_holder(place):
         raise RunHeldError(
             f"Cannot use {place.address}: it is in use by {name}. Wait for it to end, or stop it, and run"
-            " again (a"
-            " minute"
-            " after its last sign if it was killed)."
+            " again (a minute after its last sign if it was killed)."
         )
 
 

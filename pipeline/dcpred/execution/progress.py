@@ -13,8 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn
 from rich.text import Text
 
 from dcpred.execution.events import record_event, takes_standard_error
-from dcpred.execution.terminal import MOST_COLUMNS, cut, has_colours, rewrites, wrapped
-from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, cut, has_colours, rewrites, verbosity, wrapped
 from dcpred.execution.workers import Workers
 
 # A guess at the remaining time needs at least so many seconds, and so large a share of a job of several
@@ -43,9 +42,7 @@ class ProgressEstimate:
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
-        """The begin and the end of a part of the job. The caller fills it with `reach` at its end: an
-        interrupted part stays unfilled.
-        """
+        """The begin and the end of a part of the job, which the caller fills with `reach` if complete."""
         around, self._end = self._end, self.done + share * (self._end - self.done)
         try:
             yield self.done, self._end

@@ -197,9 +197,7 @@ class Window(Generic[T]):
         return results
 
     def _outcome(self, future: Future, bundle: Bundle) -> tuple[list[tuple[int, T | Failure]], bool]:
-        """The outcome of an attempt: results of its tasks, up to the one that raised, and whether it was lost
-        with its worker.
-        """
+        """Results of the tasks of an attempt, up to the one that raised, and whether its worker was lost."""
         finished = future.status == "finished"
         try:
             if finished:
@@ -242,9 +240,7 @@ class Window(Generic[T]):
             self.lone_suspect = None
 
     def _lost_suspect(self) -> list[tuple[int, T | Failure]]:
-        """Count a death if the worker of the lone suspect is gone: Dask waits for that one to come back.
-        Returns the result of a task that is given up.
-        """
+        """Count a death if the worker of the lone suspect is gone. Returns the result of a task given up."""
         number = self.lone_suspect
         if number is None or not self.lone_worker or self.lone_worker in self.client.nthreads():
             return []

@@ -1,9 +1,12 @@
-"""Capabilities of a stream: whether it rewrites lines, whether it has colours, and its width.
-
-It is imported before any command is known, and imports nothing slow."""
+"""What standard error can show, and shall: whether it rewrites lines, whether it has colours, its width, and
+how much to print (-q, -v). It is imported before any command is known, and imports nothing slow.
+"""
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 
 MOST_COLUMNS = 80
@@ -20,9 +23,7 @@ def is_terminal(stream: Any) -> bool:
 
 
 def rewrites(stream: Any) -> bool:
-    """Whether a line can be rewritten with signs that move the cursor. Returns False in CI, whose logs keep
-    all output.
-    """
+    """Whether a line can be rewritten by moving the cursor. Not in CI, whose logs keep all output."""
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("CI")
 
 
@@ -67,3 +68,30 @@ def wrapped(text: str, columns: int, *, begin: int = 0, indent: int = 0, shorten
         else:
             lines[-1] += f" {word}" if lines[-1] else word
     return f"\n{' ' * indent}".join(line.rstrip() for line in lines)
+
+
+class Verbosity(IntEnum):
+    """The `verbose` of an estimator."""
+
+    QUIET = 0
+    NORMAL = 1
+    MORE = 2
+
+
+_now = Verbosity.NORMAL
+
+
+def verbosity() -> Verbosity:
+    """The level of this command."""
+    return _now
+
+
+@contextmanager
+def at_verbosity(level: Verbosity) -> Iterator[None]:
+    """Set a level within a `with` statement."""
+    global _now
+    before, _now = _now, level
+    try:
+        yield
+    finally:
+        _now = before

@@ -54,9 +54,7 @@ class Workers(Protocol):
         """Run body(*task) for every task, about in their order, and yield (number, result) as they end."""
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        """Run body(*task) once on every worker, as a task, and yield results as they end. A worker that fails
-        or dies yields none.
-        """
+        """Run body(*task) once on every worker and yield results as they end; none of a worker that fails."""
 
     def n_threads(self) -> int:
         """Number of tasks that run at once."""
@@ -133,8 +131,7 @@ def check_driver_memory(needed: int, advice: str) -> None:
     if needed + DRIVER_BYTES > limit:
         raise SchedulerError(
             f"Cannot start the driver: it needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory,"
-            " but"
-            f" may use {limit / 2**20:,.0f} MiB. {advice}, or start it where there is more memory."
+            f" but may use {limit / 2**20:,.0f} MiB. {advice}, or start it where there is more memory."
         )
 
 
@@ -153,9 +150,7 @@ _pages = False
 
 @contextmanager
 def pages_opened() -> Iterator[None]:
-    """Make local processes that start within a `with` statement serve Dask's dashboard, on loopback. Every
-    user of the computer can see the work there.
-    """
+    """Make local processes serve Dask's dashboard on loopback, where every user of it sees the work."""
     global _pages
     before, _pages = _pages, True
     try:
@@ -168,9 +163,7 @@ def pages_opened() -> Iterator[None]:
 def connect(
     n_workers: int | None = None, scheduler: str | Scheduler | None = None, threads: int = 1
 ) -> Iterator[Workers]:
-    """n_workers local processes [default: one per core] of so many threads each, or a running cluster. Raises
-    SchedulerError.
-    """
+    """n_workers local processes [default: one per core], or a running cluster. Raises SchedulerError."""
     if isinstance(scheduler, str):
         scheduler = Scheduler(scheduler)
     if scheduler is None:
@@ -178,11 +171,7 @@ def connect(
     try:
         # Dask takes half a second to import, and a single task does not need it.
         dask_workers = import_module("dcpred.execution.dask_workers")
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # errors of its configuration
+    except (ValueError, TypeError, AttributeError) as error:  # errors of its configuration
         raise SettingsError(
             f"Cannot load Dask with its configuration ({one_line(str(error))}). Correct or remove the file"
             " in ~/.config/dask, /etc/dask or $DASK_CONFIG."
@@ -269,9 +258,7 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def started_once(pool: Pool) -> Iterator[Pool]:
-    """A pool that always returns the same workers: they start on the first request, and end with this
-    context. Their imports take seconds.
-    """
+    """A pool that always returns the same workers, from the first request to the end of this context."""
     with ExitStack() as stack:
         started: list[Workers] = []
 

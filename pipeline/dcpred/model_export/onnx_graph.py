@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.model_export.flat import FlatModel, leaf_bounds, leaf_tables, padded
+from dcpred.model_export.export import FlatModel, leaf_bounds, leaf_tables, padded
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import SettingsError
@@ -393,9 +393,7 @@ def class_number(g: Graph, decision: str, n_outputs: int) -> str:
 
 
 def label_output(g: Graph, flat: FlatModel, number: str, scored: str) -> np.dtype[Any]:
-    """The output `label`, as an array of scores holds it, but text as text; a row without a score gets its
-    missing value.
-    """
+    """The output `label`, as scores hold it, but text as text, with its missing value."""
     coding = flat.labels
     assert coding is not None
     values: NDArray[Any] = coding.values.astype(ACC_DTYPE if coding.values.dtype.kind == "f" else INDEX_DTYPE)

@@ -12,8 +12,7 @@ from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, each_of, run_number
-from dcpred.runs.latest import RUNS
-from dcpred.runs.ledger import Ledger
+from dcpred.runs.ledger import RUNS, Ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import (
     RECORD_BYTES,
@@ -52,9 +51,7 @@ def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
-    """Blocks that hold the same rows in both runs, made of the same input chunks; all others must be
-    scored. The plans allow it (`can_take_over`).
-    """
+    """Blocks of the same rows of the same input chunks in both runs (see `can_take_over`)."""
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
     return [
         block
@@ -73,9 +70,7 @@ def take_over(
     lease: Lock,
     say: Reporter,
 ) -> int:
-    """Reuse blocks of run `source` in run `name`, which is `run`; blocks that have a record there stay
-    unchanged. Returns the number of reused blocks.
-    """
+    """Reuse blocks of run `source` in run `name`, unless it has a record. Returns how many were reused."""
     old = root.run(source)
     if old is None:
         return 0
@@ -238,8 +233,7 @@ class IncrementalRun:
             self.root.remove(other)
         raise IncompleteError(
             f"Cannot score {self.x}: it changed {ROUNDS} times during scoring, or its disk has a clock that"
-            " is"
-            " ahead. Refresh when nothing writes to it, and where clocks agree."
+            " is ahead. Refresh when nothing writes to it, and where clocks agree."
         )
 
     def _now(self) -> float:
@@ -343,9 +337,7 @@ class IncrementalRun:
         return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
 
     def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
-        """Whether an unfinished run is of this plan and input; and, if everything is to be scored, was
-        begun for that.
-        """
+        """Whether an unfinished run has this plan and input; if all is to be scored, also begun for that."""
         standing, before = self.root.run(name), self.root.state(name)
         if standing is None or before is None or not before.same(state):
             return False

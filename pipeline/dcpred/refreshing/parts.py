@@ -20,8 +20,7 @@ from typing import Any
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
-from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
-from dcpred.runs.ledger import MANIFEST
+from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below
@@ -128,8 +127,7 @@ class Parts:
         if x and found.settings.data != x and not self.job.full:
             raise PlanConflictError(
                 f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"
-                " another"
-                " root, use the same data, or score everything with --full."
+                " another root, use the same data, or score everything with --full."
             )
         return found
 

@@ -32,8 +32,7 @@ from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
 from dcpred.refreshing.parts import Parts, check_parts, find_parts, is_pattern
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
-from dcpred.runs.latest import latest_run, point_to
-from dcpred.runs.ledger import open_ledger
+from dcpred.runs.ledger import latest_run, open_ledger, point_to
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import check_outputs, plan_run
@@ -284,8 +283,7 @@ def check_published(report: RefreshReport) -> None:
     if report.state == "kept":
         latest = f"{report.latest} stays the latest" if report.latest else "there is no latest run"
         raise IncompleteError(
-            f"Cannot publish {report.run}: it is beyond its limits ({report.why_kept}), and {latest}. Look"
-            " at it in"
-            f" {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)} --publish"
-            f" {report.run}` if it is right."
+            f"Cannot publish {report.run}: it is beyond its limits ({report.why_kept}), and {latest}. Look at"
+            f" it in {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)}"
+            f" --publish {report.run}` if it is right."
         )

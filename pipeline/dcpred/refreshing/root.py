@@ -12,8 +12,20 @@ from typing import Any, TypeVar
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
-from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS, latest_run
-from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, read_inputs, standing_run, write_inputs
+from dcpred.runs.ledger import (
+    INPUTS,
+    MANIFEST,
+    PARTS,
+    PLAN,
+    RUN_NAME,
+    RUNS,
+    SETTINGS,
+    Ledger,
+    latest_run,
+    read_inputs,
+    standing_run,
+    write_inputs,
+)
 from dcpred.runs.manifest import plan_digest
 from dcpred.scoring.blocks import without_score
 from dcpred.summary import Summary
@@ -146,9 +158,7 @@ class Root:
         return read_own_document(self.place, f"{RUNS}/{name}/{MANIFEST}") or {}
 
     def remove(self, name: str) -> None:
-        """Remove a run: its input first, which invalidates it if the removal is interrupted. A link in its
-        place is removed without its target.
-        """
+        """Remove a run, its input first, which invalidates it. A link is removed without its target."""
         self.write(unfinished=tuple({*self.settings.unfinished, name}))
         folder = f"{RUNS}/{name}"
         if self.place.links is not None and (self.place.links / folder).is_symlink():
@@ -188,9 +198,7 @@ def is_root(place: Place) -> bool:
 
 
 def open_root(place: Place, new: Settings | None = None) -> Root:
-    """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError if
-    something else lies there.
-    """
+    """The root that lies there, or is not begun yet if `new`. Raises PlanConflictError for something else."""
     try:
         value = read_document(place, SETTINGS)
     except (ValueError, IsADirectoryError):
@@ -311,9 +319,7 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
 
 
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
-    """A line of a run; None for an unknown one: its plan or, for a run of several parts, its manifest is
-    not written yet.
-    """
+    """A line of a run; None for one whose plan or, with several parts, manifest is not written yet."""
     file = f"{RUNS}/{name}/{MANIFEST}"
     run, standing = root.run(name), root.place.read(file)
     if standing is None or name in root.settings.unfinished:
@@ -330,9 +336,7 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
 
 
 def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
-    """The fields of a finished run. None if its manifest has another shape, because anybody can make a
-    checksum; or if it has no plan and is not a run of several parts.
-    """
+    """The fields of a finished run; None if its manifest has another shape, or its plan is missing."""
     if manifest is None or (run is None and "parts" not in manifest):
         return None
     try:

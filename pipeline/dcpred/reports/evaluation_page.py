@@ -23,8 +23,10 @@ from dcpred.pages import (
     percent,
     plain,
 )
-from dcpred.reports.run_parts import compared
 from dcpred_tasks.evaluation.measures import difference
+from dcpred_tasks.scoring.drift import LARGE_PSI
+
+OUTLINES = 6  # number of features whose drift is drawn
 
 MATRIX_CLASSES = 12  # maximum number of classes whose matrix is a table; of more it is drawn
 DRAWN_CLASSES = 24  # maximum number of classes in the plot of recalls: those with the least
@@ -109,8 +111,7 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
     text = (
         "Each square is a class (downwards) predicted as another (to the right); the larger, the greater the"
         f" fraction of the class. {percent(right)} of all rows are correct and lie on the line. The largest"
-        " is"
-        f" {names[worst[0]]} predicted as {names[worst[1]]}: {share.max():.1f} % of its rows."
+        f" is {names[worst[0]]} predicted as {names[worst[1]]}: {share.max():.1f} % of its rows."
     )
     table = Table(
         ["class", "rows", "correct", "most often predicted as", "rows"],
@@ -243,8 +244,7 @@ def _reliability(r: dict[str, Any]) -> Section:
 
     text = (
         f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line the probability is exact;"
-        " the"
-        f" mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
+        f" the mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
     )
     table = Table(
         ["stated", "observed", "rows"],
@@ -535,3 +535,59 @@ def _leaves(r: dict[str, Any]) -> Section:
         "A leaf is a region of the data with its own small model.",
         parts=[drawn, table] if len(worst) else [drawn],
     )
+
+
+def compared(summary: dict[str, Any]) -> list[Picture | Table]:
+    """Features and outputs compared with training rows, by their bins; then rows beyond all training rows."""
+    lines = [_compared(one) for one in (*summary["features"]["top"], *summary.get("scores", ()))]
+    text = (
+        "The stability index compares fractions of rows by bins of each feature. A feature differs if a"
+        f" two-sample test finds it, and it has drifted if also the index is above {LARGE_PSI}. The last"
+        " columns are of the bin whose fraction of rows differs most."
+    )
+    heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
+    drawn = [one for one in (*summary["features"]["top"], *summary.get("scores", ())) if one["differs"]]
+    parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
+    parts += [Table(heads, lines, "Drift by feature", text, texts=3, wide=True)]
+    if beyond := summary.get("beyond"):
+        rows = [
+            [
+                plain(one.get("name", one["feature"])),
+                plain(f"{one['low_in_words']} to {one['high_in_words']}"),
+                f"{one['below']:,}",
+                f"{one['above']:,}",
+                f"{one['rows']:,}",
+            ]
+            for one in beyond
+        ]
+        heads = ["feature", "training rows", "rows below", "rows above", "of rows counted"]
+        parts.append(Table(heads, rows, "Beyond the range of training", texts=2, wide=True))
+    return parts
+
+
+def _outlines(one: dict[str, Any]) -> Picture:
+    """A feature or an output of these rows compared with the training rows, by its bins."""
+    name, bins = plain(one.get("name", one.get("feature"))), one["bins"]
+    names = [plain(part["bin"]) for part in bins]
+    shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
+
+    def paint(axes: Any) -> None:
+        pages.outlines(axes, names, *shares)
+
+    text = f"Fractions of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
+    lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
+    table = Table(["bin", "in training", "rows now"], lines)
+    return pages.picture(f"{name} now and in training", text, paint, table=table)
+
+
+def _compared(one: dict[str, Any]) -> list[str]:
+    most = max(one["bins"], key=lambda part: abs(part["share"] - part["training_share"]))
+    return [
+        plain(one.get("name", one.get("feature"))),
+        plain(most["bin"]),
+        "large" if one["large"] else "small" if one["differs"] else "none",
+        number(one["psi"], 3),
+        number(one["p_value"], 2),
+        percent(most["share"]),
+        percent(most["training_share"]),
+    ]

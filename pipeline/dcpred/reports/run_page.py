@@ -1,19 +1,484 @@
-"""The page of a run: scored rows and others, labels and drift over its rows, and its workers."""
+"""The page of a scoring run: its numbers, the distribution of its scores, rows without one, drift, and labels
+where there are some.
+"""
 
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from dcpred.pages import Page, Section, Table, counted, number, percent, plain, size
-from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections, last_name, without_places
-from dcpred.reports.run_parts import Gathered, contributions, decisions, drift, gather, labels, workers
+import numpy as np
+
+from dcpred import pages
+from dcpred.pages import Line, Page, Picture, Section, Table, counted, number, percent, plain, size
+from dcpred.reports.evaluation_page import (
+    compared,
+    evaluation_facts,
+    evaluation_sections,
+    last_name,
+    without_places,
+)
+from dcpred.results.stored_scores import open_stored
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
-from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
-from dcpred_tasks.dtypes import Status
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scoring.outputs import LABEL
+from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
+from dcpred_tasks.scoring.outputs import CONTRIBUTIONS, LABEL
+from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges, unpack
+from dcpred_tasks.storage.zarr_arrays import read_rows
+
+GROUPS = 40
+PHASES = ("read", "score", "statistics", "write")
+OK = str(int(Status.OK))
+
+
+@dataclass
+class Group:
+    """Successive blocks."""
+
+    first: int
+    """Their first row."""
+    stop: int = 0
+    """The row after their last."""
+    rows: int = 0
+    good: int = 0
+    """Rows with a score."""
+    sums: dict[str, IntArray] = field(default_factory=dict)
+    """Counts of their statistics: labels, leaf_rows (of sampled rows), decision (flat)."""
+
+    @property
+    def middle(self) -> float:
+        return (self.first + self.stop) / 2
+
+
+@dataclass
+class Worker:
+    """The work of one worker process."""
+
+    blocks: int = 0
+    rows: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    peak_bytes: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of work."""
+        spent = sum(self.seconds.values())
+        return self.rows / spent if spent > 0 else 0.0
+
+
+@dataclass
+class Gathered:
+    """The totals of all records."""
+
+    groups: list[Group] = field(default_factory=list)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    """By the name of their process."""
+    status: dict[str, int] = field(default_factory=dict)
+    """Rows by status code."""
+    bad_rows: list[tuple[int, int, int]] = field(default_factory=list)
+    """The first rows without a score: row, status code, first bad feature or −1."""
+    quarantined: list[str] = field(default_factory=list)
+    """A few of the reasons for skipped rows."""
+    n_blocks: int = 0
+    taken_over: int = 0
+    """Blocks that a refresh reused from earlier runs."""
+    retries: int = 0
+
+    def total(self, name: str) -> IntArray | None:
+        """A count over all groups; None if no record has it."""
+        found = [group.sums[name] for group in self.groups if name in group.sums]
+        return np.sum(found, axis=0) if found else None
+
+
+LISTED_ROWS, LISTED_REASONS = 20, 5
+
+
+def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
+    """n_blocks  of the whole run, finished or not"""
+    found = Gathered()
+    groups: dict[int, Group] = {}
+    for record in records:
+        number = record.block * GROUPS // max(n_blocks, GROUPS)
+        group = groups.setdefault(number, Group(record.start))
+        n, good = record.stop - record.start, record.status.get(OK, 0)
+        group.stop, group.rows, group.good = record.stop, group.rows + n, group.good + good
+        _add_statistics(group, record.statistics)
+        found.n_blocks += 1
+        found.retries += record.retries
+        for code, rows in record.status.items():
+            found.status[code] = found.status.get(code, 0) + rows
+        found.bad_rows += record.bad_rows[: LISTED_ROWS - len(found.bad_rows)]
+        if record.quarantined and len(found.quarantined) < LISTED_REASONS:
+            found.quarantined.append(record.quarantined)
+        if record.origin:
+            found.taken_over += 1
+        else:
+            _add_work(found.workers.setdefault(record.process, Worker()), record, n)
+    found.groups = [groups[number] for number in sorted(groups)]
+    return found
+
+
+def _add_work(worker: Worker, record: CommitRecord, n_rows: int) -> None:
+    spent = record.statistics.get("seconds", 0.0)
+    spent = float(spent) if isinstance(spent, int | float) else 0.0
+    for phase, seconds in zip(
+        PHASES, (record.read_seconds, record.score_seconds, spent, record.write_seconds), strict=True
+    ):
+        worker.seconds[phase] += seconds
+    worker.blocks += 1
+    worker.rows += n_rows
+    worker.peak_bytes = max(worker.peak_bytes, record.peak_memory_bytes)
+
+
+def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
+    """Readable counts of the same length as those of other blocks."""
+    for name in ("labels", "leaf_rows", HISTOGRAM):
+        try:
+            summary = statistics[name]
+            counts = np.array(summary, np.int64) if isinstance(summary, list) else unpack(summary)
+        except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
+            continue
+        if counts.ndim != 1 or not len(counts):
+            continue
+        before = group.sums.get(name)
+        if before is None or len(before) == len(counts):
+            group.sums[name] = counts if before is None else before + counts
+
+
+DRAWN_CLASSES = 6
+DRAWN_WORKERS, LISTED_WORKERS = 20, 200
+SHARES = np.array([0.05, 0.5, 0.95])
+SAMPLED_ROWS, SAMPLED_PIECES, DRAWN_PARTS = 1_000, 8, 12  # rows and columns of contributions
+
+
+def labels(found: Gathered, classes: list[str]) -> Section:
+    """The classes that rows received, in total and over the rows."""
+    total = found.total("labels")
+    if total is None or len(total) != len(classes) or not total.sum():
+        return Section("Labels")
+    order = np.argsort(-total, kind="stable")
+    table = Table(
+        ["class", "rows", "share"],
+        [[plain(classes[i]), f"{int(total[i]):,}", percent(float(total[i] / total.sum()), 2)] for i in order],
+        "Labels" if len(classes) <= 2 * DRAWN_CLASSES else "",
+    )
+    groups = [g for g in found.groups if "labels" in g.sums and g.sums["labels"].sum()]
+    parts: list[Picture | Table] = []
+    if len(groups) > 1:
+        parts.append(_labels_over_rows(groups, [int(i) for i in order[:DRAWN_CLASSES]], classes))
+    if len(classes) <= 2 * DRAWN_CLASSES:
+        return Section("Labels", parts=[*parts, table])
+    return Section("Labels", parts=parts, folded=[(f"Rows of all {len(classes):,} classes", table)])
+
+
+def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str]) -> Picture:
+    shares = np.array([g.sums["labels"] / g.sums["labels"].sum() for g in groups])
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        pages.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
+        axes.set_xlabel("row")
+        axes.set_ylabel("fraction of labels, %")
+        pages.thousands_x(axes)
+
+    spread = shares.max(axis=0) - shares.min(axis=0)
+    most = max(drawn, key=lambda i: float(spread[i]))
+    some = f" The {len(drawn)} most frequent classes." if len(drawn) < len(classes) else ""
+    text = (
+        f"The fraction of each class in {len(groups)} successive parts of the rows. The fraction of"
+        f" {plain(classes[most])} changes most: between {percent(float(shares[:, most].min()))} and"
+        f" {percent(float(shares[:, most].max()))}.{some}"
+    )
+    table = Table(
+        ["rows from", *(plain(classes[i]) for i in drawn)],
+        [
+            [f"{g.first:,}", *(percent(float(row[i])) for i in drawn)]
+            for g, row in zip(groups, shares, strict=True)
+        ],
+    )
+    return pages.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
+
+
+def decisions(found: Gathered, model: Model | None) -> Section:
+    """Decision values of two classes, or predicted numbers: in total and over the rows."""
+    total = found.total(HISTOGRAM)
+    if model is None or total is None or model.n_outputs > 1 or not total.sum():
+        return Section("Decision values")
+    edges = decision_edges(model)
+    if len(total) != len(edges) + 1:
+        return Section("Decision values")
+    what = "predictions" if model.task == "regression" else "decision values"
+    parts = [_histogram(what, edges, total)]
+    groups = [g for g in found.groups if HISTOGRAM in g.sums and g.sums[HISTOGRAM].sum()]
+    if len(groups) > 1:
+        parts.append(_over_rows(what, edges, groups))
+    text = "" if model.task == "regression" else "Below 0 a row gets the first class, above 0 the second."
+    return Section(what.capitalize(), text, parts=parts)
+
+
+def bin_quantiles(edges: FloatArray, counts: IntArray, shares: FloatArray) -> FloatArray:
+    """Quantiles of rows of a histogram: uniform within a bin, and at the edge of an open one."""
+    left = np.concatenate([edges[:1], edges])
+    right = np.concatenate([edges, edges[-1:]])
+    below = np.concatenate([[0], np.cumsum(counts)])
+    wanted = shares * below[-1]
+    at = np.clip(np.searchsorted(below, wanted, side="left") - 1, 0, len(counts) - 1)
+    within = (wanted - below[at]) / np.maximum(counts[at], 1)
+    return np.asarray(left[at] + np.clip(within, 0, 1) * (right[at] - left[at]))
+
+
+def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
+    used = np.flatnonzero(counts)
+    first, last = max(used[0] - 1, 0), min(used[-1] + 1, len(counts) - 1)
+    inner = np.clip(np.arange(first, last + 1), 1, len(counts) - 2)
+    bars = np.bincount(inner - inner[0], weights=counts[first : last + 1]).astype(int)
+    ends = edges[inner[0] - 1 : inner[0] + len(bars)]
+    density = bars / np.diff(ends)
+
+    def paint(axes: Any) -> None:
+        pages.histogram(axes, ends, density)
+        axes.set_yticks([])
+        axes.set_ylabel("density of rows")
+        axes.set_xlabel(what[:-1])
+
+    low, middle, high = bin_quantiles(edges, counts, SHARES)
+    text = (
+        f"The distribution of the {what}. The median is {number(float(middle), 3)}; nine of ten rows lie"
+        f" between {number(float(low), 3)} and {number(float(high), 3)}."
+    )
+    lines = [
+        [f"{number(float(a))} to {number(float(b))}", f"{n:,}"]
+        for a, b, n in zip(ends[:-1], ends[1:], bars, strict=True)
+        if n
+    ]
+    return pages.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
+
+
+def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
+    summary = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        pages.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
+        pages.thousands_x(axes)
+        axes.set_xlabel("row")
+        axes.set_ylabel(what[:-1])
+
+    text = (
+        f"The median (dots) in {len(groups)} successive parts of the rows, and the band with nine of ten"
+        f" rows. The median goes from {number(float(summary[:, 1].min()), 3)} to"
+        f" {number(float(summary[:, 1].max()), 3)}."
+    )
+    table = Table(
+        ["rows from", "5 %", "median", "95 %"],
+        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, summary, strict=True)],
+    )
+    return pages.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
+
+
+def drift(
+    found: Gathered, summary: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
+) -> Section:
+    """How far rows are from those of training: over the rows by leaves, in total by features."""
+    parts: list[Picture | Table] = []
+    if model is not None and model.n_leaves > 1:
+        groups = _judged(found, model.n_leaves)
+        if len(groups) > 1:
+            parts.append(_stability(groups, model))
+    features = (summary or {}).get("features")
+    if features and features["top"]:
+        by_bins = "psi" in features["top"][0]
+        parts += compared(summary or {}) if by_bins else [_moved(features, names)]
+    if not parts:
+        return Section("Drift")
+    large = bool((summary or {}).get("large"))
+    text = f"How far the rows are from those of training: {'far' if large else 'not far'}, as a whole."
+    leaves = (summary or {}).get("leaves")
+    if leaves:
+        text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
+    return Section("Drift", text, parts=parts)
+
+
+def contributions(output: str) -> Section:
+    """Contributions of columns to decision values, of rows of the whole output; empty without them."""
+    scores = open_stored(output, partial=True)
+    array = scores.arrays.get(CONTRIBUTIONS)
+    parts = None if array is None else array.attrs.get("parts")
+    if array is None or not isinstance(parts, list) or len(parts) != array.shape[1]:
+        return Section("Contributions")
+    names, scale = [plain(name) for name in parts], array.attrs.get("scale")
+    pieces = [(start, stop) for start, stop, done in scores.pieces() if done]
+    pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLED_PIECES).astype(int))]
+    each = -(-SAMPLED_ROWS // len(pieces))
+    values = np.concatenate([read_rows(array, a, min(b, a + each)) for a, b in pieces]).astype(ACC_DTYPE)
+    values = values[np.isfinite(values).all(axis=1)]
+    mean = np.abs(values).mean(axis=0) if len(values) else np.zeros(len(names))
+    shown = sorted(range(len(names) - 1), key=lambda j: -mean[j])[:DRAWN_PARTS]  # the average comes last
+    if not len(values) or not mean[shown].any():
+        return Section("Contributions")
+    labels, height = [names[j] for j in shown], pages.bars_height(len(shown))
+
+    def bars(axes: Any) -> None:
+        pages.bars(axes, labels, mean[shown], [number(v, 3) for v in mean[shown]])
+        axes.set_xlabel("mean absolute contribution")
+
+    def swarm(axes: Any) -> None:
+        pages.swarm(axes, labels, values[:, shown])
+        axes.set_xlabel("contribution to the decision value")
+
+    table = Table(
+        ["column", "mean absolute", "lowest", "highest"],
+        [
+            [names[j], *(number(v, 3) for v in (mean[j], values[:, j].min(), values[:, j].max()))]
+            for j in shown
+        ],
+    )
+    where = f", on the {plain(str(scale))} scale of the model" if scale else ""
+    text = f"What each column adds to the decision value{where}, in {len(values):,} rows of the whole output."
+    first = f"{labels[0]} moves decision values most, by {number(mean[shown[0]], 3)} on average."
+    every = "A point is a row: to the right the column raises the decision value, to the left it lowers it."
+    return Section(
+        "Contributions",
+        text,
+        parts=[
+            pages.picture("Which columns matter", first, bars, size=(360, height), table=table),
+            pages.picture("Contributions by row", every, swarm, size=(360, height + 40)),
+        ],
+    )
+
+
+def _judged(found: Gathered, n_leaves: int) -> list[Group]:
+    """Groups merged until each has enough sampled rows; the last one may have too few."""
+    judged: list[Group] = []
+    for group in found.groups:
+        rows = group.sums.get("leaf_rows")
+        if rows is None or len(rows) != n_leaves:
+            continue
+        if not judged or judged[-1].sums["leaf_rows"].sum() >= LEAST_ROWS:
+            judged.append(Group(group.first, group.stop, sums={"leaf_rows": rows}))
+        else:
+            judged[-1].stop = group.stop
+            judged[-1].sums["leaf_rows"] = judged[-1].sums["leaf_rows"] + rows
+    return [group for group in judged if group.sums["leaf_rows"].sum() >= LEAST_ROWS]
+
+
+def _stability(groups: list[Group], model: Model) -> Picture:
+    psi = [leaf_occupancy(model.leaf_rows, g.sums["leaf_rows"]).psi for g in groups]
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        pages.lines(axes, [Line("", x, psi)])
+        axes.set_ylim(0, max(max(psi) * 1.15, 1.3 * LARGE_PSI))
+        pages.threshold(axes, LARGE_PSI, "large")
+        pages.thousands_x(axes)
+        axes.set_xlabel("row")
+        axes.set_ylabel("stability index")
+
+    beyond = sum(one > LARGE_PSI for one in psi)
+    text = (
+        f"Whether rows fall into leaves as training rows did, in {len(psi)} successive parts of the rows."
+        f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
+        f" is {number(max(psi), 3)}. A small sample alone makes it larger than 0."
+    )
+    table = Table(
+        ["rows from", "stability index"],
+        [[f"{g.first:,}", number(one, 3)] for g, one in zip(groups, psi, strict=True)],
+    )
+    return pages.picture("Drift over the rows", text, paint, table=table)
+
+
+def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
+    top = features["top"]
+    gaps = any(one.get("gaps") or one.get("training_gaps") for one in top)
+    lines = [
+        [
+            plain(names[one["feature"]]) if names and one["feature"] < len(names) else f"{one['feature']}",
+            _moved_by(one),
+            number(one["mean"]),
+            number(one["training_mean"]),
+            *([f"{percent(one['gaps'])} ({percent(one['training_gaps'])})"] if gaps else []),
+        ]
+        for one in top
+    ]
+    far = counted(features["n_large"], "feature has", "features have")
+    what = "the means, or of the fractions of missing values," if gaps else "the means,"
+    text = (
+        f"By the difference of {what} in standard deviations, or by the ratio of standard deviations (sd);"
+        f" {far} moved far ({LARGE_SHIFT} or more, or an sd {LARGE_SD_RATIO:g} times as large or as small)."
+    )
+    heads = ["feature", "moved by", "mean", "in training", *(["missing (before)"] if gaps else [])]
+    return Table(heads, lines, "Features that moved most", text)
+
+
+def _moved_by(one: dict[str, Any]) -> str:
+    """What moved most of a feature: its mean, its spread, or its fraction of missing values."""
+    shift, of_gaps, spread = one["shift"], one.get("gap_shift", 0.0), one.get("spread_shift", 0.0)
+    if of_gaps is None:
+        return "all missing" if one["gaps"] else "none missing"
+    if shift is None:
+        return "another constant"
+    if spread is None or abs(spread) > max(abs(shift), abs(of_gaps)):
+        return (
+            "sd of 0"
+            if not one["sd"]
+            else f"sd × {one['sd_ratio']:.3g}"
+            if one["sd_ratio"]
+            else "was constant"
+        )
+    return f"{max(shift, of_gaps, key=abs):+.2f}".replace("-", "−")
+
+
+def workers(found: Gathered) -> Section:
+    """Rows per second of each worker. Workers have numbers here to keep names of computers private."""
+    known = [one for one in found.workers.values() if one.rows]
+    if not known:
+        return Section("Workers")
+    rates = [one.rate for one in known]
+    total = {phase: sum(one.seconds[phase] for one in known) for phase in PHASES}
+    spent = sum(total.values())
+    heads = ["worker", "blocks", "rows", "rows/s", *(f"{phase}, s" for phase in PHASES), "memory"]
+    lines = [
+        [
+            f"{number_ + 1}",
+            f"{one.blocks:,}",
+            f"{one.rows:,}",
+            f"{one.rate:,.0f}",
+            *(f"{one.seconds[phase]:,.2f}" for phase in PHASES),
+            size(one.peak_bytes),
+        ]
+        for number_, one in enumerate(known[:LISTED_WORKERS])
+    ]
+    table = Table(heads, lines)
+
+    def paint(axes: Any) -> None:
+        drawn = rates[:DRAWN_WORKERS]
+        at = [f"worker {i + 1}" for i in range(len(drawn))]
+        pages.bars(axes, at, drawn, [f"{rate:,.0f}" for rate in drawn])
+        axes.set_xlabel("rows per second of work")
+        pages.thousands_x(axes)
+
+    some = f" The first {DRAWN_WORKERS} are drawn." if len(known) > DRAWN_WORKERS else ""
+    text = f"1 worker: {rates[0]:,.0f} rows a second while it worked."
+    if len(known) > 1:
+        text = (
+            f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
+            f" worked.{some}"
+        )
+    height = pages.bars_height(min(len(known), DRAWN_WORKERS))
+    drawn = pages.picture("Speed of workers", text, paint, size=(360, height), table=table)
+    parts = (
+        ", ".join(f"{percent(seconds / spent, 0)} {phase}" for phase, seconds in total.items())
+        if spent
+        else "–"
+    )
+    facts = f"All workers together worked {number(spent, 3)} seconds: {parts}."
+    return Section("Workers", facts, parts=[drawn])
+
 
 NAMES = {str(int(status)): status.name.lower().replace("_", " ") for status in Status}
 FAILURES_SHOWN = 20
@@ -159,11 +624,7 @@ def _failed(run: Run) -> Section:
     """Failed blocks, and reasons of skipped rows."""
     addresses = (run.run.x, run.run.model, run.run.output)
     lines = [
-        [
-            f"{one['block']:,}",
-            without_places(one["error"], *addresses),
-            f"{one['deaths']:,}",
-        ]
+        [f"{one['block']:,}", without_places(one["error"], *addresses), f"{one['deaths']:,}"]
         for one in run.status.failing[:FAILURES_SHOWN]
     ]
     parts = []

@@ -33,8 +33,7 @@ class BadRowLimit:
         if self.fraction is not None and not 0 <= self.fraction <= 1:
             raise SettingsError(
                 f"Cannot set max_bad_fraction to {self.fraction}: it is a fraction of all rows. Use 0 to 1,"
-                " or"
-                " max_bad_rows for a number of rows."
+                " or max_bad_rows for a number of rows."
             )
 
     def exceeded(self, n_bad: int, n_rows: int) -> str:

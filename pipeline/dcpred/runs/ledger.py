@@ -1,5 +1,10 @@
-"""The ledger of a run: its inputs, its blocks, and their commit records."""
+"""The ledger of a run: its inputs, its blocks, and their commit records; and the latest run of a refresh, a
+symbolic link on disks, else a small file. Either is replaced in one step: a reader always gets a complete
+run.
+"""
 
+import errno
+import os
 import re
 import tempfile
 import time
@@ -13,7 +18,6 @@ from typing import IO, Any
 import zarr
 
 from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
-from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
@@ -27,8 +31,8 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import below, shown
-from dcpred_tasks.storage.atomic_files import encoded
+from dcpred_tasks.storage.addresses import below, path_on_disk, shown
+from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
@@ -45,14 +49,87 @@ from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
 from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
 
+SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
+RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
+# Answers of a file system without symbolic links.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+
+
+def latest_run(place: Place) -> str:
+    """The name of the latest run of a root, or "". Raises PlanConflictError for another's pointer."""
+    pointed = None
+    if place.links is not None:
+        with suppress(FileNotFoundError):
+            pointed = _target(place.links / LINK)
+    if pointed is None:
+        standing = read_own_document(place, LATEST)
+        if standing is None:
+            return ""
+        pointed = str(standing.get("run"))
+    folder, _, name = pointed.partition("/")
+    if folder != RUNS or not RUN_NAME.fullmatch(name):
+        raise PlanConflictError(
+            f"Cannot find the latest run of {place.address}: its pointer names {pointed!r}. Let it"
+            f" point to {RUNS}/NAME again, or remove it and name a run with --publish."
+        )
+    return name
+
+
+def run_meant(output: str | Path) -> str | Path:
+    """The address of the latest run for ROOT/latest, or ROOT/latest/parts/NAME; else the same address."""
+    if path_on_disk(output) is not None:
+        return output
+    root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
+    if not root:
+        root, _, name = str(output).rstrip("/").rpartition("/")
+        if name != LINK:
+            return output
+    run = latest_run(open_place(root))
+    if not run:
+        return output
+    if "/" in part or not part:
+        return below(root, RUNS, run)
+    parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
+    own = parts.get(part) if isinstance(parts, dict) else None
+    return below(root, PARTS, part, RUNS, str(own)) if own else output
+
+
+def point_to(place: Place, name: str) -> None:
+    """Make a run the latest."""
+    if place.links is not None:
+        link, partial = place.links / LINK, partial_name(place.links / LINK)
+        with resource_errors(link):
+            try:
+                partial.symlink_to(f"{RUNS}/{name}")
+                os.replace(partial, link)
+                sync_directory(place.links)
+                return
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+            finally:
+                partial.unlink(missing_ok=True)
+    write_document(place, LATEST, {"run": f"{RUNS}/{name}"})
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise PlanConflictError(
+            f"Cannot find the latest run of {link.parent}: {link} is not a symbolic link. Remove it, and"
+            " name a run with --publish."
+        ) from None
+
+
 READ_AT_ONCE = 32
 
 
 @dataclass
 class CachedRecords:
-    """Records that tasks sent with their tag on the store, in a temporary file: a record with the same tag
-    is not read again.
-    """
+    """Records with their tags on the store, in a temporary file: the same tag is not read again."""
 
     file: IO[bytes] | None = None
     at: dict[int, tuple[str, int, int]] = field(default_factory=dict)
@@ -150,9 +227,7 @@ def run_hash(
     arithmetic: str | None = None,
     costs: Costs | None = None,
 ) -> str:
-    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    and its arithmetic if that is not the compiled engine.
-    """
+    """The hash of a run: input, model, outputs with alpha and costs, blocks, and any special arithmetic."""
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
@@ -170,9 +245,7 @@ def run_hash(
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
-    """The record of the input in a plan: the identity of the rows of X, and of each one-dimensional array
-    next to X with as many rows, for example ids.
-    """
+    """The record of the input in a plan: the rows of X, and of each array of one dimension beside it."""
     X = zarr_arrays.open_array(run.x)
     arrays = {
         name: asdict(rows_identity(array, run.n_rows))
@@ -329,9 +402,7 @@ class Ledger:
         return is_same_input(self.run, self.recorded_input(), self.accepted())
 
     def adopted(self) -> "Ledger":
-        """This ledger for the stored run, if that differs only in the times at which files of its input were
-        written.
-        """
+        """This ledger for the stored run, if that differs only in when files of its input were written."""
         plan = read_own_document(self.place, PLAN)
         standing = None if plan is None or plan.get("run") == self.run.run else standing_run(self.address)
         if standing is None or self._differs(plan or {}) or standing.x != self.run.x:
@@ -348,9 +419,7 @@ class Ledger:
         return [named.get(k, k) for k in summary if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
-        """Whether this run was begun there. Raises PlanConflictError if the directory belongs to something
-        else; writes nothing.
-        """
+        """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
         plan = read_own_document(self.place, PLAN)
         if plan is None and self._is_taken():
             # Another driver may have begun between the two checks. Its plan is older than its other files.
@@ -377,16 +446,13 @@ class Ledger:
             raise PlanConflictError(
                 f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
                 f" at which files of {shown(self.run.x)} were written: they were touched, copied or written"
-                " again in the same sizes)."
-                " If they hold the same rows, add --repair: it compares a sample, and later calls resume."
-                " Else"
-                " choose a new directory."
+                " again in the same sizes). If they hold the same rows, add --repair: it compares a sample,"
+                " and later calls resume. Else choose a new directory."
             )
         raise PlanConflictError(
             f"Cannot write scores to {self.address}: it belongs to another plan (it differs in"
             f" {', '.join(differs) or 'the data'}). Name a new directory, or use the model, data and outputs"
-            " of"
-            " that plan."
+            " of that plan."
         )
 
     def _only_times_differ(self) -> bool:
@@ -477,9 +543,7 @@ class Ledger:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what `claimed` made, if nothing else is there: another driver may have scored blocks, or a
-        user may have put files there since.
-        """
+        """Remove what `claimed` made, if nothing else is there by now."""
         place = self.place
         made = {PLAN, LOCK, *RUN_FOLDERS}
         if place.names("") - made or any(place.names(folder) for folder in RUN_FOLDERS):
@@ -524,8 +588,7 @@ def open_ledger(output: str | Path) -> Ledger:
     except (KeyError, TypeError, ValueError):
         raise PlanConflictError(
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
-            " restore"
-            " the plan."
+            " restore the plan."
         ) from None
 
 

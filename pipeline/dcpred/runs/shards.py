@@ -171,7 +171,6 @@ def check_no_shards(place: Place) -> None:
     """Raise RunHeldError if any shard of an output has a driver."""
     for shard, name in shards_at_work(place, known_shards(place)):
         raise RunHeldError(
-            f"Cannot score {place.address}: shard {shard} is in use by {name}. Wait for all shards to end,"
-            " or stop"
-            " them, and run again."
+            f"Cannot score {place.address}: shard {shard} is in use by {name}. Wait for all shards to end, or"
+            " stop them, and run again."
         )

@@ -163,9 +163,8 @@ class BlockRun:
         # An error of dcpred has a remedy; the death of workers and a bug do not.
         advised = isinstance(failure.error, DcpredError) and not failure.deaths
         return IncompleteError(
-            f"Cannot score {len(self.failed):,} of {counted(n_pending, 'block', 'blocks')}{ending}: the"
-            " first is"
-            f" block {block} (rows {start:,} to {stop:,}):"
+            f"Cannot score {len(self.failed):,} of {counted(n_pending, 'block', 'blocks')}{ending}: the first"
+            f" is block {block} (rows {start:,} to {stop:,}):"
             f" {_sentence(failure)}{'' if advised else '; run again to try once more'}"
         )
 

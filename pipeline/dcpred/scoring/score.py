@@ -229,9 +229,7 @@ def plan_run(
 
 
 def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
-    """The blocks of the run in `output`, if it has as many rows: another version of dcpred, or a
-    refresh, may have chosen other blocks.
-    """
+    """The blocks of the run in `output`, if it has as many rows: others may have cut it otherwise."""
     run = standing_run(output)
     if run is None or run.n_rows != X.shape[0]:
         return None
@@ -339,9 +337,7 @@ def score_pool(x: str, output: str | Path) -> Pool:
 
 
 def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: FailurePolicy) -> Pool:
-    """The same for so many blocks: a single one is scored in this process, unless it may end its process and
-    is then skipped.
-    """
+    """The same for so many blocks: a single one is scored here, unless it may end its process."""
     return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
 
 
@@ -381,8 +377,7 @@ def score_all(
             ledger.retract(block)
     raise IncompleteError(
         f"Cannot finish the run: {len(wrong):,} blocks are modified or damaged, the first is block"
-        f" {wrong[0]}."
-        " Check the storage and run again."
+        f" {wrong[0]}. Check the storage and run again."
     )
 
 
@@ -528,9 +523,7 @@ def score_shard(
 def _score_own(
     ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
-    """Score this shard's blocks. Returns what was done, and how many blocks are left to other shards; 0 if
-    the whole run is to be verified, or is.
-    """
+    """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
     n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
     while True:
         done = score_pending(ledger, lease, workers, say, tolerance)

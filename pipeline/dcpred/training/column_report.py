@@ -50,8 +50,7 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     most, have = found["most"], counted(found["features"], "feature has", "features have")
     facts = [
         f"{have} missing values, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows;"
-        " they"
-        " become the mean of the feature, or its most frequent category",
+        " they become the mean of the feature, or its most frequent category",
         f"{_listed(found['indicated'], names)} {_have(found['indicated'])} a missing indicator"
         if found["indicated"]
         else "no feature has a missing indicator",

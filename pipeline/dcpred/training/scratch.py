@@ -87,9 +87,7 @@ class Identity(NamedTuple):
 
 
 def check_scratch(scratch: Path, identity: Identity, model: Path) -> None:
-    """Raise PlanConflictError unless the scratch directory is free, or holds the work of this training, by
-    this version or by another one.
-    """
+    """Raise PlanConflictError unless the scratch directory is free, or of this training in any version."""
     path = scratch / MARK
     if not scratch.exists():
         return
@@ -145,9 +143,7 @@ def own_mark(run: str) -> dict[str, str]:
 
 @contextmanager
 def claimed(scratch: Path, identity: Identity, model: Path, say: Reporter = SILENT) -> Iterator[None]:
-    """Make the scratch directory, or resume in that of this training, and hold it. Files of the same training
-    by other code are removed.
-    """
+    """Make or resume the scratch directory of this training, without files of other code, and hold it."""
     make_scratch(scratch, model)
     with hold(scratch):
         check_scratch(scratch, identity, model)

@@ -1,6 +1,9 @@
-"""Train a model and publish it."""
+"""Train a model and publish it: at its path, or next to it where limits are exceeded."""
 
-from collections.abc import Mapping
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +25,28 @@ from dcpred.training.scratch import (
 from dcpred.training.steps import Known, Training, TrainReport, driver_bytes, leaf_bytes
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.data_schema import schema_of_array
-from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, check_free_for_model, open_artifact
 from dcpred_tasks.engine.compiler import forget_failures
-from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
+from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch import TrainJob, with_folds
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
+    decoded,
+    encoded,
     is_free,
+    new_directory,
+    resource_errors,
 )
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.place import Place, open_place, read_document
+from dcpred_tasks.storage.store_requests import Retrying, nonce_written
 from dcpred_tasks.storage.stored_chunks import filled
 from dcpred_tasks.training.categories import (
     NOT_CODED,
@@ -76,11 +85,7 @@ def train(
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
-    x, y, weight = (
-        absolute(x),
-        absolute(y),
-        absolute(weight) if weight else None,
-    )
+    x, y, weight = (absolute(x), absolute(y), absolute(weight) if weight else None)
     forget_failures()
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
@@ -159,9 +164,7 @@ def check_name(model: Path) -> None:
 def check_training_data(
     x: str, y: str, weight: str | None, settings: Settings
 ) -> tuple[BlockPlan, tuple[str, ...] | None]:
-    """The blocks, and the label names. Raises DataError for errors that shapes, dtypes and the list of
-    chunks show.
-    """
+    """The blocks, and the label names. Raises DataError for what shapes, dtypes and chunks show."""
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
@@ -222,9 +225,7 @@ def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
 
 
 def named_features(x: str) -> list[str] | None:
-    """The names of the features of X, None if it has none. Raises DataError unless each column has one
-    unique name.
-    """
+    """The names of the features of X, or None. Raises DataError unless each has one unique name."""
     X = zarr_arrays.open_array(x)
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
@@ -235,8 +236,7 @@ def named_features(x: str) -> list[str] | None:
         wrong = f"names {twice[0]!r} twice" if twice else f"has {len(summary):,} names"
         raise DataError(
             f"Cannot train on X at {x}: it has {X.shape[1]:,} features, but its attribute {ATTRIBUTE}"
-            f" {wrong}."
-            " Name each feature once, or remove the attribute."
+            f" {wrong}. Name each feature once, or remove the attribute."
         )
     return summary
 
@@ -321,10 +321,72 @@ def _finished(model: Path, identity: Identity) -> TrainReport | None:
             " other when their files have other times or sizes. Remove the model or choose another path."
         )
     return TrainReport(
-        **{
-            **provenance["report"],
-            "model": str(model),
-            "hash": trained.hash,
-            "already_trained": True,
-        }
+        **{**provenance["report"], "model": str(model), "hash": trained.hash, "already_trained": True}
     )
+
+
+@contextmanager
+def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
+    """The path to train a model for `model` at; it is copied there when the `with` statement ends without
+    an error.
+
+    scratch  a directory that driver and workers share; None: the model is trained at `model`
+
+    Raises SettingsError if a store needs a scratch directory, PlanConflictError if another model lies at
+    `model`.
+    """
+    check_writable(model, "a model's files")
+    if scratch is None:
+        if path_on_disk(model) is None:
+            raise SettingsError(
+                f"Cannot train {absolute(model)}: the temporary files of training need"
+                " a directory that driver and workers share. Name one with --scratch DIR."
+            )
+        yield Path(model)
+        return
+    target = open_place(model)
+    name = absolute(model).rstrip("/").rpartition("/")[2] or "model"
+    here = scratch.absolute() / f"{name}-{digest(target.address.encode())[:8]}"
+    if not here.exists() and target.read(MODEL_FILE) is not None:
+        raise PlanConflictError(
+            f"Cannot write a model to {target.address}: one is there that was not trained in"
+            f" {scratch}. Remove it or choose another path."
+        )
+    if target.folder is not None:
+        check_new_name(target.folder, PARTIAL)
+    elif target.read(MODEL_FILE) is None:
+        check_free_for_model(target)
+        with nonce_written(target.address):
+            """Report a missing right now, and not after training."""
+    with resource_errors(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+    yield here
+    publish(here, target)
+
+
+def publish(model: Path, target: Place) -> None:
+    """Copy a model byte for byte, all of it or nothing. Raises DataError if another one exists."""
+    trained = open_artifact(model)
+    if (standing := read_document(target, MODEL_FILE)) is not None:
+        if standing.get("hash") != trained.hash:
+            raise DataError(
+                f"Cannot write a model to {target.address}: another one is there. Remove it or choose"
+                " another path."
+            )
+        return
+    if target.folder is not None:
+        with new_directory(target.folder) as partial:
+            shutil.copytree(model, partial, dirs_exist_ok=True)
+        return
+    check_free_for_model(target)
+    group, retrying = f"arrays-{secrets.token_hex(6)}.zarr", Retrying()
+    assert STORE_GROUP.fullmatch(group)
+    source = Path(trained.group)
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        name, data = f"{group}/{file.relative_to(source)}", file.read_bytes()
+        retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
+    summary = decoded((model / MODEL_FILE).read_bytes(), model)
+    if not target.create(MODEL_FILE, encoded({**summary, "arrays": group})):
+        for name in target.listing(group):
+            target.remove(name)
+        publish(model, target)  # One exists now: the same, or an error.

@@ -43,9 +43,7 @@ GROUPS = 20  # Groups of rows that a jackknife omits, one at a time.
 
 @dataclass(frozen=True)
 class Metric:
-    """A loss of each held-out row from decision values (n, n_outputs), targets (n,), weights (n,) and the
-    number of classes.
-    """
+    """A loss of each held-out row from decision values, targets, weights and the number of classes."""
 
     name: str
     """Its field in reports."""
@@ -178,8 +176,7 @@ def check_held_classes(
         raise SettingsError(
             f"Cannot compute {metric.name}: the {len(own):,} held-out rows of fold {fold} have one class (of"
             f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for example"
-            " accuracy"
-            " or neg_log_loss."
+            " accuracy or neg_log_loss."
         ) from error
 
 
@@ -257,12 +254,7 @@ class _KnownNumbers(RegressorMixin, _Known, BaseEstimator):  # type: ignore[misc
 
 
 def _pseudo_losses(
-    scorer: Scorer,
-    task: str,
-    decision: FloatArray,
-    target: FloatArray,
-    weight: FloatArray,
-    n_classes: int,
+    scorer: Scorer, task: str, decision: FloatArray, target: FloatArray, weight: FloatArray, n_classes: int
 ) -> FloatArray:
     """Pseudo-values of −score. Their mean is −score, and the error of their mean that of the jackknife.
 
@@ -291,8 +283,7 @@ def _pseudo_losses(
     if not np.isfinite(whole):
         raise SettingsError(
             f"Cannot use the metric: it is {-whole} on {n:,} held-out rows, perhaps because all have one"
-            " class."
-            " Choose another one, for example accuracy or neg_log_loss."
+            " class. Choose another one, for example accuracy or neg_log_loss."
             if task == "classification"
             else f"Cannot use the metric: it is {-whole} on {n:,} held-out rows. Choose another one."
         )

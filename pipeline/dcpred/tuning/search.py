@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.tuning.metrics import Comparison, compare
-from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 
 
@@ -65,9 +65,7 @@ class Search:
         return ends
 
     def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
-        """Set the number of trials that are left: of candidates in a first look and on the other folds now,
-        and in so many rounds.
-        """
+        """Set the number of trials left: of candidates in a first look and on other folds, and in rounds."""
         trials, survivors = self.trials, self.trials.policy.survivors
         first = len(trials.first_folds)
         others = len(trials.folds) - first
@@ -107,9 +105,7 @@ class Search:
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
     ) -> list[TrialResult]:
-        """The candidates to evaluate on all folds: the default, and the best of a first look.
-        With an incumbent these are those that lose no more.
-        """
+        """The candidates for all folds: the default, and the best of a first look at all."""
         trials, survivors = self.trials, self.trials.policy.survivors
         found = [one for one in self._evaluate(entrants, trials.first_folds) if one is not None]
         found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))

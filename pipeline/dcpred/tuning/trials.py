@@ -13,8 +13,7 @@ from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, metric_of
-from dcpred.tuning.policy import STANDARD, Budget, SearchPolicy, cost_of, rounded_up
-from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
+from dcpred.tuning.policy import CLASSES, COMMON, NUMBERS, STANDARD, Budget, SearchPolicy, cost_of, rounded_up
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.model.target_transform import PLAIN
@@ -35,8 +34,8 @@ from dcpred_tasks.scratch import (
 )
 from dcpred_tasks.storage.atomic_files import read_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.task_bodies.train_model import Receipt
-from dcpred_tasks.task_bodies.trials import (
+from dcpred_tasks.task_bodies.train_model import (
+    Receipt,
     gather_cells,
     learn_trial_scaling,
     reference_digest,
@@ -45,21 +44,20 @@ from dcpred_tasks.task_bodies.trials import (
 )
 from dcpred_tasks.training.categories import code_candidates
 from dcpred_tasks.training.folds import rare_folds
-from dcpred_tasks.training.in_memory import leaves_of_share, survey_of_rest
+from dcpred_tasks.training.in_memory import (
+    BOOSTING,
+    SCALING_SETTINGS,
+    TRIAL_REPETITIONS,
+    Trial,
+    TrialRows,
+    leaves_of_share,
+    survey_of_rest,
+)
 from dcpred_tasks.training.learned_scaling import REPETITIONS
 from dcpred_tasks.training.partition import class_factors, divide, learn_scaling, n_outputs, row_weights
-from dcpred_tasks.training.settings import (
-    AUTO,
-    NONE,
-    Settings,
-    as_text,
-    in_effect,
-    numbers,
-    settings_dict,
-)
+from dcpred_tasks.training.settings import AUTO, NONE, Settings, as_text, in_effect, numbers, settings_dict
 from dcpred_tasks.training.survey import Survey, thinned
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import BOOSTING, SCALING_SETTINGS, TRIAL_REPETITIONS, Trial, TrialRows
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local SVM as a multiple of the landmarks'
@@ -95,9 +93,7 @@ class TrialResult:
 
     @cached_property
     def ties(self) -> FloatArray:
-        """(n_judged,), by the metric that breaks ties; computed lazily: log-loss takes longer than to train a
-        model of few rows.
-        """
+        """(n_judged,), by the metric that breaks ties, lazily: log-loss takes longer than a training."""
         return self.ties_of()
 
     @property
@@ -257,9 +253,7 @@ class Trials:
         return rule.of(rows.number, rare), own
 
     def _check_classes(self) -> None:
-        """Refuse a metric that needs several classes if a fold, `unseen` among them, holds out one, before
-        any training.
-        """
+        """Refuse a metric of several classes if a fold, or `unseen`, holds out one, before training."""
         for fold in sorted({*self.folds, self.rule.count - 1}):
             of, own = self._fold_of_rows(fold)
             held = self.cell & (of == own)
@@ -273,9 +267,7 @@ class Trials:
         return self.cells[1][np.searchsorted(self.cells[0], number)]
 
     def unseen(self) -> "Trials":
-        """The same evaluation on rows that no choice used; this one if all were used. By time these
-        are the latest, which also a choice among earlier ones used.
-        """
+        """The same evaluation on rows that no choice used, the latest by time; this one if all were used."""
         last = self.rule.count - 1
         if not self.folds or (last in self.folds and not self.rule.ordered):
             return self
@@ -337,9 +329,7 @@ class Trials:
     # candidates
 
     def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
-        """Settings of a configuration, except for the value of γ, and whether rows from everywhere train
-        it.
-        """
+        """Settings of a configuration but the value of γ, and whether rows from everywhere train it."""
         given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
         rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
         n_columns = len(self.survey.minimum)
@@ -406,9 +396,7 @@ class Trials:
     # evaluation
 
     def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
-        """Each candidate on the held-out rows of some folds, within the budget; None if none of its sizes is
-        within.
-        """
+        """Each candidate on held-out rows of some folds, within the budget; None if none is within."""
         asked = [self.realised(one.values) for one in candidates]
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
@@ -474,9 +462,7 @@ class Trials:
             self.share_left, self.n_left = self.share_left - share, self.n_left - 1
 
     def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
-        """Settings with as many of the landmarks as the budget may allow; None if it allows none, or if the
-        scaling cannot be learned in one of these folds.
-        """
+        """Settings with as many landmarks as the budget allows; None if none, or if a fold cannot scale."""
         if not all(is_done(scaling_file(self.job, fold, key)) for fold in folds):
             return None
         scaling = read_scaling(self.job, self.folds[0], key).scaling

@@ -20,9 +20,8 @@ from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_whe
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.summary import Summary
-from dcpred.training.forecast import START_SECONDS, forecast_training, row_seconds
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.steps import Known, Training, TrainReport
+from dcpred.training.steps import START_SECONDS, Known, Training, TrainReport, forecast_training, row_seconds
 from dcpred.training.train import (
     check_driver,
     check_name,
@@ -33,12 +32,10 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
-from dcpred.tuning.cache import found_before
-from dcpred.tuning.frontier_plot import shown
 from dcpred.tuning.metrics import SQUARED, Metric, compare
-from dcpred.tuning.policy import STANDARD, THOROUGH, Budget, SearchPolicy
-from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.search import Found, Search
+from dcpred.tuning.search_result import found_before, shown
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
@@ -59,9 +56,9 @@ from dcpred_tasks.storage.atomic_files import (
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
-from dcpred_tasks.training.trial import BOOSTING, KERNEL
 
 START = Settings(scaling="learned")
 
@@ -178,11 +175,7 @@ def quality_of(
 
 
 def standard_error(
-    losses: FloatArray,
-    weight: FloatArray,
-    metric: Metric,
-    clusters: IntArray,
-    apart: float = 0.0,
+    losses: FloatArray, weight: FloatArray, metric: Metric, clusters: IntArray, apart: float = 0.0
 ) -> float:
     """The standard error of a metric.
 
@@ -312,9 +305,7 @@ def parse_budget(budget: object) -> Budget:
 
 
 def on_this_machine(budget: Budget, n_features: int, say: Reporter) -> Budget:
-    """A budget in nanoseconds with the time of a linear prediction here. Costs are predicted as ratios,
-    which vary less between computers than times.
-    """
+    """A budget in nanoseconds with the time of a linear prediction here: costs are ratios."""
     linear = measured_linear_ns(n_features)
     say.say(
         f"a linear prediction of {counted(n_features, 'feature', 'features')} takes {linear:.1f} ns on this"
@@ -551,8 +542,7 @@ def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[st
     if found is None:
         raise SettingsError(
             f"Cannot find a model within a budget of {trials.budget.words}: the cheapest one of these rows"
-            " takes"
-            f" {trials.least()}. Allow at least that."
+            f" takes {trials.least()}. Allow at least that."
         )
     return described(found, trials) | {"seconds": seconds}
 
@@ -573,9 +563,7 @@ def _check_own(scratch: Path) -> None:
 
 
 def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
-    """Make the directory ready for a run: True if the same one was interrupted in it and resumes; files of
-    another one are removed.
-    """
+    """Make the directory ready for a run: True if it resumes the same one; other files are removed."""
     _check_own(scratch)
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True

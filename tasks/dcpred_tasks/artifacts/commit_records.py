@@ -183,9 +183,7 @@ def record_bytes(record: CommitRecord) -> bytes:
 
 
 def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
-    """The commit record of a block. None where it does not exist, belongs to another run or block, or does
-    not hold what was written.
-    """
+    """The commit record of a block; None unless it exists, is of this run, and is unchanged."""
     standing = run.place.read(run.record_name(block))
     return None if standing is None else parsed_record(run, block, standing.data)
 

@@ -26,9 +26,7 @@ GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one o
 
 
 def schema_of_array(x: str) -> Schema | None:
-    """The schema of the group that holds an array; None where there is none. Raises DataError where it is
-    damaged.
-    """
+    """The schema of the group that holds an array, or None. Raises DataError where it is damaged."""
     group, _, name = local_path(x).rstrip("/").rpartition("/")
     if not group or not name:
         return None
@@ -61,9 +59,7 @@ def schema_of_given(X: Any) -> Schema | None:
 
 
 def schema_to_follow(address: str | Path) -> Schema:
-    """The schema of the model or data set at an address. Features that have only names are numbers. Raises
-    DataError where neither exists.
-    """
+    """The schema of the model or data at an address, of numbers without one. Raises DataError."""
     place = open_place(address)
     if place.read(MODEL_FILE) is not None:
         artifact = open_artifact(address)
@@ -82,9 +78,7 @@ def schema_to_follow(address: str | Path) -> Schema:
 
 
 def counted_features(address: str | Path) -> dict[str, int]:
-    """`n_features` of the model or data set at an address, and `index_base`, the number of the first one,
-    where data state it.
-    """
+    """`n_features` of the model or data at an address, and its `index_base` where data state it."""
     if open_place(address).read(MODEL_FILE) is not None:
         return {"n_features": open_artifact(address).model().n_features}
     x = zarr_arrays.find_array(address, "X")

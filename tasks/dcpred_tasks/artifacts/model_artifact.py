@@ -13,19 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.model_checks import (
-    LARGEST_MODEL,
-    check_body,
-    check_declared,
-    check_model,
-    check_stored,
-    check_support,
-)
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     BACKGROUND,
     BINS,
     COMPACT,
+    LARGEST_MODEL,
     LEAF_MODELS,
     OF_ROWS,
     PRESENT,
@@ -34,7 +27,12 @@ from dcpred_tasks.artifacts.model_layout import (
     SUPPORT,
     arrays_of,
     background_of,
+    check_body,
+    check_declared,
+    check_model,
     check_sizes,
+    check_stored,
+    check_support,
     named_dimensions,
     parts_of_table,
     read_model_schema,
@@ -49,9 +47,9 @@ from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
-from dcpred_tasks.model.router import read_router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.tree import read_router
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
@@ -65,9 +63,7 @@ from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
 def read_arrays(
     path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
 ) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of the group at `address`, of the model at `path`. Raises ModelFormatError where one
-    is damaged or not declared.
-    """
+    """The wanted arrays at `address`, of the model at `path`. Raises ModelFormatError."""
     try:
         group, names = zarr_arrays.open_group(address), _in(declared, wanted)
         calls = [
@@ -247,9 +243,7 @@ class Artifact:
         return support
 
     def self_test(self) -> SelfTest | None:
-        """The stored self-test of the model; None for a model of an older format. Raises
-        ModelFormatError where it is damaged.
-        """
+        """The stored self-test; None in an older format. Raises ModelFormatError where damaged."""
         if not self.declared:
             return None
         a = read_arrays(self.path, self.group, self.declared, SELF_TEST)
@@ -405,12 +399,7 @@ def _write_arrays(address: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         row_bytes = max(a.nbytes // max(len(a), 1), 1)
         chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
         zarr_arrays.create_array(
-            group,
-            name,
-            a.shape,
-            a.dtype,
-            chunk_rows,
-            dimensions=named_dimensions(name, a, arrays),
+            group, name, a.shape, a.dtype, chunk_rows, dimensions=named_dimensions(name, a, arrays)
         )[...] = a
     zarr_arrays.consolidate(group)
 
@@ -468,9 +457,7 @@ def read_model(path: str | Path, *, support: bool = False) -> Model:
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that the model declares. Which ones are absent depends on its format and its features; the
-    hash covers the declaration.
-    """
+    """The arrays that the model declares, by its format and features; the hash covers the declaration."""
     unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
     return {
         name: array

@@ -1,4 +1,9 @@
-"""The arrays and attributes of a model file."""
+"""The arrays and attributes of a model file, and whether they are consistent: digests show that nothing
+changed since it was written, not who wrote it.
+
+Compiled code follows offsets and numbers of nodes, leaves and landmarks without checks of bounds. Each of
+them is checked here, and an inconsistency raises ValueError.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -8,13 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray
 from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model.basis import BOUNDS
+from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.feature_map import Symlog
-from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, Parts, model_arrays
-from dcpred_tasks.model.output_weights import OutputWeights
-from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty, Scale, Uncertainty
+from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
+from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, OutputWeights, Parts, model_arrays
+from dcpred_tasks.model.leaf_model import check_leaf_model
+from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale, Uncertainty
+from dcpred_tasks.process import memory_bytes
 from dcpred_tasks.schema.schema import Schema, read_schema
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
@@ -108,16 +118,12 @@ OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
 def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array on disk. An array without values, as the centres of a single leaf,
-    shares no dimension with other arrays.
-    """
+    """Names of the dimensions of an array on disk; one without values shares none."""
     return dimensions_of(name, among) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
-    """Names of the dimensions of an array among others of a model, which determine whether it has columns, or
-    encoded features, in place of features.
-    """
+    """Names of the dimensions of an array, which depend on the other arrays of a model."""
     feature = "feature"
     if name in OF_ENCODED_FEATURES:
         feature = "encoded_feature" if "target_table" in among else "feature"
@@ -148,10 +154,7 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     """The arrays of a model by their names on disk."""
-    special: dict[str, NDArray[Any]] = {
-        **model.scaling.arrays(),
-        **model.tree.arrays(),
-    }
+    special: dict[str, NDArray[Any]] = {**model.scaling.arrays(), **model.tree.arrays()}
     own = [*COMPACT, *(name for name in OF_ROWS if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
@@ -261,12 +264,266 @@ def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) ->
 
 
 def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_features: int) -> Parts:
-    """The parts that decision values are divided into: the columns of the training table where its schema is
-    known, else the features.
-    """
+    """The parts of decision values: columns of the training table where its schema is known, or features."""
     if schema is None or len(schema.features) != n_features:
         return Parts.of_features(
             names if names is not None and len(names) == n_features else None, n_features
         )
     numbers = [j for j, (_, span) in enumerate(schema.spans) for _ in range(span.start, span.stop)]
     return Parts(tuple(column.name for column in schema.sources), tuple(numbers))
+
+
+TASKS = ("classification", "regression")
+MOST_CLASSES = 2**16
+MOST_ROWS = 2**53  # float64 holds every integer up to here
+LARGEST_DEGREE = 10
+MOST_LOG_SCALE = 700.0  # exp of it is a number
+ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
+# A process needs memory for its rows, too.
+LARGEST_MODEL = memory_bytes() // 4
+
+
+def check_body(body: Mapping[str, Any]) -> None:
+    """Check the body of model.json, before any array is read."""
+    if body.get("task") not in TASKS:
+        raise ValueError("its task is invalid")
+    classes = body.get("classes")
+    if not isinstance(classes, list) or len(classes) > MOST_CLASSES:
+        raise ValueError("its classes are not a list of names")
+    if not all(isinstance(name, str | int | float | bool) for name in classes):
+        raise ValueError("a class is neither a number nor text")
+    if (body["task"] == "regression") == bool(classes):
+        raise ValueError(f"a {body['task']} has {len(classes)} classes")
+    for name in ("kernel", "local_kernel"):
+        _check_kernel(name, body.get(name))
+    if body.get("triangle_bound") not in BOUNDS:
+        raise ValueError("its bound of the triangle inequality is invalid")
+    if not isinstance(body.get("settings"), dict):
+        raise ValueError("its settings are not an object")
+    if "machine" in body:
+        check_leaf_model(str(body["machine"]))
+    if "target" in body:
+        if body["task"] != "regression":
+            raise ValueError("it has classes and a target transform")
+        TargetTransform.of_document(body["target"])
+    check_declared(body.get("arrays"))
+
+
+def _check_kernel(name: str, kernel: object) -> None:
+    if not isinstance(kernel, dict) or not set(STORED) <= set(kernel) <= set(DEFAULTS):
+        raise ValueError(f"its {name} lacks name, gamma, degree or coef0")
+    if kernel["name"] not in KERNELS:
+        raise ValueError(f"its {name} has an unknown name")
+    numbers = (value for key, value in kernel.items() if key != "name")
+    if not all(type(value) in (int, float) and value >= 0 for value in numbers):
+        raise ValueError(f"gamma or coef0 of its {name} is not a number from 0")
+    if type(kernel["degree"]) is not int or not 1 <= kernel["degree"] <= LARGEST_DEGREE:
+        raise ValueError(f"the degree of its {name} is not an integer from 1 to {LARGEST_DEGREE}")
+
+
+def check_declared(arrays: object) -> None:
+    """Check shapes, dtypes and digests of arrays, and the memory that they take."""
+    if not isinstance(arrays, dict):
+        raise ValueError("its arrays are not an object")
+    total = 0
+    for name, declared in arrays.items():
+        if not isinstance(declared, dict) or not {"shape", "dtype", "digest"} <= set(declared):
+            raise ValueError(f"array {name[:40]} lacks shape, dtype or digest")
+        shape = declared["shape"]
+        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"the shape of array {name[:40]} is invalid")
+        total += ITEM_BYTES.get(str(declared["dtype"]), 8) * math.prod(shape)
+    if total > LARGEST_MODEL:
+        raise ValueError(f"its arrays have {total:,} bytes, more than a quarter of this machine's memory")
+
+
+def check_stored(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+    """Check that a chunk, which is read as a whole, has at most the values of the array."""
+    if math.prod(chunks) > math.prod(max(n, 1) for n in shape):
+        raise ValueError(f"a chunk of array {name} has shape {list(chunks)}, the array {list(shape)}")
+
+
+def check_model(model: Model) -> None:
+    """Check the arrays that scoring follows."""
+    n_leaves, n_outputs = model.intercept.shape
+    wanted = 1 if len(model.classes) <= 2 else len(model.classes)
+    if n_leaves == 0 or n_outputs != wanted:
+        raise ValueError(f"it has {n_leaves} leaves and {n_outputs} outputs of {len(model.classes)} classes")
+    if model.bounds.shape[1] not in ((2,) if model.task == "regression" else (0,)):
+        raise ValueError(f"a {model.task} has {model.bounds.shape[1]} bounds")
+    _check_shapes(model)
+    _check_finite(model)
+    model.tree.check(n_leaves, model.n_columns)
+    for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
+        _check_offsets(name, getattr(model, name), n_leaves)
+    _check_leaves(model)
+    if model.leaf_models is not None:
+        _check_offsets("machine_at", model.leaf_models.at, n_leaves)
+        for leaf in range(n_leaves):
+            model.leaf_model(leaf)
+    if model.background is not None:
+        _check_offsets("background_at", model.background.at, n_leaves)
+        _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
+    if model.bins is not None:
+        _check_bins(model, model.bins)
+    if model.uncertainty is not None:
+        _check_novelty(model, model.uncertainty.novelty)
+        if model.uncertainty.calibration is not None:
+            _check_calibration(model, model.uncertainty.calibration)
+        if model.uncertainty.intervals is not None:
+            _check_intervals(model, model.uncertainty.intervals)
+        if model.uncertainty.scale is not None:
+            _check_scale(model, model.uncertainty.scale)
+
+
+def _check_bins(model: Model, bins: Bins) -> None:
+    n = model.n_features + model.n_outputs
+    if len(bins.at) != n + 1 or bins.at[0] != 0 or (np.diff(bins.at) < 0).any():
+        raise ValueError(
+            f"array bin_at does not ascend from 0 with an edge for each of {n} features and outputs"
+        )
+    if len(bins.rows) != len(bins.edge) + 2 * n or ((bins.rows < 0) | (bins.rows > MOST_ROWS)).any():
+        raise ValueError("array bin_rows does not hold one number of rows for each bin")
+    if not np.isfinite(bins.edge).all() or any((np.diff(one[:-1]) <= 0).any() for one in bins.edges):
+        raise ValueError("array bin_edge does not ascend")
+
+
+def _check_novelty(model: Model, novelty: Novelty) -> None:
+    leaves, columns = model.n_leaves, model.n_columns
+    _check_arrays(
+        "novelty_", novelty, point=(leaves, columns), factor=(leaves, columns), edge=(leaves, len(LEVELS))
+    )
+    if (np.diff(novelty.edge, axis=1) > 0).any() or (novelty.factor <= 0).any():
+        raise ValueError("array novelty_edge does not descend, or one of novelty_factor is not above 0")
+
+
+def _check_calibration(model: Model, calibration: Calibration) -> None:
+    knots = (len(calibration.knot),)
+    weights = (len(model.classes) if len(calibration.weight) else 0,)
+    shapes = {"knot": knots, "value": knots, "prior": (len(model.classes),), "share": (1,), "weight": weights}
+    _check_arrays("calibration_", calibration, **shapes)
+    if not knots[0] or (np.diff(calibration.knot) <= 0).any() or (np.diff(calibration.value) < 0).any():
+        raise ValueError("arrays calibration_knot and calibration_value do not ascend")
+    shares = calibration.prior
+    if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
+        raise ValueError("arrays calibration_prior and calibration_share hold a value that is not a share")
+    if (calibration.weight <= 0).any():
+        raise ValueError("array calibration_weight has a weight that is not above 0")
+
+
+def _check_intervals(model: Model, intervals: Intervals) -> None:
+    n, k = (len(intervals.alpha),), (len(intervals.share),)
+    _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n, share=k, signed=k)
+    if (
+        (intervals.spread <= 0).any()
+        or (intervals.quantile < 0).any()
+        or (np.diff(intervals.quantile) < 0).any()
+    ):
+        raise ValueError("arrays interval_spread and interval_quantile do not hold ascending sizes")
+    if (np.diff(intervals.alpha) >= 0).any() or ((intervals.alpha <= 0) | (intervals.alpha >= 1)).any():
+        raise ValueError("array interval_alpha does not hold descending shares")
+
+    if (np.diff(intervals.share) <= 0).any() or ((intervals.share <= 0) | (intervals.share >= 1)).any():
+        raise ValueError("array interval_share does not ascend between 0 and 1")
+    if (np.diff(intervals.signed) < 0).any():
+        raise ValueError("array interval_signed does not ascend")
+
+
+def _check_scale(model: Model, scale: Scale) -> None:
+    n = model.n_leaves
+    _check_arrays(
+        "scale_", scale, at=(n + 1,), beta=model.beta.shape, intercept=model.intercept.shape, bounds=(n, 2)
+    )
+    if (scale.at != model.beta_at).any():
+        raise ValueError("array scale_at has other offsets than beta_at")
+    if (scale.bounds[:, 0] > scale.bounds[:, 1]).any() or np.abs(scale.bounds).max() > MOST_LOG_SCALE:
+        raise ValueError("array scale_bounds does not hold ranges of log sizes")
+
+
+def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> None:
+    for name, shape in shapes.items():
+        array = getattr(holder, name)
+        if array.shape != shape:
+            raise ValueError(f"array {prefix}{name} has shape {list(array.shape)}, not {list(shape)}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"array {prefix}{name} holds a value that is not finite")
+
+
+def _check_shapes(model: Model) -> None:
+    """Check shapes, also of arrays without values, whose dimensions on disk state nothing."""
+    columns, outputs, leaves = model.n_columns, model.n_outputs, model.n_leaves
+    n_landmarks = len(model.landmarks)
+    shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+        "shift": (model.scaling.shift, (max(columns, 1),)),
+        "factor": (model.scaling.factor, (columns,)),
+        "landmarks": (model.landmarks, (n_landmarks, columns if n_landmarks else model.landmarks.shape[1])),
+        "gamma": (model.gamma, (n_landmarks,)),
+        "pairs": (model.pairs, (len(model.pairs), 2)),
+        "leaf_rows": (model.leaf_rows, (leaves,)),
+        "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
+    }
+    if model.beta.n_outputs != outputs:
+        raise ValueError(f"array beta has shape {list(model.beta.shape)}, not {[len(model.beta), outputs]}")
+    if model.reference is not None:
+        shapes["feature_mean"] = (model.reference.mean, (model.scaling.n_encoded,))
+        shapes["feature_sd"] = (model.reference.sd, (model.scaling.n_encoded,))
+        if model.reference.gaps is not None:
+            shapes["feature_gaps"] = (model.reference.gaps, (model.scaling.n_encoded,))
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            raise ValueError(f"array {name} has shape {list(array.shape)}, not {list(shape)}")
+
+
+def _check_finite(model: Model) -> None:
+    reference = model.reference
+    of_features = {} if reference is None else {"feature_mean": reference.mean, "feature_sd": reference.sd}
+    if reference is not None and reference.gaps is not None:
+        of_features["feature_gaps"] = reference.gaps
+    arrays: dict[str, NDArray[Any]] = {
+        **of_features,
+        "shift": model.scaling.shift,
+        "factor": model.scaling.factor,
+        **{
+            name: getattr(model, name)
+            for name in ("landmarks", "gamma", "triangle", "intercept", "bounds", "leaf_factor")
+        },
+        "beta": model.beta.weights,
+    }
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"array {name} holds a value that is not finite")
+    gaps = of_features.get("feature_gaps", np.empty(0))
+    if ((gaps < 0) | (gaps > 1)).any():
+        raise ValueError("array feature_gaps holds a value that is not a share of rows")
+    if (model.gamma < 0).any():
+        raise ValueError("array gamma holds a negative value")
+    if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():
+        raise ValueError("array leaf_rows holds a value that is not a number of rows")
+
+
+def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:
+    if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
+        raise ValueError(f"array {name} does not ascend from 0 with an edge for each of {n_leaves} leaves")
+
+
+def _check_leaves(model: Model) -> None:
+    """Check every leaf: pairs of its own landmarks, and a row of output weights for each basis function."""
+    landmarks, products, distances, weights = (
+        np.diff(at) for at in (model.landmark_at, model.pair_at, model.triangle_at, model.beta_at)
+    )
+    points = distances // np.maximum(landmarks, 1)
+    if (points * landmarks != distances).any():
+        raise ValueError("the distances and landmarks of a leaf differ in number")
+    if ((weights != landmarks + products + points) & (weights != 0)).any():
+        raise ValueError("the output weights and basis functions of a leaf differ in number")
+    most = np.repeat(landmarks, products)[:, None]
+    if ((model.pairs < 0) | (model.pairs >= most)).any():
+        raise ValueError("array pairs names a landmark that its leaf lacks")
+
+
+def check_support(support: Support) -> None:
+    """Check the local SVMs."""
+    _check_offsets("support_at", support.at, len(support.intercept))
+    for name in ("vectors", "dual", "intercept", "gamma"):
+        if not np.isfinite(getattr(support, name)).all():
+            raise ValueError(f"array support_{name} holds a value that is not finite")

@@ -24,9 +24,7 @@ Hashes = NDArray[np.uint64]
 
 
 def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
-    """A sketch of training rows (n, n_features): the smallest hashes of distinct rows, and the share of the
-    training rows that X is.
-    """
+    """The smallest hashes of distinct training rows (n, n_features), and the share that X is of all."""
     smallest = np.unique(hashes_of_rows(X))[:KEPT]
     return {"share": share, "hashes": base64.b64encode(smallest.astype("<u8").tobytes()).decode()}
 
@@ -56,9 +54,7 @@ def _mixed(z: Hashes) -> Hashes:
 
 @dataclass
 class TrainedRows:
-    """Estimates how many of the given rows were trained on, from the rows whose hash is small enough for the
-    sketch.
-    """
+    """Estimates how many given rows were trained on, by rows whose hash is in the sketch."""
 
     hashes: Hashes
     """Ascending, without repeats."""

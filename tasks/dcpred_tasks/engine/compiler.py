@@ -28,9 +28,7 @@ _failures: dict[str, Failure] = {}  # by module
 
 
 class Turn:
-    """A reentrant lock for one thread at a time. In a child process it is free, whichever thread of the
-    parent held it.
-    """
+    """A reentrant lock for one thread at a time, free in a child process."""
 
     _all: ClassVar["WeakSet[Turn]"] = WeakSet()
 
@@ -86,9 +84,7 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
 
 
 def forget_failures() -> None:
-    """Let each module be tried again: where a run or a model begins, or a plan expects machine code. Between
-    these calls a process scores and refines in one way.
-    """
+    """Let each module be tried again: a process scores in one way between these calls."""
     for module, failure in list(_failures.items()):
         _failures[module] = failure._replace(passes=True)
 
@@ -115,9 +111,7 @@ def why_without(module: str) -> str:
 
 @contextmanager
 def errors_of_llvm() -> Iterator[None]:
-    """Turn every exception of LLVM and llvmlite into CompilerError: they have no common class. A fork of the
-    process waits meanwhile.
-    """
+    """Turn every exception of LLVM into CompilerError. A fork of the process waits meanwhile."""
     try:
         with _in_llvm:
             yield

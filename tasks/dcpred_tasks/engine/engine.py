@@ -18,7 +18,6 @@ from dcpred_tasks.dtypes import (
     SingleArray,
     Status,
 )
-from dcpred_tasks.engine.columns import Columns, LogScale, columns_of, log_scale_of, raw_gaps
 from dcpred_tasks.engine.layout import (
     LANES,
     PART_SUMS,
@@ -27,9 +26,14 @@ from dcpred_tasks.engine.layout import (
     STEP,
     STRIP_ROWS,
     SUMMED_GROUPS,
+    Columns,
+    LogScale,
     Source,
     aligned_empty,
+    columns_of,
     dtype_code,
+    log_scale_of,
+    raw_gaps,
     tree_of,
 )
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
@@ -385,9 +389,7 @@ class Engine:
         return source, len(rows), Out(singles, doubles, status, leaf)
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
-        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or
-        copies of parts.
-        """
+        """(start, stop, rows) with features side by side in native byte order: X itself, or copies."""
         code = dtype_code(X.dtype)
         if code >= 0 and (X.strides[1] == X.itemsize or X.shape[1] == 1 or len(X) == 0):
             yield 0, len(X), X
@@ -403,9 +405,7 @@ class Engine:
             yield start, stop, rows
 
     def _kept_block(self) -> tuple[int, NDArray[np.int64]]:
-        """The words of this thread's arguments, and the offset of those that change with each call. Buffers
-        are kept: a call of few rows would spend half its time on allocation.
-        """
+        """The words of this thread's arguments, kept, and the offset of those that change with each call."""
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))

@@ -124,9 +124,7 @@ def check_runs_here(target: Target) -> None:
 
 
 def check_is_fast() -> None:
-    """Raise CompilerError for an x86 processor without AVX2 and FMA: each fused product is then a call of the
-    C library, and NumPy is faster.
-    """
+    """Raise CompilerError for an x86 processor without AVX2 and FMA, where NumPy is faster."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return
     if lacking := sorted({"avx2", "fma"} - _own_features()):
@@ -286,9 +284,7 @@ class MachineCode:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait until machine code exists, or until this process must compile it. Does not wait where files
-        cannot be locked.
-        """
+        """Wait until machine code exists, or is to be compiled here; not where files cannot be locked."""
         with ExitStack() as held:
             if not self.is_there():
                 lock = next(filter(None, map(_opened, self.places())), None)
@@ -328,9 +324,7 @@ def _note_use(place: Path) -> None:
 
 
 def _forget_old(own: Path) -> None:
-    """Remove machine code of other versions beside the folder `own` that was not used for KEPT_SECONDS. A
-    process that still needs it compiles it again.
-    """
+    """Remove machine code of other versions beside the folder `own`, unused for KEPT_SECONDS."""
     with suppress(OSError):
         known = {own.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
         for folder in own.parent.iterdir():
@@ -574,9 +568,7 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
 
 
 def made_of(of: Bitcode | None = None) -> Any:
-    """The content of its .json, by default the engine's: fingerprint of sources, description of arguments,
-    versions.
-    """
+    """The content of its .json: fingerprint of sources, description of arguments, versions."""
     return _made_of(of or ENGINE)
 
 

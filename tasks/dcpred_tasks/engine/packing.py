@@ -8,16 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import (
-    Columns,
-    Gaps,
-    LogScale,
-    Maps,
-    columns_of,
-    gaps_of,
-    log_scale_of,
-    maps_of,
-)
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
     FEW_FEATURES,
@@ -31,18 +21,26 @@ from dcpred_tasks.engine.layout import (
     TILE_FEATURES,
     TILE_GROUPS,
     UNROLLED,
+    Columns,
     Conversion,
+    Gaps,
     LeafFactors,
+    LogScale,
+    Maps,
     aligned,
     centre_in,
+    columns_of,
     factors_fit,
     factors_of_leaves,
+    gaps_of,
     group_features,
     halves,
     held_conversion,
     held_features,
     in_single,
     leaf_factors,
+    log_scale_of,
+    maps_of,
     origin,
     product_error,
     tree_of,
@@ -227,9 +225,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Landmarks with the weights `first` and products with the weights `second`, each padded with
-    weights 0.
-    """
+    """Landmarks with the weights `first` and products with `second`, each padded with weights 0."""
     present = np.flatnonzero(first.any(axis=0) | second.any(axis=0))
     m, none, own = len(first), -len(pairs) % UNROLLED, len(present)
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
@@ -489,9 +485,7 @@ def _pack_leaves(
     means: FloatArray,
     wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, constants, constant, terms): weights and constants of the lanes, constants and terms of
-    leaves.
-    """
+    """(groups, constants, constant, terms): weights and constants of lanes, constants and terms of leaves."""
     n_groups, kernel, none = int(group_at[-1]), model.kernel, np.zeros((0, model.n_outputs))
     groups = np.zeros((n_groups, group_features(held), LANES), np.float32)
     constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)

@@ -305,11 +305,7 @@ class ProbabilityMeasures:
             "brier_score": as_float(self.squares.total / self.n),
             "calibration_error": float(np.abs(so - stated).sum() / self.n),
             "reliability": [
-                {
-                    "rows": int(n[b]),
-                    "mean_probability": float(stated[b] / n[b]),
-                    "share": float(so[b] / n[b]),
-                }
+                {"rows": int(n[b]), "mean_probability": float(stated[b] / n[b]), "share": float(so[b] / n[b])}
                 for b in np.flatnonzero(n)
             ],
             **({"thresholds": self._thresholds()} if self.of_two else {}),
@@ -528,15 +524,9 @@ class LeafMeasures:
         """Sum of squared errors of each leaf, of a regression."""
 
     def add(
-        self,
-        decision: Scores,
-        target: NDArray[Any],
-        leaves: LeafNumbers,
-        taken: IntArray | None = None,
+        self, decision: Scores, target: NDArray[Any], leaves: LeafNumbers, taken: IntArray | None = None
     ) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,); taken as of
-        ClassMeasures.
-        """
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,)."""
         self.rows += np.bincount(leaves, minlength=len(self.rows))
         if self.squares.units:
             residual = difference(target.astype(np.float64), decision[:, 0].astype(np.float64))

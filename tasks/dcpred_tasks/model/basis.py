@@ -80,9 +80,6 @@ class Basis(Protocol):
         (n_features,), and ∂L/∂β. All in the dtype of X.
         """
 
-    def predicted_ns(self, prices: Prices) -> float:
-        """Nanoseconds that the engine is expected to take for a row."""
-
 
 @dataclass(frozen=True)
 class Landmarks:
@@ -105,9 +102,6 @@ class Landmarks:
 
     def weighted(self, X: RealArray) -> Weighted | None:
         return weighted_sums(self.kernel, X, np.empty((0, 2), np.int32))
-
-    def predicted_ns(self, prices: Prices) -> float:
-        return float(prices.landmarks(self.size))
 
 
 @dataclass(frozen=True)
@@ -142,15 +136,10 @@ class Products:
 
         return sums_and_pull
 
-    def predicted_ns(self, prices: Prices) -> float:
-        return float(prices.products(self.size))
-
 
 @dataclass(frozen=True)
 class TrianglePoints:
-    """Kernel values of points, estimated from their distances to the landmarks, float32 (t, m), by the lower
-    or the upper bound of the triangle inequality.
-    """
+    """Kernel values of points by a bound of their distances to landmarks, float32 (t, m)."""
 
     landmarks: Landmarks
     bound: str
@@ -174,9 +163,6 @@ class TrianglePoints:
 
     def weighted(self, X: RealArray) -> Weighted | None:
         return None
-
-    def predicted_ns(self, prices: Prices) -> float:
-        return float(prices.triangle(self.size, self.landmarks.size))
 
 
 @dataclass(frozen=True)
@@ -238,9 +224,6 @@ class LeafBasis:
 
     def weighted(self, X: RealArray) -> Weighted | None:
         return None if len(self.triangle) else weighted_sums(self.kernel, X, self.pairs)
-
-    def predicted_ns(self, prices: Prices) -> float:
-        return sum(member.predicted_ns(prices) for member in self.members)
 
 
 def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Weighted:

@@ -99,9 +99,7 @@ def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
 
 
 def joined_classes(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The different classes of all parts of a target, ascending. Raises DataError where some are text and
-    others are not.
-    """
+    """The different classes of all parts of a target, ascending. Raises DataError for text beside others."""
     text = [part for part in parts if part.dtype.kind == "U" and len(part)]
     other = [part for part in parts if part.dtype.kind != "U" and len(part)]
     if text and other:

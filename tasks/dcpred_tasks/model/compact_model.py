@@ -36,12 +36,11 @@ from dcpred_tasks.input_kinds import check_is_matrix
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, Parts
+from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, OutputWeights, Parts
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
-from dcpred_tasks.model.output_weights import OutputWeights
-from dcpred_tasks.model.router import Router
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
+from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -179,9 +178,7 @@ class Model(LeafArrays):
 
     @property
     def factors(self) -> FloatArray:
-        """From raw units to the columns that landmarks lie in, float64 (n_leaves, n_columns); (1, n_columns)
-        where all leaves have the scaling's.
-        """
+        """From raw units to columns of landmarks, float64 (n_leaves, n_columns) or (1, n_columns)."""
         own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_columns), MODEL_DTYPE)
         return np.asarray(self.scaling.factor * own, ACC_DTYPE)
 
@@ -200,9 +197,7 @@ class Model(LeafArrays):
 
 
 def tile_rows(n_features: int) -> int:
-    """Rows of one tile: a power of two that depends only on the number of features. A block thus has the same
-    bits in every attempt and on every worker.
-    """
+    """Rows of a tile, a power of two by the number of features alone: attempts give the same bits."""
     rows = TILE_BYTES // (8 * max(n_features, 1))
     return int(2 ** np.clip(int(rows).bit_length() - 1, 8, 16))
 
@@ -353,9 +348,7 @@ def class_numbers(decision: Scores) -> NDArray[np.int64]:
 
 
 def class_array(classes: Sequence[Any]) -> NDArray[Any]:
-    """Classes as an array (n_classes,) of a dtype that distinguishes them. NumPy converts integers beyond
-    int64 to float64, which merges neighbours.
-    """
+    """Classes (n_classes,) of a dtype that distinguishes them, unlike float64 for integers beyond int64."""
     found = np.array(classes)
     if found.dtype.kind != "f" or not classes or not all(isinstance(one, int) for one in classes):
         return found

@@ -99,9 +99,7 @@ def method(model: Model) -> str:
 
 
 def average(model: Model) -> FloatArray:
-    """The mean decision value of background rows, float64 (n_outputs,), by the training rows of leaves. Of a
-    class only leaves count that have rows of it.
-    """
+    """The mean decision value of background rows, float64 (n_outputs,), by the rows of leaves of a class."""
     if model not in _averages:
         weight = np.repeat(np.maximum(model.leaf_rows, 1e-9)[:, None], model.n_outputs, axis=1)
         weight = np.where(model.intercept > PRESENT, weight, 0.0)
@@ -376,9 +374,7 @@ def _weights(model: Model) -> FloatArray:
 
 
 def _deviations(model: Model) -> FloatArray:
-    """Standard deviations of the columns before scaling, float64 (n_columns,); NaN where the model lacks
-    them.
-    """
+    """Standard deviations of columns before scaling, float64 (n_columns,); NaN where unknown."""
     coding, reference, uncertainty = model.scaling.coding, model.reference, model.uncertainty
     if reference is None:
         return np.full(model.n_columns, np.nan)

@@ -123,9 +123,7 @@ class FeatureMap:
         return s
 
     def raw(self, rows: FloatArray) -> FloatArray:
-        """Raw rows of what the map made of them, but for rounding; where several numbers have the same s, one
-        of them.
-        """
+        """Raw rows of what the map made of them, but for rounding; one of several numbers with the same s."""
         out = rows.copy()
         for feature in self.features:
             if self.at is None:

@@ -20,9 +20,7 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None without names. Raises DataError for duplicate names, and for names
-    other than strings and the numbers 0, 1, 2 and so on.
-    """
+    """The names of the features of X, or None. Raises DataError for duplicates and names of other types."""
     return _column_names(X) or _attribute_names(X)
 
 
@@ -70,9 +68,7 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
 
 
 def _column_names(X: Any) -> Names | None:
-    """Names of the columns of a frame or of the second dimension of a DataArray, None without names or with
-    numbers only.
-    """
+    """Names of the columns of a frame or of a DataArray; None without names or with numbers only."""
     labels = _column_labels(X)
     if all(
         isinstance(label, Integral) and label == i and not isinstance(label, bool)
@@ -104,9 +100,7 @@ def _column_names(X: Any) -> Names | None:
 
 
 def _column_labels(X: Any) -> list[Any]:
-    """The labels of the columns of a frame or of the second dimension of a DataArray, of any type; empty for
-    other arrays.
-    """
+    """The labels of the columns of a frame or of a DataArray, of any type; empty for other arrays."""
     if is_a(X, "xarray.DataArray"):
         # `coords.get` would number a dimension that has no labels.
         labelled = X.ndim == 2 and X.dims[1] in X.coords

@@ -365,9 +365,7 @@ class Kernel(KernelNumbers):
 
 
 def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
-    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it is
-    accurate.
-    """
+    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], accurate about the middle of the rows."""
     middle = X.mean(axis=0)
     centred = X - middle
     extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(len(X), X.dtype)])
@@ -443,9 +441,7 @@ SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is stored in single 
 
 
 def median_gamma(kernel: Kernel, X: RowArray) -> float:
-    """1 / the median squared distance (laplacian: distance) of different rows, of at most 200: the median
-    heuristic.
-    """
+    """1 / the median squared distance (laplacian: distance) of at most 200 different rows."""
     some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
     absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []

@@ -49,15 +49,11 @@ class LeafModel(Protocol):
         """
 
     def sizes(self, X: RowArray) -> FloatArray:
-        """The magnitude of the terms that are summed for scaled rows, (n,): errors of single precision are
-        relative to it.
-        """
+        """The magnitude of the summed terms of rows, (n,): single precision is relative to it."""
 
     @property
     def cost(self) -> float:
-        """Multiplications for a row, averaged over the training rows. A linear model has n_features ·
-        n_outputs; a transcendental function counts as 10.
-        """
+        """Mean multiplications per row: n_features · n_outputs if linear, 10 for e.g. an exponential."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays that rebuild the model, of the dtypes of packed_arrays.DTYPES."""
@@ -178,9 +174,7 @@ def _reader(name: str) -> Callable[[Mapping[str, NDArray[Any]]], LeafModel]:
 
 
 def stored(model: LeafModel, X: RowArray) -> NDArray[np.uint8]:
-    """The packed arrays of a leaf model that was fitted to scaled rows X, marked where single precision
-    suffices.
-    """
+    """The packed arrays of a leaf model for scaled rows X, marked where single precision suffices."""
     arrays = model.arrays()
     some = X[:: max(-(-len(X) // SINGLE_ROWS), 1)]
     true, found = model.predict(some.astype(ACC_DTYPE)), model.predict(some.astype(MODEL_DTYPE))

@@ -12,9 +12,7 @@ REFERENCE_ROWS = 2**12  # rows converted at once
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
-    """Mean and sd of a sample of raw rows. Rows count alike, whatever their weights: those of scored rows
-    have none.
-    """
+    """Mean and sd of a sample of raw rows, which count alike: scored rows have no weights."""
     moments = Moments(sample.shape[1])
     for start in range(0, len(sample), REFERENCE_ROWS):
         moments.add(moments_of(as_features(scaling, sample[start : start + REFERENCE_ROWS])))

@@ -55,9 +55,7 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
 
 
 def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list[NDArray[Any]]:
-    """Arrays by name, each of (dtype, number of dimensions), in the order asked for. Raises ValueError where
-    one is missing, is another, or holds what is not finite.
-    """
+    """Arrays by name, each of (dtype, dimensions), in that order. Raises ValueError for others."""
     found = []
     for name, (dtype, ndim) in wanted.items():
         value = arrays.get(name)
@@ -84,9 +82,7 @@ def kernel_of(arrays: Mapping[str, NDArray[Any]]) -> Kernel:
 
 
 def stored_numbers(kernels: Sequence[Kernel]) -> FloatArray:
-    """γ and the further numbers of kernels, float64 (n_kernels, 3 or more): the last ones that all have their
-    default are left out.
-    """
+    """γ and further numbers of kernels, float64 (n_kernels, 3 or more), without the last defaults."""
     n_stored = max(1 + SHAPE.index(name) for kernel in kernels for name in kernel.as_dict() if name in SHAPE)
     return np.array([[kernel.gamma, *kernel.shape[:n_stored]] for kernel in kernels], np.float64)
 

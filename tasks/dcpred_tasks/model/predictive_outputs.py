@@ -11,8 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers,
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import outlined
-from dcpred_tasks.model.output_weights import OutputWeights
+from dcpred_tasks.model.leaf_arrays import OutputWeights, outlined
 from dcpred_tasks.model.target_transform import NO_TRANSFORM
 from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty
 
@@ -63,9 +62,7 @@ def probabilities(model: Model, decision: Scores) -> FloatArray:
 
 
 def typicality_model(model: Model) -> Model:
-    """The model whose decision values are s(x) of Novelty: one point in each leaf, and the same tree. Raises
-    DataError.
-    """
+    """The model whose decision values are s(x) of Novelty: a point in each leaf. Raises DataError."""
     found = novelty_of(model)
     n = model.n_leaves
     sizes = {"feature": model.n_columns, "output": 1}
@@ -90,9 +87,7 @@ def typicality_model(model: Model) -> Model:
 
 
 def novelty(model: Model, typicality: SingleArray, leaf: LeafNumbers) -> FloatArray:
-    """Shares float64 (n,) of the training rows of a leaf that lie nearer; see Novelty.of. Raises
-    DataError.
-    """
+    """Shares float64 (n,) of training rows of a leaf that lie nearer (Novelty.of). Raises DataError."""
     return novelty_of(model).of(typicality, leaf)
 
 
@@ -136,9 +131,7 @@ def quantile(
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:
-    """The requested shares, one or several. Raises SettingsError, DataError where the model lacks one of
-    them.
-    """
+    """The requested shares, one or several. Raises SettingsError, DataError where the model lacks one."""
     if np.ndim(q) > 1 or not np.size(q):
         raise SettingsError(f"Cannot use q={q!r}. Pass a share from 0.01 to 0.99, or a list of them.")
     shares = tuple(np.atleast_1d(np.asarray(q)).tolist())

@@ -24,9 +24,7 @@ STRIP_NUMBERS = 2**22  # numbers of rows in double precision at once
 
 
 def row_strips(n_rows: int, n_columns: int) -> list[slice]:
-    """Successive rows, as many as may be held in double precision; all at once where they have one column,
-    whose numbers NumPy sums in pairs (`column_sums`).
-    """
+    """Successive rows, as many as fit double precision; all at once in one column (`column_sums`)."""
     step = max(STRIP_NUMBERS // n_columns, 1) if n_columns > 1 else max(n_rows, 1)
     return [slice(first, first + step) for first in range(0, n_rows, step)]
 
@@ -86,9 +84,7 @@ class Scaling:
         return self.coding is not None and self.coding.gap is not None
 
     def labels(self, names: Sequence[str] | None) -> list[str] | None:
-        """Names of the raw features for tables with their mean and deviation: for target-encoded ones these
-        belong to the means.
-        """
+        """Names of raw features for tables of mean and deviation: of means for target encoding."""
         encoded = set() if self.targets is None else set(self.targets.feature.tolist())
         marked = (f"{name} (target-encoded)" if f in encoded else name for f, name in enumerate(names or ()))
         return None if names is None else list(marked)
@@ -158,9 +154,7 @@ class Scaling:
 
     @staticmethod
     def of(arrays: Mapping[str, Any]) -> "Scaling":
-        """The scaling from `arrays` or `as_lists`, among other things. Raises ValueError for an invalid
-        one-hot or target encoding.
-        """
+        """The scaling among values of `arrays` or `as_lists`. Raises ValueError for an invalid encoding."""
         shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
         coding = None
         if "source" in arrays:

@@ -84,9 +84,7 @@ class TargetEncoding:
         return np.append(self.feature[number], self.n_features + number * more + np.arange(more))
 
     def places(self, number: int, codes: NDArray[np.generic]) -> IntArray:
-        """The rows of `table` for the categories (n,) of the feature of this number. An invalid number counts
-        as an unknown category.
-        """
+        """The rows of `table` for categories (n,) of a feature; an invalid number is an unknown category."""
         first, size = int(self.at[number]), int(self.at[number + 1] - self.at[number])
         with np.errstate(invalid="ignore"):
             place = codes.astype(INDEX_DTYPE)
@@ -112,9 +110,7 @@ class TargetEncoding:
         first: IntArray | int = 0,
         out: NDArray[Any] | None = None,
     ) -> FloatArray | SingleArray:
-        """Encode by another table, in which the positions of each row begin at `first`, (n,) or one; into
-        `out` if passed.
-        """
+        """Encode by another table, where the positions of rows begin at `first`; into `out` if passed."""
         if out is None:
             out = np.empty((len(X), self.n_columns), self.dtype_for(X.dtype))
         with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.

@@ -95,9 +95,7 @@ NO_TRANSFORM: Final = TargetTransform()
 def undone(
     target: TargetTransform, decision: NDArray[Any], status: NDArray[np.uint8]
 ) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Decision values (n, n_outputs) of leaves as predictions, with the status of rows: a prediction that
-    overflows has none.
-    """
+    """Decision values (n, n_outputs) as predictions, with status: one that overflows has none."""
     if not target:
         return decision, status
     found = target.predicted(decision)

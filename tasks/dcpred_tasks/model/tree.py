@@ -1,9 +1,14 @@
-"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py defines the arrays."""
+"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py defines the arrays.
+
+The core has one router, the tree of nearest centres. A further one is a class with the members of `Router`
+and a place in ROUTERS; artifacts/model_layout.py declares its arrays. The compiled engine walks trees of
+nearest centres alone: the definition scores rows of other routers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,9 +90,7 @@ class Tree:
         return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))
 
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
-        """The rows in each leaf that arrive by each centre, (n_centres,); in equal parts where several lead
-        to a leaf.
-        """
+        """The rows of each leaf that arrive by each centre, (n_centres,); in equal parts by several."""
         at_leaf = self.children < 0
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
         below = np.zeros(len(self.children))
@@ -114,9 +117,7 @@ class Tree:
         return leaf
 
     def near_leaves(self, X: SingleArray, n_near: int) -> NDArray[np.int32]:
-        """The leaves nearest to each scaled row, its own not among them: int32 (n_samples, n_near), −1 where
-        the nearest n_near + 3 ways lead to no more.
-        """
+        """The leaves nearest to scaled rows but their own, int32 (n_samples, n_near), −1 where ways end."""
         found = np.full((len(X), n_near), -1, np.int32)
         if n_near and self.n_leaves > 1:
             centres, own = self.centres.astype(ACC_DTYPE), self.descend(X)
@@ -197,9 +198,7 @@ def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArra
 
 
 def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
-    """The squared distance of each row to the border between its nearest centre and each of the others, (n,
-    k).
-    """
+    """The squared distance of rows to the borders between their nearest centre and others, (n, k)."""
     half_norms = np.einsum("ij,ij->i", centres, centres) / 2
     scores = X @ centres.T - half_norms
     # As in Tree.descend, −‖x−c‖²/2 in single precision: rounding that depends on the batch never changes a
@@ -220,3 +219,59 @@ def _first_others(leaf: NDArray[np.int64], own: NDArray[np.int32], n_near: int) 
         out[new, count[new]] = column[new]
         count[new] += 1
     return out
+
+
+class Router(Protocol):
+    """Every scaled row belongs to one of `n_leaves` leaves."""
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves, at least 1."""
+
+    @property
+    def n_nodes(self) -> int:
+        """The number of inner nodes; 0 for a single leaf."""
+
+    @property
+    def depth(self) -> int:
+        """Levels that the longest walk takes."""
+
+    @property
+    def points(self) -> SingleArray:
+        """Scaled rows that lie in different leaves, (n, n_columns): rows of the self-test."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+
+    def descend(self, X: RowArray) -> NDArray[np.int32]:
+        """The leaf of each scaled row, int32 (n_samples,), the same in every batch."""
+
+    def near_leaves(self, X: SingleArray, n_near: int) -> NDArray[np.int32]:
+        """The leaves nearest to each scaled row after its own, int32 (n_samples, n_near), −1 for none."""
+
+    def leaf_levels(self, n_leaves: int) -> FloatArray:
+        """Levels down to each leaf, (n_leaves,)."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Its arrays by their names in a model."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The inverse of `arrays`, among other arrays."""
+
+    def check(self, n_leaves: int, n_columns: int) -> None:
+        """Raise ValueError unless every walk ends in one of the leaves of a model."""
+
+
+ROUTERS: tuple[type[Router], ...] = (Tree,)
+
+
+def read_router(arrays: Mapping[str, NDArray[Any]]) -> Router:
+    """The router whose arrays are among these. Raises ValueError where there is none."""
+    for router in ROUTERS:
+        try:
+            return router.from_arrays(arrays)
+        except KeyError:
+            continue
+    raise ValueError("the arrays of a tree are missing")

@@ -134,9 +134,7 @@ class Intervals:
         return np.stack([value - half, value + half], axis=1)
 
     def below(self, value: FloatArray, size: FloatArray, share: float) -> FloatArray:
-        """The quantile of rows (n,) below which this share of rows like them lies, one of SHARES. Raises
-        SettingsError, DataError.
-        """
+        """The quantile of rows (n,) below which a share in SHARES lies. Raises SettingsError, DataError."""
         return value + self.signed_at(share) * size
 
     def signed_at(self, share: float) -> float:
@@ -160,9 +158,7 @@ class Intervals:
         return float(self.signed[which[0]])
 
     def at(self, alpha: float) -> float:
-        """t of a share of rows outside: that of the next smaller stored one. Raises SettingsError where all
-        stored ones are larger.
-        """
+        """t of a share of rows outside: of the next smaller stored one. Raises SettingsError without one."""
         check_alpha(alpha)
         which = np.flatnonzero(self.alpha <= alpha * (1 + 1e-9))
         if not len(which) and not len(self.alpha):

@@ -41,9 +41,7 @@ KEYWORDS = {"double"}
 
 
 def header(arguments: type[Any], constants: Mapping[str, Any]) -> str:
-    """A C++ header: the named tuple `arguments` and those in it as structs, and the numbers among
-    `constants`.
-    """
+    """A C++ header: `arguments` and named tuples in it as structs, and the numbers among `constants`."""
     found: dict[str, str] = {}
     _add_struct(arguments, found)
     lines = [

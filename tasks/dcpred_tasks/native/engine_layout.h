@@ -2,6 +2,7 @@
 #pragma once
 #include "vectors.h"
 
+constexpr int64_t MOST_KNOTS = 63;
 constexpr int64_t VERSION = 1;
 constexpr int64_t LANES = 16;
 constexpr int64_t SLAB = 256;
@@ -31,7 +32,6 @@ constexpr int64_t NON_FINITE_RESULT = 4;
 constexpr int64_t CHUNK_MISSING = 5;
 constexpr int64_t CHUNK_CORRUPT = 6;
 constexpr int64_t QUARANTINED = 7;
-constexpr int64_t MOST_KNOTS = 63;
 constexpr float THIRD = 0.3333333432674408;
 constexpr float FAR = 1048576.0;
 constexpr int64_t BITS_OF_ONE = 4607182418800017408;

@@ -312,7 +312,7 @@ INLINE double weight_of(const Problem &p, const double *theta, int64_t j, int64_
     return p.scale * theta[p.beta_at + j * p.n_outputs + k];
 }
 
-// What landmark j and the points of the local SVM add to E of training/kernel_expansion.py and to its derivatives.
+// What landmark j and the points of the local SVM add to E of training/refinement.py and to its derivatives.
 NOINLINE double points_pull(const Problem &p, const double *theta, int64_t j, double *gradient) {
     constexpr int64_t block = 16;  // strips whose sums over features are taken together
     const int64_t d = p.n_features, outputs = p.n_outputs, strips = p.points.size / (d * LANES);

@@ -2,6 +2,7 @@
 #pragma once
 #include "vectors.h"
 
+constexpr int64_t MOST_KNOTS = 63;
 constexpr int64_t VERSION = 1;
 constexpr int64_t LANES = 16;
 constexpr int64_t SLAB = 256;

@@ -17,13 +17,7 @@ from dcpred_tasks.input_kinds import refuse_rounded
 
 NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "category"
 # Names of kinds of cells in messages.
-IN_WORDS = {
-    NUMBER: "numbers",
-    BOOLEAN: "booleans",
-    DATE: "dates",
-    TEXT: "text",
-    CATEGORY: "categories",
-}
+IN_WORDS = {NUMBER: "numbers", BOOLEAN: "booleans", DATE: "dates", TEXT: "text", CATEGORY: "categories"}
 ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
@@ -102,9 +96,7 @@ def dates(values: NDArray[Any]) -> Cells:
 
 
 def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
-    """Cells of text, or of declared categories; −1 is a missing value. Spaces around text are ignored: two
-    levels may be equal.
-    """
+    """Cells of text or declared categories; −1 is missing. Levels may be equal but for outer spaces."""
     positions = positions.astype(np.int64)
     trimmed = tuple(level.strip() if isinstance(level, str) else level for level in levels)
     return Cells(CATEGORY if declared else TEXT, positions, positions < 0, trimmed)
@@ -142,9 +134,7 @@ def as_boolean(text: str) -> int | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def as_date(text: str) -> np.datetime64 | None:
-    """The instant in UTC of an ISO 8601 date, with or without time and zone, to the microsecond; None for
-    other text. A time without a zone is UTC.
-    """
+    """The instant in UTC of an ISO 8601 date, with or without time and zone; None for other text."""
     if not ISO_DATE.fullmatch(text):
         return None
     try:
@@ -300,9 +290,7 @@ class Boolean(Column):
 
 @dataclass(frozen=True)
 class Category(Column):
-    """Known categories, text or numbers, each at its position. All others share the position after the last,
-    and a missing value has the one after that.
-    """
+    """Known categories at their positions; one position after these for others, one for missing values."""
 
     categories: tuple[Level, ...]
     kind: ClassVar[str] = "category"

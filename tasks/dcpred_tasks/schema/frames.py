@@ -247,9 +247,7 @@ def _instant(level: Any) -> np.datetime64:
 
 
 def check_frame(schema: Schema, X: Any) -> None:
-    """Raise DataError unless a frame has the columns of all features, and no others but those that the schema
-    omits.
-    """
+    """Raise DataError unless a frame has the columns of all features, and no unknown others."""
     given = column_names(X)
     wanted = [column.name for column in schema.sources]
     twice = next((name for name in wanted if given.count(name) > 1), None)

@@ -424,9 +424,7 @@ class _Finder:
             )
 
     def _refuse_mixed(self) -> None:
-        """Raise DataError for text that mostly is numbers or dates, in any notation; a few distinct plain
-        numbers may be names.
-        """
+        """Raise DataError for text that mostly is numbers or dates; a few plain numbers may be names."""
         survey = self.survey
         half = survey.n_values / 2
         if survey.n_other_dates >= half:
@@ -473,9 +471,7 @@ class _Finder:
 
 
 def _in_order(levels: list[Level]) -> tuple[Level, ...]:
-    """Text and numbers, each in order, with text that is written as numbers among these. With
-    both, numbers become text.
-    """
+    """Text and numbers, each in order, with numbers in text among these. With both, numbers become text."""
     texts = [level for level in levels if isinstance(level, str)]
     if not all(is_number(text) and number_level(float(text)) == text for text in texts):
         return tuple(sorted({str(level) for level in levels}))

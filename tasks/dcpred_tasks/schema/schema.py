@@ -179,9 +179,7 @@ def numbers_schema(names: Sequence[str]) -> Schema:
 
 
 def first_difference(one: Schema, other: Schema) -> str | None:
-    """The first column that the two encode differently, as text; None where the same rows become the same
-    features.
-    """
+    """The first column that the two encode differently, as text; None where they encode alike."""
     pairs = zip(one.sources, other.sources, strict=False)
     for a, b in pairs:
         if a.name != b.name:
@@ -243,9 +241,7 @@ def read_schema(value: object, where: str) -> Schema:
 def read_columns(
     value: object, where: str
 ) -> tuple[list[Column | ColumnRequest], tuple[str, ...], TextFormat]:
-    """The columns of a JSON document, some of which may only have a kind, the texts of missing values, and
-    how text writes values.
-    """
+    """The columns of a JSON document, the texts of missing values, and how text writes values."""
     try:
         document = _object(
             value, {"version", "columns"}, {"gap_texts", "decimal", "thousands", "not_missing"}

@@ -65,9 +65,7 @@ class Occupancy:
 
 
 def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
-    """The standardised difference of means of each feature; infinite where two constants differ, and 0 where
-    all rows lack the feature, in training or now.
-    """
+    """The standardised difference of means of each feature: infinite of constants, 0 of absent ones."""
     gap = scored.mean - training.mean
     pooled = np.hypot(training.sd, scored.sd) / np.sqrt(2)
     # Constants go through single precision on their way here.

@@ -21,14 +21,7 @@ from dcpred_tasks.dtypes import (
     SingleArray,
     Status,
 )
-from dcpred_tasks.model.compact_model import (
-    Model,
-    Scores,
-    by_leaf,
-    check_rows,
-    leaf_values,
-    tile_rows,
-)
+from dcpred_tasks.model.compact_model import Model, Scores, by_leaf, check_rows, leaf_values, tile_rows
 from dcpred_tasks.model.scaling import Scaling
 
 TILE_VALUES = 2**17  # numbers of scaled rows in memory at a time
@@ -66,11 +59,7 @@ class LeafModelScorer:
         return decision, status
 
     def _score_tile(
-        self,
-        X: NDArray[np.generic],
-        decision: Scores,
-        status: NDArray[np.uint8],
-        leaves: LeafNumbers | None,
+        self, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], leaves: LeafNumbers | None
     ) -> None:
         model, n = self.model, len(X)
         if model.n_leaves == 1 and self.dtypes[0] == MODEL_DTYPE:

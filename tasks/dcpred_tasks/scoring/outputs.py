@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,18 @@ from dcpred_tasks.scoring.labels import Label, RawScores, encode_labels, label_c
 BoolArray = NDArray[np.bool_]
 StatusArray = NDArray[np.uint8]
 Values = dict[str, NDArray[Any]]  # what each output column holds for some rows, by its name
+
+
+class Stored(NamedTuple):
+    """Stored values of rows, beside those of the definition."""
+
+    stored: NDArray[Any]
+    right: NDArray[Any]
+    """The result of `encode`, from the definition."""
+    rows: RawScores
+    """By the definition."""
+    tolerance: FloatArray
+    """(n,), errors of decision values by rounding."""
 
 
 class OutputColumn(ABC):
@@ -84,9 +96,7 @@ class OutputColumn(ABC):
         return dict(attributes)
 
     def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
-        """The meanings of the n numbers of a row, by the attributes of the stored array: classes, if it lists
-        so many; else None.
-        """
+        """The meanings of the n numbers of a row: classes, if the attributes list so many; else None."""
         classes = attributes.get("classes")
         return classes if isinstance(classes, list) and len(classes) == n else None
 
@@ -110,21 +120,9 @@ class OutputColumn(ABC):
         yield f"has no {self.name}, but its status is 1", good & absent.any(axis=1)
         yield f"has a {self.name}, but its status is not 1", ~good & ~absent.all(axis=1)
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
-        """Which rows differ from their correct values by more than rounding.
-
-        right      the result of `encode`, from the definition
-        rows       by the definition
-        tolerance  (n,), errors of decision values by rounding
-        """
-        return np.flatnonzero(stored != right)
+    def differing(self, model: Model, of: Stored) -> IntArray:
+        """Which rows differ from their correct values by more than rounding."""
+        return np.flatnonzero(of.stored != of.right)
 
     def show(self, value: Any) -> str:
         """The value of a row, in a sentence."""
@@ -214,27 +212,18 @@ class ProbabilityColumn(_NumbersColumn):
             wrong |= np.abs(shares.sum(axis=1, dtype=ACC_DTYPE) - 1) > SHARES_OFF
         yield f"has a {self.name} that is invalid", np.asarray(wrong)
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
-        low, high = possible_probabilities(model, rows, tolerance)
+    def differing(self, model: Model, of: Stored) -> IntArray:
+        low, high = possible_probabilities(model, of.rows, of.tolerance)
         if model.n_outputs == 1:
             low, high = low[:, 1:], high[:, 1:]
-        stored = by_row(stored)
+        stored = by_row(of.stored)
         return np.flatnonzero(~((stored >= low) & (stored <= high)).all(axis=1))
 
 
 def possible_probabilities(
     model: Model, rows: RawScores, tolerance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The least and the largest probabilities (n, n_classes) of rows whose decision values have errors up to
-    `tolerance`.
-    """
+    """The least and largest probabilities (n, n_classes) for errors up to `tolerance`."""
     calibration, slack = calibration_of(model), tolerance[:, None]
     decision = rows.decision.astype(ACC_DTYPE)
     low, high = calibration.scores(decision - slack), calibration.scores(decision + slack)
@@ -274,20 +263,13 @@ class _ByScale(_NumbersColumn):
         """Their predictions, leaves and scales."""
         return rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, rows.log_scale
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
-        stored, right = model.target.forward(by_row(stored)), model.target.forward(by_row(right))
-        off = tolerance[:, None] + 1e-12 * np.abs(right)
-        if len(rows.log_scale_off):
+    def differing(self, model: Model, of: Stored) -> IntArray:
+        stored, right = (model.target.forward(by_row(one)) for one in (of.stored, of.right))
+        off = of.tolerance[:, None] + 1e-12 * np.abs(right)
+        if len(of.rows.log_scale_off):
             off += (
-                np.abs(right - model.target.to_decision(rows.decision))
-                * np.expm1(np.minimum(rows.log_scale_off, 50.0))[:, None]
+                np.abs(right - model.target.to_decision(of.rows.decision))
+                * np.expm1(np.minimum(of.rows.log_scale_off, 50.0))[:, None]
             )
         return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
 
@@ -359,19 +341,12 @@ class NoveltyColumn(_NumbersColumn):
         yield from super().check(values, fill, status)
         yield f"has a {self.name} that is not a share", (values < 0) | (values > 1)
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
+    def differing(self, model: Model, of: Stored) -> IntArray:
         nearer, farther = (
-            novelty(model, (rows.typicality + off).astype(SCORE_DTYPE), rows.leaf)
+            novelty(model, (of.rows.typicality + off).astype(SCORE_DTYPE), of.rows.leaf)
             for off in (ROUNDING, -ROUNDING)
         )
-        return np.flatnonzero(~((stored >= nearer - ROUNDING) & (stored <= farther + ROUNDING)))
+        return np.flatnonzero(~((of.stored >= nearer - ROUNDING) & (of.stored <= farther + ROUNDING)))
 
 
 class ContributionsColumn(_NumbersColumn):
@@ -406,20 +381,13 @@ class ContributionsColumn(_NumbersColumn):
             return np.full((len(rows.status), *self.row_shape(model)), np.nan, self.dtype(model))
         return rows.contributions.astype(self.dtype(model))
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
-        size = np.abs(right).max(axis=1, initial=0.0)
-        off = (tolerance + ROUNDING * size)[:, None]
-        wrong = (~(np.abs(stored - right) <= off)).any(axis=1)
+    def differing(self, model: Model, of: Stored) -> IntArray:
+        size = np.abs(of.right).max(axis=1, initial=0.0)
+        off = (of.tolerance + ROUNDING * size)[:, None]
+        wrong = (~(np.abs(of.stored - of.right) <= off)).any(axis=1)
         if model.n_outputs > 1:  # Where two classes tie, either may be explained.
-            two = np.sort(rows.decision.astype(ACC_DTYPE), axis=1)[:, -2:]
-            wrong &= two[:, 1] - two[:, 0] > 2 * tolerance
+            two = np.sort(of.rows.decision.astype(ACC_DTYPE), axis=1)[:, -2:]
+            wrong &= two[:, 1] - two[:, 0] > 2 * of.tolerance
         return np.flatnonzero(wrong)
 
 
@@ -461,25 +429,18 @@ class _LabelColumn(OutputColumn):
     def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
         return np.asarray(np.isnan(values) if values.dtype.kind == "f" else values == fill)
 
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
+    def differing(self, model: Model, of: Stored) -> IntArray:
         classes = label_coding(model.classes).values
-        other = np.flatnonzero(stored != right)
+        other = np.flatnonzero(of.stored != of.right)
         rule = label_rule(model, self.costs)
         if isinstance(rule, LabelRule):
-            other = other[np.isin(stored[other], classes) & np.isin(right[other], classes)]
-            number = (classes[None] == stored[other][:, None]).argmax(axis=1)
-            low, high = possible_probabilities(model, rows.take(other), tolerance[other])
-            off = stored != right
+            other = other[np.isin(of.stored[other], classes) & np.isin(of.right[other], classes)]
+            number = (classes[None] == of.stored[other][:, None]).argmax(axis=1)
+            low, high = possible_probabilities(model, of.rows.take(other), of.tolerance[other])
+            off = of.stored != of.right
             off[other] = ~rule.may_be(number, low, high)
             return np.flatnonzero(off)
-        wrong = [not _ties(classes, stored[i], rows.decision[i], 2 * tolerance[i]) for i in other]
+        wrong = [not _ties(classes, of.stored[i], of.rows.decision[i], 2 * of.tolerance[i]) for i in other]
         return np.asarray(other[np.array(wrong, bool)])
 
     def tally_values(self, model: Model) -> NDArray[Any]:
@@ -499,18 +460,16 @@ def _ties(classes: NDArray[Any], label: Any, decision: NDArray[Any], slack: floa
     return bool(decision[number[0]] >= decision[class_numbers(decision[None])[0]] - slack)
 
 
-class _DecisionColumn(OutputColumn):
+class _DecisionColumn(_NumbersColumn):
     """The decision values of a row, one or as many as there are classes; of a regression its prediction."""
 
     name = DECISION
+    standard = True
     dtypes = (SCORE_DTYPE, VALUE_DTYPE)
     dimensions = ("sample", "output")
 
     def dtype(self, model: Model) -> np.dtype[Any]:
         return model.score_dtype
-
-    def fill(self, model: Model) -> int | float:
-        return float("nan")
 
     def row_shape(self, model: Model) -> tuple[int, ...]:
         return (model.n_outputs,) if model.n_outputs > 1 else ()
@@ -521,20 +480,10 @@ class _DecisionColumn(OutputColumn):
     def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
         return rows.decision if model.n_outputs > 1 else rows.decision[:, 0]
 
-    def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
-        return np.asarray(np.isnan(values))
-
-    def differing(
-        self,
-        model: Model,
-        stored: NDArray[Any],
-        right: NDArray[Any],
-        rows: RawScores,
-        tolerance: FloatArray,
-    ) -> IntArray:
+    def differing(self, model: Model, of: Stored) -> IntArray:
         own = model.target.to_decision
-        off = np.abs(own(by_row(stored)) - own(rows.decision))
-        return np.flatnonzero((~(off <= tolerance[:, None])).any(axis=1))
+        off = np.abs(own(by_row(of.stored)) - own(of.rows.decision))
+        return np.flatnonzero((~(off <= of.tolerance[:, None])).any(axis=1))
 
 
 class _StatusColumn(OutputColumn):

@@ -221,9 +221,7 @@ def _made(model: Model) -> Any:
 
 
 class _TargetEncodedScorer:
-    """Scores rows with target-encoded features: encoded strip by strip, they go to the engine of a model of
-    encoded rows. Any number of threads may use it at once.
-    """
+    """Scores rows with target-encoded features, encoded strip by strip, in any number of threads."""
 
     def __init__(self, model: Model, targets: TargetEncoding) -> None:
         plain = replace(model, target=NO_TRANSFORM)

@@ -115,9 +115,7 @@ def _candidates(model: Model) -> FloatArray:
 
 
 def _nudged(model: Model, rows: FloatArray, factor: float) -> tuple[Model, FloatArray]:
-    """Rows a little further out, with the replacements of missing values; categories have no neighbours, but
-    the means that replace them have.
-    """
+    """Rows a little further out; categories have no neighbours, but the means that replace them have."""
     if model.scaling.targets is not None:
         rows = model.scaling.targets(rows).astype(ACC_DTYPE)
         model = replace(model, scaling=model.scaling.of_encoded)
@@ -140,9 +138,7 @@ def _spread(n: int, most: int) -> IntArray:
 
 
 def _summed_sizes(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of the sums in the value of each row, float64 (n,). Rows go one by one: sums of a batch
-    would have other last bits.
-    """
+    """1 + the size of the sums in each row's value, float64 (n,), row by row for the same last bits."""
     sizes = [compact_model.summed_sizes(model, rows[i : i + 1]) for i in range(len(rows))]
     terms, intercept = np.array(sizes).reshape(-1, 2).T
     return 1.0 + terms + (intercept if model.task == "classification" else 1.0)

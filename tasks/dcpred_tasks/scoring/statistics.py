@@ -21,14 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import (
-    ACC_DTYPE,
-    INDEX_DTYPE,
-    FloatArray,
-    IntArray,
-    LeafNumbers,
-    Status,
-)
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, LeafNumbers, Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling
@@ -84,9 +77,7 @@ class Statistics:
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
     def observe(self, scored: ScoredRows, first: int, stride: int) -> None:
-        """Add rows. `first` is the number of the first of them in X; rows whose number is a multiple of
-        `stride` are sampled.
-        """
+        """Add rows, from number `first` of X on; multiples of `stride` are sampled."""
         ok = scored.status == Status.OK
         all_ok = bool(ok.all())
         decision = scored.decision.reshape(len(ok), -1)
@@ -105,9 +96,7 @@ class Statistics:
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
-        """The statistics of a block in the JSON of its commit record. Single precision suffices for moments:
-        11 bytes for a feature and a block of thousands of rows.
-        """
+        """The statistics of a block as JSON of its record; moments in single precision take little space."""
         with np.errstate(over="ignore"):
             moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
         gaps = (self.moments.n - self.moments.values).astype("<u4")
@@ -174,9 +163,7 @@ def _limits(model: Model) -> tuple[float, float] | None:
 
 
 def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
-    """Decision values (n, n_outputs), finite, by output and bin. A value on an edge goes away from 0, or up
-    in a regression.
-    """
+    """Finite decision values (n, n_outputs), by output and bin; on an edge away from 0, or up for numbers."""
     limits = _limits(model)
     if limits is not None:
         at = ((decision[:, 0] - limits[0]) * (REGRESSION_BINS / (limits[1] - limits[0]))).astype(INDEX_DTYPE)

@@ -128,9 +128,7 @@ def local_path(address: str | Path) -> str:
 
 
 def check_text(name: str) -> None:
-    """Raise DataError for a name that is not text in this locale: plans and models are UTF-8 and could not
-    hold it.
-    """
+    """Raise DataError for a name that is not text in this locale: UTF-8 of plans could not hold it."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -42,9 +42,7 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def resource_errors(path: str | Path) -> Iterator[None]:
-    """Turn a full disk, a quota, a missing permission or an obstacle into a ResourceError that names the
-    path.
-    """
+    """Turn a full disk, a quota, a missing permission or an obstacle into a ResourceError with the path."""
     try:
         yield
     except OSError as error:
@@ -81,9 +79,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def replace_bytes(path: Path, *parts: bytes) -> None:
-    """Write a file atomically, and make its directory where necessary. A power failure may lose the file:
-    unlike `write_bytes`, this does not wait for the disk.
-    """
+    """Write a file atomically, and its directory where necessary, without waiting for the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_name(path)
     try:
@@ -97,9 +93,7 @@ def replace_bytes(path: Path, *parts: bytes) -> None:
 
 @contextmanager
 def _whole(path: Path, data: bytes) -> Iterator[Path]:
-    """The data on disk under a unique name beside `path`, which the caller renames or links to `path`. The
-    directory is synced afterwards.
-    """
+    """The data on disk under a unique name beside `path`, to be renamed or linked before a sync."""
     partial = partial_name(path)
     with resource_errors(path):
         try:
@@ -135,9 +129,7 @@ def create_bytes(path: Path, data: bytes) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a new directory may have this name: it is free, or an empty directory but for files of the
-    operating system.
-    """
+    """Whether a new directory may have this name: free, or empty but for files of the operating system."""
     if path.is_symlink() or not path.is_dir():
         return not os.path.lexists(path)
     return all(map(is_system_file, os.listdir(path)))
@@ -254,9 +246,7 @@ def decoded(data: bytes, name: object) -> dict[str, Any]:
 
 
 def exactly_decoded(data: bytes, name: object) -> dict[str, Any]:
-    """The value of a file of write_json. Raises ValueError where any byte differs from the output of
-    write_json, even without effect on the value (1E3 in place of 1e3).
-    """
+    """The value of a file of write_json. Raises ValueError where any byte differs from its output."""
     value = decoded(data, name)
     if data != encoded(value):
         raise ValueError(f"{name} was changed since it was written")
@@ -328,9 +318,7 @@ def read_arrays(path: ArraysPath) -> dict[str, NDArray[Any]]:
 
 
 def is_whole(path: ArraysPath) -> bool:
-    """Whether a file of write_arrays is complete: a power failure may keep the name of a file without all of
-    its bytes.
-    """
+    """Whether a file of write_arrays is complete: a power failure may keep a name without all bytes."""
     if isinstance(path, MemoryPath):
         return path.exists()
     try:

@@ -149,9 +149,7 @@ class Bucket:
             return None
 
     def fetch(self, name: str, file: BinaryIO) -> None:
-        """Write an object, which may exceed memory, to a file; starts again where the reply breaks off.
-        Raises FileNotFoundError.
-        """
+        """Write an object to a file, again from where a reply breaks off. Raises FileNotFoundError."""
         address = self._at(name)
         for attempt in range(ATTEMPTS):
             file.seek(0)
@@ -206,9 +204,7 @@ class Bucket:
         self._put(name, data, "overwrite")
 
     def send(self, name: str, path: Path) -> None:
-        """Write the bytes of a file, which may exceed memory, over any content: in parts, none of which is
-        visible before the last has arrived.
-        """
+        """Write the bytes of a file over any content, in parts, visible when the last has arrived."""
         large = path.stat().st_size > PART_BYTES
         put = partial(obstore().put, self.store, self._key(name), path, use_multipart=large)
         for attempt in range(ATTEMPTS):
@@ -394,8 +390,6 @@ def _keys(found: Any) -> Iterator[str]:
 
 
 def same_tag(one: str, other: str) -> bool:
-    """Whether two tags name the same object: a listing omits the generation, and equal contents that were put
-    twice have two.
-    """
+    """Whether two tags name the same object: a listing omits the generation, and a second put has another."""
     (e_tag, _, generation), (other_tag, _, other_generation) = one.partition("/"), other.partition("/")
     return e_tag == other_tag and (generation == other_generation or not (generation and other_generation))

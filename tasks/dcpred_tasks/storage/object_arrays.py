@@ -56,9 +56,7 @@ class BucketArrays(ObjectStore[Any]):
         return self._at("")
 
     def __repr__(self) -> str:
-        """Omits the representation of obstore, which ends the process where only the environment names an
-        account.
-        """
+        """Omits that of obstore, which ends the process where only the environment names an account."""
         return f"BucketArrays({str(self)!r})"
 
     def with_read_only(self, read_only: bool = False) -> "BucketArrays":
@@ -144,9 +142,7 @@ class BucketArrays(ObjectStore[Any]):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether asyncio may log an error: not of a request beside one that failed, which nothing awaits once
-    the first error is raised.
-    """
+    """Whether asyncio may log an error: not of a request beside one that failed, which nothing awaits."""
     error = record.exc_info[1] if record.exc_info else None
     of_request = isinstance(error, (FileNotFoundError, obstore().exceptions.BaseError))
     return not (of_request and "never retrieved" in record.getMessage())
@@ -306,9 +302,7 @@ def _factor(attributes: Mapping[str, Any], key: str, where: str) -> float | None
 
 
 def _numbers(value: Any) -> list[Any]:
-    """The numbers of an attribute, whatever form it has. xarray keeps a float in Zarr format 3 as its eight
-    bytes in base 64.
-    """
+    """The numbers of an attribute: xarray keeps a float in Zarr format 3 as eight bytes in base 64."""
     found = []
     for one in _items(value):
         text = _text(one)

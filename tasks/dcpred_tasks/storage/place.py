@@ -176,9 +176,7 @@ def write_document(place: Place, name: str, value: Mapping[str, Any]) -> None:
 
 
 def open_place(address: str | Path) -> Place:
-    """The place at an address. Raises DataError for an invalid one, SettingsError where the package for
-    stores is missing.
-    """
+    """The place at an address. Raises DataError, or SettingsError where the package for stores is missing."""
     if not is_remote(address):
         return Folder(Path(os.path.abspath(local_path(address))))
     bucket: Callable[[str], Place] = import_module("dcpred_tasks.storage.bucket").open_bucket

@@ -41,9 +41,7 @@ class NoDocumentError(IsADirectoryError):
 
 
 def plain(path: str | Path, flags: int) -> int:
-    """Open a regular file, as the opener of `open`. Raises NoDocumentError for anything else, and never
-    blocks.
-    """
+    """Open a regular file, as the opener of `open`, without blocking. Raises NoDocumentError for others."""
     handle = os.open(path, flags | NON_BLOCKING | CLOSED_ON_EXEC, 0o666)  # minus the umask
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -52,9 +50,7 @@ def plain(path: str | Path, flags: int) -> int:
 
 
 def read_plain(path: str | Path, most: int = LARGEST_DOCUMENT) -> tuple[bytes, os.stat_result]:
-    """The bytes of a regular file, and its state. Raises NoDocumentError for more than `most` bytes, and
-    OSErrors as `open` does.
-    """
+    """The bytes of a regular file, and its state. Raises NoDocumentError beyond `most` bytes, OSErrors."""
     with open(path, "rb", opener=plain) as file:
         state = os.fstat(file.fileno())
         if state.st_size > most:

@@ -39,9 +39,7 @@ LONGEST_HEADER = 18  # bytes before the first block of a zstd frame
 
 
 def safe(array: zarr.Array[Any], address: str) -> zarr.Array[Any]:
-    """The array, with compressors that unpack at most a chunk, or raise ValueError. Raises DataError for a
-    codec that is not trusted.
-    """
+    """The array, with compressors that unpack a chunk at most. Raises DataError for an untrusted codec."""
     items = math.prod(array.shards or array.chunks)
     size = items * np.dtype(array.dtype).itemsize if array.dtype.kind in "biufcSUV" else 0
     for name, codec in _codecs(array):

@@ -102,9 +102,7 @@ def translate(error: Exception, address: str) -> Exception:
 
 
 def _first_line(text: str) -> str:
-    """The first line of an error, with code and message of a reply: other elements may repeat secrets, as
-    <Token-0> of S3 repeats the token of a session.
-    """
+    """The first line of an error, with code and message of a reply: others may repeat secrets."""
     line = BODY.sub(_code_and_message, text[:10_000]).partition("\n")[0].strip()
     reason = REASON.search(text[:10_000])
     if reason and reason[1] not in line:
@@ -129,9 +127,7 @@ def _no_bucket(address: str) -> ResourceError:
 
 
 class RequestThreads:
-    """At most THREADS threads for requests, which are not joined at the end of the process: a store that does
-    not answer would delay it for minutes.
-    """
+    """At most THREADS threads for requests, which do not delay the end of the process."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
@@ -220,11 +216,7 @@ def request(call: Callable[[], T], address: str) -> T:
 RETRIES, RETRY_SECONDS, REQUEST_SECONDS = 4, 60.0, 30.0
 ENDPOINT = re.compile(r"^(AWS|AZURE|GOOGLE)\w*(ENDPOINT|_URL)")
 # Environment variables that obstore reads only without options of connections.
-ALLOW_HTTP = {
-    "s3": "AWS_ALLOW_HTTP",
-    "gs": "GOOGLE_ALLOW_HTTP",
-    "az": "AZURE_ALLOW_HTTP",
-}
+ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
 
 @lru_cache(maxsize=64)
@@ -261,9 +253,7 @@ def _of_file(given: dict[str, str]) -> str:
 
 
 def check_endpoints() -> None:
-    """Raise SettingsError where an environment variable names an endpoint with a possible secret, which
-    messages and records of failures would repeat.
-    """
+    """Raise SettingsError where an environment variable has an endpoint with a possible secret."""
     for name, value in os.environ.items():
         host = value.partition("://")[2].partition("/")[0]
         if ENDPOINT.search(name) and "://" in value and ("@" in host or "?" in value):

@@ -69,9 +69,7 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
 
 
 def count_missing(array: zarr.Array[Any]) -> int:
-    """The number of missing chunks, with those within shards. Omits the latter where a shape claims very many
-    chunks.
-    """
+    """The number of missing chunks, with those within shards unless a shape claims very many."""
     grid = array.shards or array.chunks
     n_chunks = math.prod(-(-n // size) for n, size in zip(array.shape, grid, strict=True))
     if n_chunks <= MOST_LOOKED_AT:
@@ -107,9 +105,7 @@ def _a_few(n: int) -> list[int]:
 
 
 def reads_as_fill(array: zarr.Array[Any]) -> bool:
-    """Whether a missing chunk silently reads as fill values: from an object store only an inner chunk of a
-    shard does.
-    """
+    """Whether a missing chunk reads as fill values: from object stores only an inner one of a shard."""
     return not isinstance(array.store_path.store, BucketArrays) or array.shards is not None
 
 
@@ -123,9 +119,7 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
 
 
 def check_given(data: Any, name: str) -> None:
-    """Raise DataError for an array of Zarr, h5py or xarray from a caller whose stored values are not its
-    values, or that lacks chunks.
-    """
+    """Raise DataError for a given array whose stored values are not its values, or that lacks chunks."""
     if isinstance(data, zarr.Array):
         zarr_arrays.check_plain(data)
         if (address := zarr_arrays.array_address(data)) is not None:
@@ -177,9 +171,7 @@ def check_labels(address: str, array: zarr.Array[Any]) -> str:
 
 
 def _may_lack_chunks(array: zarr.Array[Any]) -> bool:
-    """Whether the array holds labels on a disk, written with the defaults of Zarr: dcpred adds checksums and
-    writes every chunk.
-    """
+    """Whether an array of labels on a disk has Zarr's defaults: dcpred writes checksums and every chunk."""
     codecs = () if array.metadata.zarr_format == 2 else array.metadata.codecs
     fill, labels = array.fill_value, array.attrs.get(LABELS)
     return (
@@ -378,9 +370,7 @@ def filled() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RowsIdentity:
-    """Identifies the first rows of an array: shows whether they are unchanged, though the array may have
-    grown.
-    """
+    """Identifies the first rows of an array: whether they are unchanged, though it may have grown."""
 
     chunks: str = ""
     """Digest of the names, sizes and times of writing of all chunks that hold only such rows; on a store also
@@ -405,9 +395,7 @@ class RowsIdentity:
 
 
 def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
-    """The identity of the first `n_rows` rows of an array, which has at least as many. Fields stay empty
-    where chunks cannot be read.
-    """
+    """The identity of the first `n_rows` rows; fields stay empty where chunks cannot be read."""
     if (store := computed(array)) is not None:
         mark = digest(_form(array).encode(), store.marks(0, n_rows).encode())
         return RowsIdentity(mark, mark, mark)
@@ -464,7 +452,5 @@ def open_input(address: str, now: float) -> InputState:
 
 
 def _line(name: str, entry: Entry, on_store: bool) -> str:
-    """The mark of a chunk. A tag of a store may be a digest: the time is added. The tag of a folder begins
-    with an inode number, which some file systems assign anew.
-    """
+    """The mark of a chunk: time and tag, without the inode number, which file systems may assign anew."""
     return f"{name} {entry.tag} {entry.time}" if on_store else f"{name} {entry.tag.partition('-')[2]}"

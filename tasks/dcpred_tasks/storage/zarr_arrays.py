@@ -1,5 +1,6 @@
 """Zarr arrays, opened and read with checks."""
 
+import asyncio
 import gzip
 import json
 import logging
@@ -7,6 +8,7 @@ import lzma
 import os
 import re
 import shlex
+import stat
 import sys
 import warnings
 import zlib
@@ -23,15 +25,16 @@ import zarr
 from google_crc32c import value as crc32c
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.array_spec import ArrayConfigParams
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore, StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, MissingChunkError
-from dcpred_tasks.process import ReusedBuffer
+from dcpred_tasks.process import ReusedBuffer, memory_bytes
 from dcpred_tasks.storage.addresses import (
     Options,
     absolute,
@@ -53,7 +56,6 @@ from dcpred_tasks.storage.object_arrays import (
     names_of_encoding,
 )
 from dcpred_tasks.storage.plain_files import plain, read_plain
-from dcpred_tasks.storage.plain_store import PlainStore
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
 
 # Errors of Zarr, and of compressors, also those of the standard library.
@@ -66,8 +68,37 @@ DECODING_ERRORS: tuple[type[Exception], ...] = (
 NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
 CRC_BYTES = 4
 SMALL_BYTES = 2**16  # what a compressor may add to incompressible rows
-KNOWN_STORES = (LocalStore, PlainStore)
 
+# The limit of a chunk, or a whole shard.
+LARGEST_FILE = memory_bytes() // 4
+
+
+class PlainStore(LocalStore):
+    """A LocalStore that raises ValueError for a file that is not regular, or that has more bytes than a
+    quarter of the memory of this machine.
+    """
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        await asyncio.to_thread(_check, self.root / key)
+        return await super().get(key, prototype, byte_range)
+
+
+def _check(path: Path) -> None:
+    try:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(state.st_mode):
+        return
+    if not stat.S_ISREG(state.st_mode):
+        raise ValueError(f"{path} is not a regular file")
+    if state.st_size > LARGEST_FILE:
+        raise ValueError(f"{path} has {state.st_size:,} bytes, more than a quarter of this machine's memory")
+
+
+KNOWN_STORES = (LocalStore, PlainStore)
 _file_buffer = ReusedBuffer()
 
 
@@ -110,9 +141,7 @@ class ChunkFiles:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def write(self, start: int, rows: NDArray[Any]) -> bool:
-        """Write the chunk that begins with row `start`. Returns False, and writes nothing, unless `rows` are
-        all of its rows.
-        """
+        """Write the chunk from row `start`. Returns False, and writes nothing, unless `rows` fill it."""
         size, n_rows = self.chunk_shape[0], self.array.shape[0]
         if start % size or len(rows) != min(size, n_rows - start):
             return False
@@ -181,9 +210,7 @@ def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
 
 
 def _read_file(path: Path, chunk_bytes: int) -> NDArray[np.uint8] | None:
-    """The bytes of a file, in memory that this thread reuses for the next file; None for more bytes than a
-    chunk can take.
-    """
+    """The bytes of a file, in memory that this thread reuses; None for more than a chunk can take."""
     with open(path, "rb", 0, opener=plain) as file:
         size = os.fstat(file.fileno()).st_size
         if size > chunk_bytes + chunk_bytes // 8 + SMALL_BYTES:
@@ -216,9 +243,7 @@ WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether asyncio may log an error: Zarr reads the metadata of all arrays of a group at once, and nothing
-    awaits the others once one is damaged.
-    """
+    """Whether asyncio may log an error: not of another array of a group, once one is damaged."""
     message = record.getMessage()
     return not ("never retrieved" in message and f"{os.sep}zarr{os.sep}" in message)
 
@@ -291,9 +316,7 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
 
 @lru_cache(maxsize=64)
 def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]:
-    """The array with these metadata. A task opens four arrays, tasks of one run open the same ones, and Zarr
-    takes 0.3 ms for each.
-    """
+    """The array with these metadata, cached: tasks of a run open the same ones, 0.3 ms each."""
     store = StorePath(PlainStore(path, read_only=read_only))
     array = _sound(zarr.Array.from_dict(store, json.loads(metadata)))
     return array if read_only else array.with_config(WRITE_ALL)
@@ -327,9 +350,7 @@ def encoding(array: zarr.Array[Any]) -> Encoding:
 
 
 def check_plain(array: zarr.Array[Any]) -> None:
-    """Raise DataError where stored values are not the values: a model would take packed numbers and markers
-    of missing values for data.
-    """
+    """Raise DataError where stored values are not the values, but packed, or with markers of missing ones."""
     if array.dtype.kind not in "iuf" or encoding(array).is_plain:
         return
     address = address_of(array)
@@ -484,9 +505,7 @@ def table_ending(path: str) -> str:
 
 
 def refuse_table(path: str) -> None:
-    """Raise TableGivenError where `dcpred import` can read the file at a path, and DataError for another
-    file.
-    """
+    """Raise TableGivenError where `dcpred import` can read the file, DataError for another."""
     if ending := table_ending(path):
         error = TableGivenError(import_first(path, "--target COLUMN" if ending in TABLES else ""))
         error.path, error.has_names = path, ending in TABLES

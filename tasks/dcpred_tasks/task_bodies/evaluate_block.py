@@ -131,9 +131,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
 
 
 def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
-    """A survey of each of these columns; `coded` are categories, also as numbers or booleans. Raises
-    DataError for values that a table cannot hold.
-    """
+    """A survey of these columns; `coded` are categories, also as numbers or booleans. Raises DataError."""
     surveys = {name: ColumnSurvey(name, counts_numbers=name in coded) for name in names}
     for name, survey in surveys.items():
         survey.add(frame_cells(frame, name))
@@ -141,9 +139,7 @@ def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> di
 
 
 def labels_of(values: Any) -> tuple[NDArray[Any], int]:
-    """The different classes of some rows, a Series or array, and the number of rows. Raises DataError for a
-    label that is missing or not a class.
-    """
+    """The different classes of some rows, and how many rows. Raises DataError for what is no class."""
     rows = _labels(values)
     return np.unique(rows), len(rows)
 

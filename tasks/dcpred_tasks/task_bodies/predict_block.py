@@ -25,12 +25,7 @@ from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.
-MISSING_LABELS = {
-    "f": np.nan,
-    "O": None,
-    "M": np.datetime64("NaT"),
-    "m": np.timedelta64("NaT"),
-}
+MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}
 WITHOUT_SCORE = "holds NaN, infinity or a value too large"
 
 
@@ -115,9 +110,7 @@ def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
 
 
 def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
-    """Probabilities (n_samples, n_classes) of decision values (n_samples, n_outputs); NaN in rows without a
-    score.
-    """
+    """Probabilities (n_samples, n_classes) of decision values; NaN in rows without a score."""
     return calibration.probabilities(decision.astype(ACC_DTYPE), class_numbers(decision))
 
 
@@ -128,9 +121,7 @@ def interval_block(X: NDArray[Any], model: Model, alpha: float) -> FloatArray:
 
 
 def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> FloatArray:
-    """The number below which each share of rows like these lies (n_samples, n_shares), of raw rows; NaN in
-    rows without a score.
-    """
+    """The number below which each share of rows lies (n_samples, n_shares); NaN without a score."""
     rows = score_with_leaves(model, X, scale=True)
     given = rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale
     return np.stack([quantile(model, *given, share) for share in shares], axis=1)

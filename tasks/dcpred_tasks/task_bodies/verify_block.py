@@ -16,7 +16,7 @@ from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
 from dcpred_tasks.scoring.labels import scale_scorer, score_with_leaves
-from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Values, columns, needed
+from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Stored, Values, columns, needed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.store_requests import Retrying, StoreError
@@ -112,10 +112,7 @@ def _compared(
     elif {str(code): int(n) for code, n in enumerate(counts) if n} != record.status:
         file = run.record_name(record.block)
         yield Finding(
-            Kind.ALTERED_RECORD,
-            record.block,
-            file,
-            f"it counts the status of {rows} otherwise than they are",
+            Kind.ALTERED_RECORD, record.block, file, f"it counts the status of {rows} otherwise than they are"
         )
 
 
@@ -158,7 +155,7 @@ def _wrong_scores(
         index = np.arange(len(X)) if column is STATUS else good
         rows = decided.take(index)
         stored, right = values[column.name][index], column.encode(model, rows)
-        for i in column.differing(model, stored, right, rows, off[index]):
+        for i in column.differing(model, Stored(stored, right, rows, off[index])):
             has, gives = column.show(stored[i]), column.show(right[i])
             yield int(index[i]), f"has {column.name} {has}, but the model gives {gives}"
 
@@ -176,9 +173,7 @@ def _arrays(run: ScoreRun) -> dict[str, Any]:
 def _stored(
     run: ScoreRun, arrays: dict[str, Any], block: int, start: int, stop: int
 ) -> tuple[Values | None, list[Finding]]:
-    """The values of an output chunk by array, None where one is missing or damaged; and a finding for each
-    that is damaged.
-    """
+    """The values of an output chunk by array, None if missing or damaged; findings for damaged ones."""
     values: Values = {}
     found: list[Finding] = []
     for name, array in arrays.items():

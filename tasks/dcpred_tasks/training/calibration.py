@@ -1,5 +1,4 @@
-"""Probabilities fitted to decision values of held-out rows (model.uncertainty.Calibration has the
-formula).
+"""Probabilities fitted to decision values of held-out rows (model.uncertainty.Calibration has the formula).
 
 g is linear between a few decision values and rises everywhere: the order of classes stays. ε, g and, with
 several classes, an offset of each minimise the loss −Σ log p, with penalties for few rows: neighbouring
@@ -98,9 +97,7 @@ def _flat(knot: FloatArray, prior: FloatArray) -> Calibration:
 
 
 def _centred(calibration: Calibration, decision: FloatArray) -> tuple[Calibration, FloatArray]:
-    """The calibration of two classes with p = 1/2 at f = 0, and the offset for that. Where p does not cross
-    1/2 between knots, it crosses it beyond all decision values.
-    """
+    """The calibration of two classes with p = 1/2 at f = 0, or beyond all knots, and the offset for that."""
     knot, value, share = calibration.knot, calibration.value, float(calibration.share[0])
     middle = _logit((0.5 - share * calibration.prior[1]) / (1.0 - share))
     at = int(np.searchsorted(value, middle))
@@ -132,9 +129,7 @@ def class_shares(target: IntArray, weight: FloatArray, n_classes: int) -> FloatA
 
 
 def _knots(decision: FloatArray, weight: FloatArray, rare: bool) -> FloatArray:
-    """Quantiles of decision values; with several classes, of the two largest of each row. Further knots keep
-    the order of the outermost values, which belong to rows of rare classes.
-    """
+    """Quantiles of the (two largest) decision values, and outermost values, which belong to rare classes."""
     values, weights = decision[:, 0], weight
     if decision.shape[1] > 1:
         values, weights = np.sort(decision, axis=1)[:, -2:].ravel(), np.repeat(weight, 2)

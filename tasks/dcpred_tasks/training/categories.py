@@ -194,9 +194,7 @@ def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]
 def _named(
     sample: NDArray[np.generic], features: Sequence[int], *, alone: bool
 ) -> dict[int, NDArray[np.generic]]:
-    """The values with a column of named features. Raises SettingsError for a feature that cannot be one-hot
-    encoded, and, where it was named `alone`, for a feature with a single category.
-    """
+    """The values with a column of named features. Raises SettingsError for one that cannot be encoded."""
     check_present("categorical", features, sample.shape[1])
     codes = {}
     for feature in features:
@@ -343,9 +341,7 @@ def target_sums(
     task: str,
     folds: Folds,
 ) -> TargetSums:
-    """Those of rows with their numbers. Rows of weight 0 do not count; of more classes than can be encoded
-    nothing is summed, for they are refused later.
-    """
+    """Those of rows with their numbers. Nothing is summed of more classes than can be encoded."""
     w = np.ones(len(X)) if weight is None else weight.astype(ACC_DTYPE)
     used = np.flatnonzero(w > 0)
     X, y, w, part = X[used], y[used], w[used], folds.parts(rows[used])

@@ -36,9 +36,7 @@ SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be
 
 
 class Problem(NamedTuple):
-    """The input of the search, read-only but for a column of `x`. Landmarks and pairs are padded to a
-    multiple of AT_ONCE.
-    """
+    """The input of the search, read-only but for a column of `x`, padded to a multiple of AT_ONCE."""
 
     n_strips: int
     tile_strips: int

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model, leaf_values
+from dcpred_tasks.model.label_rule import HALF, chosen_threshold, weights_of
 from dcpred_tasks.model.leaf_arrays import KEPT_ROWS, join_leaves
 from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.model.scaling import Scaling
@@ -33,7 +34,6 @@ from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import RARE_SHARE, rare_classes, row_hash
-from dcpred_tasks.training.thresholds import HALF, chosen_threshold, weights_of
 
 PRIOR_NEIGHBOURS = 3.0  # rows by which the variance of a feature is drawn to the mean of all features
 LEAST_VARIANCE = 1e-3  # least mean variance of the other rows, as a share of that of all
@@ -307,9 +307,7 @@ def fit_and_judge(
     prior: Prior | None = None,
     count: int = FOLDS,
 ) -> tuple[FittedLeaf, HeldOut]:
-    """A leaf fitted to all rows, with what Novelty, Intervals and Background need of them; and rows that were
-    held out of further fits, in so many folds of `count`.
-    """
+    """A leaf fitted to all rows, with what Novelty, Intervals and Background need; and held-out rows."""
     fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
     if not settings.calibrate:
         return fitted, HeldOut.none(n_outputs)
@@ -341,12 +339,7 @@ def fit_and_judge(
 
 
 def _fit(
-    rows: LeafRowsToFit,
-    n_outputs: int,
-    kernels: Kernels,
-    settings: Settings,
-    leaf: int,
-    prior: Prior | None,
+    rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, prior: Prior | None
 ) -> FittedLeaf:
     if prior is not None:
         number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)
@@ -419,9 +412,7 @@ def _functions(model: Model, X: SingleArray) -> FloatArray:
 
 
 def _residuals(model: Model, own: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
-    """The root of the mean squared residual of a leaf's own rows, weighted, and how they spread; 0 for
-    classes.
-    """
+    """The root of a leaf's weighted mean squared residual, and how residuals spread; 0 for classes."""
     if settings.task != "regression":
         return 0.0, constant_scale(0)
     off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own.X)[:, 0])

@@ -14,9 +14,8 @@ from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
-from dcpred_tasks.training.kernel_expansion import Expansion, best_weights, nearest
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings
-from dcpred_tasks.training.refinement import Goal, refine
+from dcpred_tasks.training.refinement import Expansion, Goal, best_weights, nearest, refine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import (
     ABSENT,
@@ -69,9 +68,7 @@ def fit_compact(
     seed: int,
     pick: Pick,
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
-    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local SVM.
-    `pick` is pick_landmarks, or returns its earlier result.
-    """
+    """The basis, β (basis size, n_outputs) and intercepts, by the rows and their local SVM."""
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
@@ -358,9 +355,7 @@ def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
 
 
 def _leaf_factor(basis: LeafBasis, used: NDArray[np.bool_], settings: Settings) -> SingleArray:
-    """ARD scales of all features, 1 for those that the leaf does not use or did not learn; empty without
-    leaf_scaling.
-    """
+    """ARD scales of all features, 1 for those not used or not learned; empty without leaf_scaling."""
     factor = np.ones(len(used) if settings.leaf_scaling else 0, MODEL_DTYPE)
     if len(basis.factor):
         factor[used] = basis.factor
@@ -389,9 +384,7 @@ def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
 def _exact(
     X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int
 ) -> tuple[SingleArray, FloatArray] | None:
-    """The local SVM itself, (landmarks, β), where it has at most as many distinct support vectors as
-    landmarks.
-    """
+    """The local SVM itself, (landmarks, β), if it has no more distinct support vectors than landmarks."""
     used = np.flatnonzero(local.dual.any(axis=1))
     # The local SVM has no support vector where all its rows agree.
     if kernels.local != kernels.head or len(used) == 0:

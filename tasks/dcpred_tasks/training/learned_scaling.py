@@ -394,9 +394,7 @@ def _learn_once(
 
 
 def _sharpened(found: Judged, held: LabelledRows, pool: LabelledRows, task: str, seed: int) -> Judged:
-    """Where more courses of steps lead to; `found` itself where the first of them does not pay, or where no
-    held-out row is wrong: then rounding decides.
-    """
+    """Where more steps lead to; `found` itself if the first do not pay, or no held-out row is wrong."""
     for number in range(1, COURSES if found.loss > FLOOR or task == "regression" else 1):
         farther = judge(learn(pool, found.w, task, *PACES[0], seed + number), held, pool, task)
         if farther.loss > WORTH_GOING_ON * found.loss:

@@ -52,9 +52,7 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(self, f: RealArray, target: RealArray) -> tuple[RealArray, RealArray]:
-        """ℓ and its derivative by f of each row and output, (n, k); a joint loss of all outputs is divided
-        equally among them.
-        """
+        """ℓ and its derivative by f of each row and output, (n, k); outputs share a joint loss equally."""
 
     @property
     def level(self) -> float | None:
@@ -70,9 +68,7 @@ class Loss(ABC):
         return target, target
 
     def standardised(self, target: FloatArray, weight: FloatArray) -> tuple[FloatArray, float, float]:
-        """The targets (n,) of a regression as they are learned, their subtracted offset, and their divisor.
-        The weights sum to 1.
-        """
+        """The targets (n,) of a regression as learned, their offset and divisor. The weights sum to 1."""
         mean = float(weight @ target)
         largest = float(np.abs(target - mean).max()) or 1.0  # Dividing by it keeps squares from overflowing.
         spread = largest * float(np.sqrt(weight @ ((target - mean) / largest) ** 2)) or 1.0
@@ -197,9 +193,7 @@ class Huber(Loss):
 
 @dataclass(frozen=True)
 class Quantile(Huber):
-    """4 s times the quantile loss of level (1 + tilt) / 2, smoothed within QUANTILE_WIDTH · s, for residuals
-    of standard deviation s.
-    """
+    """4 s times the quantile loss of level (1 + tilt) / 2, smoothed within QUANTILE_WIDTH · s, sd s."""
 
     name = "quantile"
     meaning = "the loss of a quantile of numbers, whose level the setting quantile is"

@@ -1,29 +1,31 @@
-"""Partition rows by the tree, and build the model of its leaves."""
+"""Map features and indicate missing values, partition rows by the tree, and build the model of its leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
+from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
 from dcpred_tasks.model.kernels import BY_NAME, Kernel, Sum
+from dcpred_tasks.model.label_rule import check_two_classes
 from dcpred_tasks.model.leaf_arrays import Background, join_leaves, kept_rows
 from dcpred_tasks.model.leaf_model import COMPACT
 from dcpred_tasks.model.moments import feature_reference
-from dcpred_tasks.model.router import Router
-from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, fit_scaling
+from dcpred_tasks.model.one_hot import Coding, coded_columns
+from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, column_sums, fit_scaling, row_strips
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
-from dcpred_tasks.training.features import choose_columns
+from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import AUTO, INDICATE, NONE, Settings, numbers
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.thresholds import check_two_classes
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
 
 ROWS_PER_LEAF = 1_000
@@ -158,9 +160,7 @@ def balanced_factors(survey: Survey) -> FloatArray:
 
 
 def class_factors(survey: Survey, settings: Settings) -> FloatArray:
-    """The weights of classes of the settings; empty where all are 1. Raises DataError for a threshold without
-    exactly two classes.
-    """
+    """Class weights of the settings; empty where all are 1. Raises DataError."""
     check_two_classes(settings.threshold, len(survey.classes))
     weighed = settings.class_weight == "balanced" and len(survey.classes) > 0
     return balanced_factors(survey) if weighed else np.empty(0)
@@ -210,3 +210,190 @@ def assemble(
         background=Background(**background) if background else None,
         target=target,
     )
+
+
+# Successively wider ranges, as quantiles: the first that is not 0 is the unit of a feature.
+RANGES = ((0.25, 0.75), (0.1, 0.9), (0.05, 0.95), (0.01, 0.99), (0.001, 0.999))
+MOST_ROWS = 20_000  # rows of a sample that quantiles are taken of
+LEAST_APART = 1e-30  # between knots, in units: a slope between closer ones is infinite in single precision
+FARTHEST = 1e30  # units from the median to an extreme value: single precision holds no more
+
+
+def with_map(coding: Coding | None, sample: NDArray[np.generic], survey: Survey, name: str) -> Coding | None:
+    """The columns of `coding` (None: columns are the features), with a map of the features that are not
+    one-hot encoded. A missing value becomes the mean of the mapped values.
+
+    sample  (n, n_features), real and finite, but for NaN where `coding` knows missing values
+    name    "clip" or "quantile"
+    """
+    n, sample = sample.shape[1], sample[:: -(-len(sample) // MOST_ROWS)]
+    amounts = np.ones(n, bool) if coding is None else ~coding.is_coded
+    found = fit_map(sample, survey, amounts, name)
+    if found is None:
+        return coding
+    if coding is None:
+        return coded_columns(n, {}, feature_map=found)
+    if coding.gap is not None:
+        mean = np.zeros(n)
+        for f in found.features:
+            values = _values(sample, f)
+            mean[f] = _mapped(found, f, values).mean() if len(values) else 0.0
+        gap = np.where(found.rate > 0, found.raw(mean[None])[0], coding.gap)
+        coding = replace(coding, gap=gap)
+    return replace(coding, map=found)
+
+
+def fit_map(
+    sample: NDArray[np.generic], survey: Survey, amounts: NDArray[np.bool_], name: str
+) -> FeatureMap | None:
+    """The map of the features in `amounts`, bool (n_features,), that vary in the sample; None without one.
+    Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
+    """
+    n = sample.shape[1]
+    centre, rate, sd, knots = np.zeros(n), np.zeros(n), np.zeros(n), [_NO_KNOTS] * n
+    for f in np.flatnonzero(amounts):
+        values = np.sort(_values(sample, int(f)))
+        if not len(values) or values[0] == values[-1]:
+            continue
+        middle, inverse = _unit(values, float(survey.minimum[f]), float(survey.maximum[f]))
+        if not inverse:
+            continue
+        u = ((values - middle) * inverse).astype(MODEL_DTYPE)
+        if name == "quantile":
+            knots[f] = _knots(u, f in survey.means)
+        own = _of_one(middle, inverse, knots[f] if name == "quantile" else None)
+        centre[f], rate[f], sd[f] = middle, inverse, own(values[:, None]).std()
+    if not rate.any():
+        return None
+    if name != "quantile":
+        return FeatureMap(centre, rate, sd)
+    at = np.cumsum([0, *(len(knot) for knot, _ in knots)]).astype(INDEX_DTYPE)
+    knot, value = (np.concatenate(parts) for parts in zip(*knots, strict=True))
+    return FeatureMap(centre, rate, sd, at, knot, value)
+
+
+_NO_KNOTS = np.empty(0, MODEL_DTYPE), np.empty(0, MODEL_DTYPE)
+
+
+def _values(sample: NDArray[np.generic], feature: int) -> FloatArray:
+    """The values of a feature that are not missing, float64."""
+    column = sample[:, feature].astype(ACC_DTYPE)
+    return column[~np.isnan(column)]
+
+
+def _of_one(centre: float, rate: float, knots: tuple[SingleArray, SingleArray] | None) -> FeatureMap:
+    """The map of a single feature."""
+    own = np.array([centre]), np.array([rate]), np.zeros(1)
+    if knots is None:
+        return FeatureMap(*own)
+    return FeatureMap(*own, np.array([0, len(knots[0])], INDEX_DTYPE), *knots)
+
+
+def _mapped(found: FeatureMap, feature: int, values: FloatArray) -> FloatArray:
+    """Values of a feature as a map has them."""
+    knots = None
+    if found.at is not None and found.knot is not None and found.value is not None:
+        own = slice(found.at[feature], found.at[feature + 1])
+        knots = found.knot[own], found.value[own]
+    return _of_one(found.centre[feature], found.rate[feature], knots)(values[:, None])[:, 0]
+
+
+def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
+    """The median of sorted values, and 1 / the interquartile range; of a wider range where that is 0, or so
+    small that single precision does not hold an extreme value in its units. The rate is 0 where no range is
+    wide enough.
+
+    low, high  limits of all rows
+    """
+
+    def quantile(share: float) -> float:
+        return float(values[int(share * (len(values) - 1))])
+
+    middle = quantile(0.5)
+    with np.errstate(over="ignore"):
+        farthest = max(high - middle, middle - low)
+        for width in [*(quantile(b) - quantile(a) for a, b in RANGES), high - low]:
+            rate = 1.0 / width if 0 < width < np.inf else 0.0
+            if 0 < rate < np.inf and farthest * rate <= FARTHEST:
+                return middle, rate
+    return middle, 0.0
+
+
+def _knots(u: SingleArray, linear: bool) -> tuple[SingleArray, SingleArray]:
+    """At most 63 quantiles of sorted values, and shares of values below plus half of the equal ones."""
+    points, counts = np.unique(u, return_counts=True)
+    share = (np.cumsum(counts) - counts / 2) / len(u)
+    if linear:
+        picked = np.unique([0, len(points) - 1])
+    elif len(points) <= MOST_KNOTS:
+        picked = np.arange(len(points))
+    else:
+        ranks = np.linspace(0, len(u) - 1, MOST_KNOTS).astype(np.int64)
+        picked = np.unique(np.searchsorted(points, u[ranks]))
+    apart = np.append(np.inf, np.diff(points[picked].astype(ACC_DTYPE))) > LEAST_APART
+    picked = picked[apart]
+    return points[picked], share[picked].astype(MODEL_DTYPE)
+
+
+def choose_columns(
+    sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> Coding | None:
+    """The columns of the settings; None where columns are the features, and NaN is a bad value.
+
+    sample  (n, n_features), raw rows in the order of their numbers
+    weight  float64 (n,), > 0, sample weights
+    survey  of all rows
+
+    Raises SettingsError for a feature that cannot be one-hot encoded.
+    """
+    codes = choose_codes(sample, settings)
+    coding = coded_columns(sample.shape[1], codes, *_missing_values(codes, sample, weight, survey, settings))
+    if settings.feature_map == NONE:
+        return coding
+    return with_map(coding, sample, survey, settings.feature_map)
+
+
+def _missing_values(
+    codes: Iterable[int], sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> tuple[FloatArray | None, list[int]]:
+    """The raw value that replaces a missing one in each feature, None where NaN is a bad value, and the
+    features with a missing indicator.
+
+    codes  the one-hot encoded features
+    """
+    if not knows_gaps(survey, settings):
+        return None, []
+    value = middle_values(sample, weight, survey)
+    for f in codes:
+        value[f] = most_frequent(sample[:, f])
+    some = (survey.gaps > 0) & (survey.gaps < survey.n_used)
+    if settings.missing in (AUTO, INDICATE):
+        return value, np.flatnonzero(some).tolist()
+    return value, [f for f in numbers(settings.missing) if some[f]]
+
+
+def knows_gaps(survey: Survey, settings: Settings) -> bool:
+    """Whether a model of these rows takes NaN for a value."""
+    if settings.missing == AUTO:
+        return bool(survey.gaps.any())
+    return settings.missing != "refuse"
+
+
+def middle_values(sample: NDArray[np.generic], weight: FloatArray, survey: Survey) -> FloatArray:
+    """The weighted mean of each feature over sampled rows that have it, else the middle, else 0."""
+    rows = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
+    low, high = survey.minimum / 2, survey.maximum / 2  # No difference of halves overflows.
+    strips = row_strips(*rows.shape)
+
+    def there(strip: slice) -> NDArray[np.bool_]:
+        return ~np.isnan(rows[strip]) if rows.dtype.kind == "f" else np.ones(rows[strip].shape, bool)
+
+    def moved(strip: slice) -> FloatArray:
+        """A constant feature stays one: differences from its least value are exactly 0."""
+        from_least = rows[strip].astype(ACC_DTYPE) / 2 - low
+        return np.where(there(strip), weight[strip, None] * from_least, 0.0)
+
+    total = column_sums(weight[strip, None] * there(strip) for strip in strips)
+    sums = column_sums(moved(strip) for strip in strips)
+    mean = np.where(total > 0, low + sums / np.where(total > 0, total, 1.0), (low + high) / 2)
+    return np.where(np.isnan(mean), 0.0, np.clip(2 * mean, survey.minimum, survey.maximum))

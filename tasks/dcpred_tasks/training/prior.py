@@ -101,9 +101,7 @@ class Prior:
 
 
 def _systematic(amount: FloatArray) -> tuple[IntArray, FloatArray]:
-    """At most `EXPECTED_ROWS` rows and their amounts, with the same sum: all rows, or as often as their
-    amounts are integer parts of it, at even steps.
-    """
+    """At most `EXPECTED_ROWS` rows and amounts of the same sum: all, or by even steps of amounts."""
     if len(amount) <= EXPECTED_ROWS:
         return np.arange(len(amount)), amount
     total = np.cumsum(amount)

@@ -14,11 +14,11 @@ import numpy as np
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernels import KERNELS, STATIONARY
+from dcpred_tasks.model.label_rule import HALF, NAMED, check_threshold
 from dcpred_tasks.model.leaf_model import COMPACT, EXACT
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.model.target_transform import PLAIN, TRANSFORMS
 from dcpred_tasks.training.losses import DISTANCE, LOSSES, Quantile, loss_tasks, loss_words
-from dcpred_tasks.training.thresholds import HALF, NAMED, check_threshold
 
 # Settings of landmarks and pseudo-landmarks, which baselines lack.
 OF_COMPACT = (
@@ -183,9 +183,7 @@ def as_text(features: Sequence[int]) -> str:
 
 
 def listed(value: object, setting: str) -> str:
-    """The text of the value of a setting. Names of a list, or of its JSON, are in double quotes, which
-    distinguishes them from numbers. Raises SettingsError.
-    """
+    """The text of a value; names in a list are in double quotes, unlike numbers. Raises SettingsError."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return value
@@ -580,9 +578,7 @@ def make_settings(values: dict[str, object]) -> Settings:
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
-    """Names and values. Those of LATER are omitted at their defaults: earlier models and trainings keep their
-    hashes.
-    """
+    """Names and values. Those of LATER are omitted at their defaults: earlier hashes stay."""
     return {n: v for n, v in asdict(settings).items() if n not in LATER or v != DEFAULTS[n]}
 
 

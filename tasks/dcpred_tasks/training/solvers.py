@@ -29,9 +29,7 @@ NEWTON_TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class DualSolution:
-    """f(x) = Σ_i dual_i K(x_i, x) + intercept; dual carries the sign of the label. float64 (n, k) and
-    (k,).
-    """
+    """f(x) = Σ_i dual_i K(x_i, x) + intercept; dual has the sign of the label. float64 (n, k) and (k,)."""
 
     dual: FloatArray
     intercept: FloatArray
@@ -86,9 +84,7 @@ def kernel_svms(
 
 
 def kernel_ridge(G: FloatArray, target: FloatArray, weight: FloatArray, ridge: float) -> DualSolution:
-    """α = (G + λ D_w⁻¹)⁻¹ (y − ȳ), eq. 2 with row weights; the intercept is the weighted mean of the
-    target.
-    """
+    """α = (G + λ D_w⁻¹)⁻¹ (y − ȳ), eq. 2 with row weights; the intercept is the weighted mean."""
     mean = float(np.average(target, weights=weight))
     A = G.copy()
     A[np.diag_indices_from(A)] += ridge / weight
@@ -173,9 +169,7 @@ def joint_ridge(
 
 
 def solve_positive(A: FloatArray, b: NDArray[np.float64], lower: bool = True) -> FloatArray:
-    """A⁻¹ b for a symmetric matrix that is positive definite up to rounding. `lower` selects the factored
-    triangle, which determines the rounding of the solution.
-    """
+    """A⁻¹ b for a symmetric matrix, positive definite up to rounding; `lower` is the factored triangle."""
     try:
         factor = cho_factor(A, lower=lower, check_finite=False)
         solution: FloatArray = cho_solve(factor, b, check_finite=False)
@@ -212,9 +206,7 @@ class LeafRows:
 
 
 def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
-    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is
-    present.
-    """
+    """(output, ±1 per row) of each problem: one for two classes, else one for each class present."""
     if rows.n_outputs == 1:
         return [(0, np.where(rows.target == 1, 1.0, -1.0))]
     return [(int(c), np.where(rows.target == c, 1.0, -1.0)) for c in np.unique(rows.target)]

@@ -83,9 +83,7 @@ class Survey:
 
     @property
     def mean_weight(self) -> float:
-        """The mean weight of a row, with classes: local SVMs multiply C by weights, whose unit a search
-        absorbs.
-        """
+        """The mean weight of a row, with classes: local SVMs multiply C by weights; a search absorbs it."""
         return float(self.class_weights.sum() / self.n_used)
 
 
@@ -420,9 +418,7 @@ def distinct_rows(
 
 
 def _groups(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """The first row of each key, in the order of keys, and the number of the key of each row: as of
-    np.unique, which copies the keys twice.
-    """
+    """The first row of each key, in order, and the key number of each row; np.unique copies twice."""
     order = np.argsort(keys, kind="stable")
     new = np.ones(len(keys), bool)
     for start in range(1, len(keys), ROWS_AT_ONCE):

@@ -20,9 +20,7 @@ TREE_ITERATIONS = 50
 
 @dataclass
 class Node:
-    """The tree while it is being built: centres (n_children, n_features) and, per centre, a node or a leaf
-    number.
-    """
+    """The tree while it is built: centres (n_children, n_features), and for each a node or a leaf number."""
 
     centres: SingleArray
     children: list["Node | int"] = field(default_factory=list)
