@@ -275,17 +275,39 @@ def test_other_values_in_a_later_row_group_end_the_run(model: str, tmp_path: Pat
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+def overwrite(data: str, column: int, after: int, written: bytes) -> None:
+    """Damage a page of row group 5, `after` bytes behind its start, and restore the time of writing."""
+    at = pq.ParquetFile(data).metadata.row_group(5).column(column).data_page_offset
+    state = os.stat(data)
+    with open(data, "r+b") as file:
+        file.seek(at + after)
+        file.write(written)
+    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))
+    encoded_rows._store.cache_clear()
+
+
 def test_a_damaged_row_group_ends_the_run_and_names_the_file(model: str, tmp_path: Path) -> None:
     data = write(FRAME, tmp_path / "t.parquet", compression="zstd")
     X = find_rows(data, "X", model)
-    at = pq.ParquetFile(data).metadata.row_group(5).column(1).data_page_offset
-    state = os.stat(data)
-    with open(data, "r+b") as file:
-        file.seek(at)
-        file.write(b"\xff" * 64)
-    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))
-    encoded_rows._store.cache_clear()
+    overwrite(data, 1, 0, b"\xff" * 64)
     with pytest.raises(IncompleteError, match=r"row group 5 is damaged or of another format"):
+        score(model, X, tmp_path / "out", inline)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_changed_values_are_damage_where_pages_have_checksums(
+    model: str, tmp_path: Path, checksums: bool
+) -> None:
+    """Without checksums nothing shows that a value is another, as the guide states."""
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": checksums}
+    data = write(FRAME, tmp_path / "t.parquet", **plain)
+    X, amount = find_rows(data, "X", model), FRAME.columns.get_loc("amount")
+    overwrite(data, int(amount), 200, b"\x01")
+    if not checksums:
+        assert score(model, X, tmp_path / "out", inline).n_rows == N
+        return
+    with pytest.raises(IncompleteError, match=r"its row group 5 is damaged .*CRC"):
         score(model, X, tmp_path / "out", inline)
     assert not (tmp_path / "out" / "manifest.json").exists()
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.place import open_place
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -212,10 +214,28 @@ def _located(
     names = None if model is None else open_artifact(model).feature_names
     with TemporaryDirectory(prefix="dcpred-") as folder:
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
+        was_there = open_place(place).is_there()
         written = write_data(data, y, weight, place, names, client)
         paths = {name: f"{place}/{name}" for name in written}
         weights = paths.get("weight") or found.get("sample_weight")
-        yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
+        try:
+            yield Addresses(
+                paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights
+            )
+        except RefusedError:
+            if not was_there:
+                _remove(place)
+            raise
+
+
+def _remove(address: str) -> None:
+    """Remove a data set that this call wrote."""
+    place = open_place(address)
+    if place.folder is not None:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return
+    for name in place.listing():
+        place.remove(name)
 
 
 def _check_lengths(arrays: Mapping[str, Any]) -> None:

@@ -25,7 +25,14 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred.runs.bad_rows import BadRowLimit
-from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.errors import (
+    DcpredError,
+    InterruptedRunError,
+    RefusedError,
+    ResourceError,
+    SettingsError,
+    for_people,
+)
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
@@ -352,10 +359,10 @@ def emit(
     """
     if error is not None:
         outcome = {"error": str(error), "exit_code": error.exit_code}
-        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))
+        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else for_people(show(result)))
         print_error(str(error))
         raise SystemExit(error.exit_code) from error
-    _print(json.dumps(result, default=_plain) if as_json else show(result))
+    _print(json.dumps(result, default=_plain) if as_json else for_people(show(result)))
 
 
 def outcome_of(call: Callable[[], Any]) -> tuple[Any, DcpredError | None]:

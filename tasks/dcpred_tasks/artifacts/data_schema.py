@@ -106,7 +106,9 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     with_target  whether the command needs a target beside the features
     """
     try:
-        if _is_parquet(address) and _followed(model) is not None:
+        if _is_parquet(address):
+            if open_place(model).read(MODEL_FILE) is not None and _followed(model) is None:
+                raise _without_schema(local_path(address), model)
             return _find_column(address, name, model)
         return zarr_arrays.find_array(address, name)
     except zarr_arrays.TableGivenError as error:
@@ -131,17 +133,33 @@ def _is_parquet(address: str | Path) -> bool:
 def _find_column(address: str | Path, name: str, model: str | Path) -> str:
     """The address of an array of a table in Parquet. Raises DataError."""
     table = import_module("dcpred_tasks.tables.encoded_rows").plan_table(local_path(address), str(model))
-    found: str = str(table._replace(name=name))
     there = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(str(table))))
+    schema = schema_to_follow(model)
+    target = schema.target
+    name = "y" if name == target else name
+    found: str = str(table._replace(name=name))
     if name not in there:
-        schema = _followed(model)
-        target = None if schema is None else schema.target
+        if name in [column.name for column in schema.sources]:
+            raise DataError(
+                f"Cannot use column {name!r} of {address} next to the features: it is a feature of {model}."
+                f" Name another column: {', '.join(sorted(set(there) - {'X'})) or 'the table has none'}."
+            )
         what = f"the target {target!r}" if name == "y" and target else f"a column {name!r}"
         raise DataError(
             f"Cannot use {address}: it lacks {what}. Its columns besides the features are"
             f" {', '.join(sorted(set(there) - {'X'})) or 'none'}. Add the column, or name another."
         )
     return found
+
+
+def _without_schema(address: str, model: str | Path) -> DataError:
+    """The refusal of a table with names for a model without them."""
+    command, dest = zarr_arrays.import_command(address, "")
+    return DataError(
+        f"Cannot encode {address} like {model}: that model was trained on numbers without names, and finds"
+        " no features among columns. Leave only the features in the table, in the order of training, import"
+        f" it with `{command}`, then pass {dest}."
+    )
 
 
 def _followed(model: str | Path) -> Schema | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import LIKE, DataError, SettingsError
 
 SERVERS = ("https", "http")
 ALIASES = {"abfs": "az"}  # two names of one store
@@ -61,8 +61,6 @@ HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})
 AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
-
-LIKE = "/dcpred-like="  # between a table and the model that encodes it
 
 T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]

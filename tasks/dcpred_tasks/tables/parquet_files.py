@@ -243,7 +243,12 @@ def read_group(of: Footer, group: int, names: Sequence[str]) -> Any:
     """These columns of a row group, as a table of Arrow. Raises DamagedChunkError."""
     with (
         reading(of.file, f"its row group {group}"),
-        pq.ParquetFile(_opened(of.file), metadata=of.metadata, pre_buffer=is_remote(of.file.address)) as file,
+        pq.ParquetFile(
+            _opened(of.file),
+            metadata=of.metadata,
+            pre_buffer=is_remote(of.file.address),
+            page_checksum_verification=True,  # where a writer stored checksums
+        ) as file,
     ):
         return file.read_row_group(group, columns=list(names), use_threads=False)
 
