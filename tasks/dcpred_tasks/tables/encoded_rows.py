@@ -119,6 +119,11 @@ class Table:
             return bool(pa.types.is_boolean(kind))
         return isinstance(column, Number) and is_plain_number(kind)
 
+    def is_safe(self, column: Column) -> bool:
+        """Whether no value of a column can be refused: numbers that float64 holds."""
+        kind = self.types[column.name]
+        return self.is_number(column) and not (pa.types.is_integer(kind) and kind.bit_width == 64)
+
     @cached_property
     def identity(self) -> str:
         files = (f"{f.file.name} {f.file.size} {f.file.tag} {f.digest}" for f in self.footers)
@@ -134,8 +139,7 @@ class Table:
             if read is None or name in group.constants:
                 found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
                 continue
-            column = read.column(name).combine_chunks()
-            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            column = _one_array(read.column(name))
             found[name] = plain_column(self._cast(column, name, group), name, group.footer.file.name)
         return found
 
@@ -149,6 +153,14 @@ class Table:
                 f" in other files, which does not hold all its values ({str(error).splitlines()[0]})."
                 " Convert it."
             ) from None
+
+
+def _one_array(column: Any) -> Any:
+    """A column of a row group as one array: without a copy where it is one, as numbers are."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    column = column.combine_chunks()
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def find_table(data: str, model: str) -> Table:
@@ -239,9 +251,10 @@ def plan_table(data: str, model: str) -> TableAddress:
     data = data.rstrip("/") if len(data) > 1 else data
     table = find_table(absolute(data), absolute(model))
     first = table.groups[0]
-    for column in table.schema.sources:
-        some = table.read(first, [column.name])[column.name]
-        _encoded(table, column, some, first)
+    checked = [column for column in table.schema.sources if not table.is_safe(column)]
+    some = table.read(first, [column.name for column in checked])
+    for column in checked:
+        _encoded(table, column, some[column.name], first)
     return TableAddress(table.data, table.like, _precision(table))
 
 
