@@ -27,7 +27,7 @@ from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.input_kinds import GIB
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import array_address, open_array, open_group, read_rows
-from dcpred_tasks.tables import encoded_rows, parquet_files
+from dcpred_tasks.tables import encoded_rows
 from support.pools import inline
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
@@ -316,14 +316,14 @@ def test_a_file_that_changes_is_refused_by_name(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write(FRAME, tmp_path / "t.parquet")
-    X, read = find_rows(data, "X", model), parquet_files.pq.ParquetFile.read_row_group
+    X, read = find_rows(data, "X", model), pq.ParquetFile.read_row_group
 
     def changed(*given: Any, **more: Any) -> Any:
         write(FRAME[::-1], tmp_path / "t.parquet")
         return read(*given, **more)
 
     encoded_rows._store.cache_clear()
-    monkeypatch.setattr(parquet_files.pq.ParquetFile, "read_row_group", changed)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", changed)
     with pytest.raises(IncompleteError, match=r"t\.parquet: it changed while it was read"):
         score(model, X, tmp_path / "out", inline)
     assert not (tmp_path / "out" / "manifest.json").exists()

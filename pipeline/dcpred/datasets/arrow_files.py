@@ -17,7 +17,8 @@ from dcpred_tasks.tables.arrow_columns import (
     leave_out,
     unknown_type,
 )
-from dcpred_tasks.tables.parquet_files import common_columns, foreign_types, is_rows
+from dcpred_tasks.tables.table_columns import common_columns, foreign_types
+from dcpred_tasks.tables.table_files import is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 FEATHER = (".feather", ".arrow", ".ipc", ".arrows")

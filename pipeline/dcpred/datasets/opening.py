@@ -38,7 +38,7 @@ from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
 from dcpred_tasks.schema.schema import PLAIN_TEXT, ColumnRequest, Schema, TextFormat
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
-from dcpred_tasks.tables.parquet_files import PARQUET
+from dcpred_tasks.tables.table_files import PARQUET
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
 COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns

@@ -306,8 +306,8 @@ def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
     if lost and table_address(run.x) is not None and (ids := [name for name in _ids(run) if name in lost]):
         raise DataError(
             f"Cannot add {listed(ids)} to the scores of {run.output}: {shown(run.x)}, where the ids of its"
-            f" rows lie, was removed. Restore it, add --with DATA:{ids[0]} if it was moved, or export the scores"
-            " alone by naming their --columns, for example row,label."
+            f" rows lie, was removed. Restore it, add --with DATA:{ids[0]} if it was moved, or export the"
+            " scores alone by naming their --columns, for example row,label."
         )
     if lost:
         say.say(
