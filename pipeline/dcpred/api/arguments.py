@@ -22,6 +22,7 @@ from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
+from dcpred.training.imported import NamedColumns, import_folder, imported, is_table
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
@@ -139,9 +140,35 @@ def checked(report: R, check: Callable[[], None]) -> R:
 
 @contextmanager
 def training_data(
-    data: Any, x: str, y: Any, sample_weight: Any, client: Any, beside: str | Path | None
+    data: Any,
+    x: str,
+    y: Any,
+    sample_weight: Any,
+    client: Any,
+    beside: str | Path | None,
+    *,
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    scratch: Path | None = None,
+    say: Reporter = SILENT,
 ) -> Iterator[Addresses]:
-    """Where the arrays of a training lie, while a `with` statement runs; as `_located`."""
+    """Where the arrays of a training lie, while a `with` statement runs; as `_located`, or for a table among
+    temporary files.
+
+    id, drop  columns of a table that are not features: stored next to X, or omitted
+    """
+    if isinstance(data, str | Path) and is_table(data):
+        _check_names(y=y, sample_weight=sample_weight)
+        columns = NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+        with imported(data, columns, import_folder(beside, scratch), say) as rows:
+            weight = None if sample_weight is None else f"{rows}/{sample_weight}"
+            yield Addresses(f"{rows}/X", f"{rows}/y", weight)
+        return
+    if id or drop:
+        raise SettingsError(
+            f"Cannot use {'id' if id else 'drop'}={[*id, *drop]}: the data is no table. Omit it: arrays next"
+            " to X are no features."
+        )
     with _located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
         yield found
 

@@ -16,6 +16,7 @@ from dcpred.cli.options import (
     json_option,
     reports_errors,
     storage_option,
+    table_options,
 )
 from dcpred.comparison.page import cells, frontier, heads
 from dcpred.comparison.systems import every_system
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@table_options
 @held_out_options
 @cluster_options
 @json_option

@@ -1,5 +1,6 @@
 """Options that commands share, what -v prints first, and how errors end a command."""
 
+import csv
 import errno
 import json
 import os
@@ -287,12 +288,42 @@ def storage_option(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
+class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Names between commas; double quotes enclose a name that holds a comma."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        if isinstance(value, list | tuple):
+            return list(value)
+        rows = list(csv.reader([str(value)], skipinitialspace=True))
+        return [name.strip() for row in rows for name in row if name.strip()]
+
+
+NAMES = NamesType()
+
+
+def table_options(command: F) -> F:
+    """The columns of a table that are not features."""
+    for name, does in (("--drop", "to omit"), ("--id", "that name its rows")):
+        option = click.option(
+            name, type=NAMES, default=(), metavar="A,B", help=f"Columns of a table {does} [default: none]."
+        )
+        command = option(command)
+    return command
+
+
 def data_options(command: F) -> F:
     """The task, and the arrays of features, targets and weights in DATA."""
     for option in (
         click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
         click.option(
-            "--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."
+            "--y",
+            "y",
+            metavar="NAME",
+            default="y",
+            show_default=True,
+            help="Array of targets in DATA, or its column in a table.",
         ),
         click.option(
             "--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."
@@ -302,7 +333,7 @@ def data_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return command
+    return table_options(command)
 
 
 def metric_option(command: F) -> F:
