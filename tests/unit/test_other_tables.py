@@ -213,3 +213,21 @@ def test_delta_tables_that_cannot_be_read(
     with pytest.raises(SettingsError, match=r"it is a Delta table, .*Install dcpred\[delta\]"):
         rows(folder, model)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_function_of_the_guide_for_duckdb(model: str, tmp_path: Path) -> None:
+    """The page runs the functions for other programs on batches; this one in DuckDB, where it is installed."""
+    duckdb = pytest.importorskip("duckdb")
+    served = dcpred.load_model(model)
+    numbers = TABLE.select(["age", "amount"])
+
+    def label(age: Any, amount: Any) -> Any:
+        others = TABLE.select([name for name in FEATURES if name not in ("age", "amount")]).slice(0, len(age))
+        return pa.array(served.predict(others.append_column("age", age).append_column("amount", amount)))
+
+    pq.write_table(numbers, tmp_path / "t.parquet")
+    with duckdb.connect() as connection:
+        kinds = 2 * ["DOUBLE"]
+        connection.create_function("label", label, kinds, "VARCHAR", type="arrow", null_handling="special")
+        found = connection.sql(f"select label(age, amount) from '{tmp_path}/t.parquet'").fetchall()
+    assert [one for (one,) in found] == served.predict(TABLE.select(FEATURES)).tolist()

@@ -4,6 +4,7 @@ refused in one sentence that names the file, before anything is written.
 
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,11 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a time": (with_column("amount", pa.array([1] * N, pa.time32("s"))), "its type is time32"),
     "bytes": (with_column("amount", [b"1"] * N), "its type is binary"),
     "a duration": (with_column("amount", pa.array([1] * N, pa.duration("s"))), "its type is duration"),
+    "a map": (with_column("amount", pa.array([[("a", 1)]] * N, pa.map_(pa.string(), pa.int64()))), "is map<"),
+    "rounded decimals": (
+        with_column("amount", pa.array([Decimal(2**60 + 1)] * N, pa.decimal128(25, 0))),
+        "'amount': it holds 1152921504606846977",
+    ),
     "rounded": (with_column("amount", [2**53 + 1] * N), "'amount': it holds the integer 9007199254740993"),
     "no rows": (lambda f: f[:0], "it has no rows"),
     "twice": (twice, "two columns are named 'age'"),

@@ -23,7 +23,7 @@ from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.place import open_place
 
 GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
-TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # of tables that are read where they lie
+TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # tables that need no import
 
 
 def schema_of_array(x: str) -> Schema | None:
