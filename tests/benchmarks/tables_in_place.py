@@ -121,9 +121,8 @@ def main() -> None:
         texts = sum(1 for kind in frame.drop(columns="label").dtypes if kind.kind in "OTU")
         wrong += sum(found["differ"].values())
         differ = ", ".join(f"{form} {n}" for form, n in found["differ"].items() if form != "Zarr")
-        shown.add(
-            name, f"{len(frame):,}", str(frame.shape[1] - 1), str(texts), f"{found['values']:,}", differ
-        )
+        counts = (len(frame), frame.shape[1] - 1, texts, found["values"])
+        shown.add(name, *(f"{n:,}" for n in counts), differ)
     shown.show()
     sys.exit(1 if wrong else 0)
 

@@ -216,7 +216,7 @@ def test_delta_tables_that_cannot_be_read(
 
 
 def test_the_function_of_the_guide_for_duckdb(model: str, tmp_path: Path) -> None:
-    """The page runs the functions for other programs on batches; this one in DuckDB, where it is installed."""
+    """The page runs such functions on batches; this one runs in DuckDB, where that is installed."""
     duckdb = pytest.importorskip("duckdb")
     served = dcpred.load_model(model)
     numbers = TABLE.select(["age", "amount"])
