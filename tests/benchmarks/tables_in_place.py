@@ -65,7 +65,7 @@ def tables(folder: Path, most: int) -> dict[str, pd.DataFrame]:
         found["elec2"] = with_dates_and_gaps(coded(data["X"][:most], data["y"][:most]), in_order=True)
     kdd = connections(folder, 8 * most).rename(columns={"answer": "label"}).iloc[:most].reset_index(drop=True)
     found["kddcup99"] = with_dates_and_gaps(kdd, in_order=False)
-    found["made up"] = made_up(most)
+    found["made up"] = made_up(most).drop(columns="id")
     return found
 
 

@@ -91,6 +91,11 @@ def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
         (DataError, r"column 'y' as target: t\.parquet has no such column\. Pass one of", {"id": ["id"]}),
         (DataError, r"Cannot drop column 'zz'", {**NAMED, "drop": ["zz"]}),
         (DataError, r"'colour' of t\.parquet as weights of rows", {**NAMED, "sample_weight": "colour"}),
+        (
+            DataError,
+            r"numbers as text.* --categorical id: run `dcpred import` with that option",
+            {"y": "label"},
+        ),
         (SettingsError, r"wrong", {**NAMED, "settings": {"wrong": 1}}),
         (DataError, r"nope", {**NAMED, "by_time": "nope"}),
         (DataError, r"Cannot use a ndarray as y", {"y": np.zeros(400)}),

@@ -5,6 +5,7 @@ was interrupted, or is finished, recognises its data also after another import.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from dcpred_tasks.storage.atomic_files import read_own_json, write_json
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import open_place
 
+OPTION = re.compile(r"--[a-z-]+")
 MARK, DATA = "source.json", "data.zarr"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 EARLIEST, STEP = 10**18, 1000  # nanoseconds since 1970 of the times that files of an import get
@@ -158,7 +160,10 @@ def _write_weights(rows: Path, weight: str | None, name: str) -> None:
 
 def _for_training(message: str) -> str:
     """A message of the import with the options of a training."""
-    return message.replace("--target", "--y")
+    message = message.replace("--target", "--y")
+    if set(OPTION.findall(message)) <= {"--y", "--id", "--drop"}:
+        return message
+    return f"{message.rstrip('.')}: run `dcpred import` with that option, and train on what it writes."
 
 
 def _stamp(folder: Path, time_ns: int) -> None:
