@@ -22,7 +22,6 @@ from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
-from dcpred.training.imported import NamedColumns, import_folder, imported, is_table
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
@@ -157,10 +156,12 @@ def training_data(
 
     id, drop  columns of a table that are not features: stored next to X, or omitted
     """
-    if isinstance(data, str | Path) and is_table(data):
+    from dcpred.training import imported as tables  # noqa: PLC0415 - scoring needs no SciPy
+
+    if isinstance(data, str | Path) and tables.is_table(data):
         _check_names(y=y, sample_weight=sample_weight)
-        columns = NamedColumns(y, tuple(id), tuple(drop), sample_weight)
-        with imported(data, columns, import_folder(beside, scratch), say) as rows:
+        columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+        with tables.imported(data, columns, tables.import_folder(beside, scratch), say) as rows:
             weight = None if sample_weight is None else f"{rows}/{sample_weight}"
             yield Addresses(f"{rows}/X", f"{rows}/y", weight)
         return
