@@ -14,7 +14,7 @@ import zarr
 
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger, read_records
+from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger, read_records, runs_of_parts
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import (
@@ -519,6 +519,7 @@ def verify(
 ) -> VerifyReport:
     """Verify an output of scoring, finished or not, and write nothing.
 
+    output  of one run, or of all runs of a refresh of several inputs
     level  fast: names, sizes, counts and digests of records
            full: also decodes everything
            sample: fast, and scores `rows` rows of random chunks again by the plain definition, which
@@ -534,6 +535,9 @@ def verify(
             f"Cannot verify at level {level!r}: the levels are {', '.join(LEVELS)}. Use one of them."
         )
     begin = time.perf_counter()
+    if parts := runs_of_parts(output):
+        each = {name: verify(run, level, pool, rows=rows, seed=seed, say=say) for name, run in parts.items()}
+        return _verified_together(str(output), each, time.perf_counter() - begin)
     ledger = open_ledger(output)
     fast = FastCheck(ledger)
     findings = list(fast.findings)
@@ -563,6 +567,32 @@ def verify(
         findings=findings,
         seconds=time.perf_counter() - begin,
         ok=fast.finished and not fast.left and not fast.given_up and not any(f.is_damage for f in findings),
+    )
+
+
+def _verified_together(output: str, parts: Mapping[str, VerifyReport], seconds: float) -> VerifyReport:
+    """The verification of the runs of several inputs, as one."""
+    each = list(parts.values())
+    found: Counter[str] = Counter()
+    for one in each:
+        found.update(one.found)
+    return replace(
+        each[0],
+        output=output,
+        n_rows=sum(one.n_rows for one in each),
+        n_blocks=sum(one.n_blocks for one in each),
+        verified_blocks=sum(one.verified_blocks for one in each),
+        left_blocks=sum(one.left_blocks for one in each),
+        finished=all(one.finished for one in each),
+        sampled_rows=sum(one.sampled_rows for one in each),
+        found=dict(found),
+        findings=[
+            replace(finding, file=f"{name}/{finding.file}")
+            for name, one in parts.items()
+            for finding in one.findings
+        ],
+        seconds=seconds,
+        ok=all(one.ok for one in each),
     )
 
 

@@ -4,8 +4,12 @@ A message states what cannot be done, why, and what to do: "Cannot VERB X: reaso
 this one string, and errors travel between processes unchanged.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
+
+LIKE = "/dcpred-like="  # in addresses, between a table and the model that encodes it
+ENCODED = re.compile(rf"{LIKE}[\w.%~-]+,float(?:32|64)(?:/X(?![\w.-]))?")
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:
@@ -13,10 +17,19 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
+def for_people(text: str) -> str:
+    """A text with addresses of tables as the user wrote them: without the model that encodes the table."""
+    return ENCODED.sub("", text) if LIKE in text else text
+
+
 class DcpredError(Exception):
     """Any error that dcpred raises on purpose."""
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(for_people(one) if isinstance(one, str) else one for one in args))
+
     report: Any = None
     """The report of a run that ended, but not well."""
 

@@ -323,7 +323,7 @@ def test_refusals(
     refused("did you mean 'landmarks'", "train", data, new, "--set", "landmark=3")
     refused("must be an integer", "train", data, new, "--set", "landmarks=many")
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)
-    refused("it is a table. Import it first", "train", place / "trees.csv", new)
+    refused("'y' as target: trees.csv has no such column", "train", place / "trees.csv", new)
     refused("only one class", "train", other, new, "--workers", 1)
     refused("Cannot find array z", "train", data, new, "--y", "z")
     refused("7 features, but the model was trained with 4", "score", model, other, new)

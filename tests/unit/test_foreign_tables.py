@@ -512,16 +512,13 @@ def test_a_table_is_imported_as_its_model_needs_it(
     assert CliRunner().invoke(main, told).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "command", ["train D m", "tune D m", "compare D --out out", "split D --test 0.2 --seed 1"]
-)
-def test_a_table_without_a_model_is_imported_with_its_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+def test_a_table_to_split_is_imported_with_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text(tmp_path, "a,y\n1,0\n")
     (tmp_path / "a.zarr").mkdir()
-    output = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()]).output
+    output = CliRunner().invoke(main, ["split", "a.csv", "--test", "0.2", "--seed", "1"]).output
     assert "`dcpred import a.csv a-2.zarr --target COLUMN`" in " ".join(output.split())
 
 

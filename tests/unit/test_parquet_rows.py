@@ -4,6 +4,7 @@ refused in one sentence that names the file, before anything is written.
 
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.input_kinds import GIB
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import array_address, open_array, open_group, read_rows
-from dcpred_tasks.tables import encoded_rows, parquet_files
+from dcpred_tasks.tables import encoded_rows
 from support.pools import inline
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
@@ -177,6 +178,11 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a time": (with_column("amount", pa.array([1] * N, pa.time32("s"))), "its type is time32"),
     "bytes": (with_column("amount", [b"1"] * N), "its type is binary"),
     "a duration": (with_column("amount", pa.array([1] * N, pa.duration("s"))), "its type is duration"),
+    "a map": (with_column("amount", pa.array([[("a", 1)]] * N, pa.map_(pa.string(), pa.int64()))), "is map<"),
+    "rounded decimals": (
+        with_column("amount", pa.array([Decimal(2**60 + 1)] * N, pa.decimal128(25, 0))),
+        "'amount': it holds 1152921504606846977",
+    ),
     "rounded": (with_column("amount", [2**53 + 1] * N), "'amount': it holds the integer 9007199254740993"),
     "no rows": (lambda f: f[:0], "it has no rows"),
     "twice": (twice, "two columns are named 'age'"),
@@ -275,17 +281,39 @@ def test_other_values_in_a_later_row_group_end_the_run(model: str, tmp_path: Pat
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+def overwrite(data: str, column: int, after: int, written: bytes) -> None:
+    """Damage a page of row group 5, `after` bytes behind its start, and restore the time of writing."""
+    at = pq.ParquetFile(data).metadata.row_group(5).column(column).data_page_offset
+    state = os.stat(data)
+    with open(data, "r+b") as file:
+        file.seek(at + after)
+        file.write(written)
+    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))
+    encoded_rows._store.cache_clear()
+
+
 def test_a_damaged_row_group_ends_the_run_and_names_the_file(model: str, tmp_path: Path) -> None:
     data = write(FRAME, tmp_path / "t.parquet", compression="zstd")
     X = find_rows(data, "X", model)
-    at = pq.ParquetFile(data).metadata.row_group(5).column(1).data_page_offset
-    state = os.stat(data)
-    with open(data, "r+b") as file:
-        file.seek(at)
-        file.write(b"\xff" * 64)
-    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))
-    encoded_rows._store.cache_clear()
+    overwrite(data, 1, 0, b"\xff" * 64)
     with pytest.raises(IncompleteError, match=r"row group 5 is damaged or of another format"):
+        score(model, X, tmp_path / "out", inline)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_changed_values_are_damage_where_pages_have_checksums(
+    model: str, tmp_path: Path, checksums: bool
+) -> None:
+    """Without checksums nothing shows that a value is another, as the guide states."""
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": checksums}
+    data = write(FRAME, tmp_path / "t.parquet", **plain)
+    X, amount = find_rows(data, "X", model), FRAME.columns.get_loc("amount")
+    overwrite(data, int(amount), 200, b"\x01")
+    if not checksums:
+        assert score(model, X, tmp_path / "out", inline).n_rows == N
+        return
+    with pytest.raises(IncompleteError, match=r"its row group 5 is damaged .*CRC"):
         score(model, X, tmp_path / "out", inline)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -294,14 +322,14 @@ def test_a_file_that_changes_is_refused_by_name(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write(FRAME, tmp_path / "t.parquet")
-    X, read = find_rows(data, "X", model), parquet_files.pq.ParquetFile.read_row_group
+    X, read = find_rows(data, "X", model), pq.ParquetFile.read_row_group
 
     def changed(*given: Any, **more: Any) -> Any:
         write(FRAME[::-1], tmp_path / "t.parquet")
         return read(*given, **more)
 
     encoded_rows._store.cache_clear()
-    monkeypatch.setattr(parquet_files.pq.ParquetFile, "read_row_group", changed)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", changed)
     with pytest.raises(IncompleteError, match=r"t\.parquet: it changed while it was read"):
         score(model, X, tmp_path / "out", inline)
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.place import open_place
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -137,9 +139,37 @@ def checked(report: R, check: Callable[[], None]) -> R:
 
 @contextmanager
 def training_data(
-    data: Any, x: str, y: Any, sample_weight: Any, client: Any, beside: str | Path | None
+    data: Any,
+    x: str,
+    y: Any,
+    sample_weight: Any,
+    client: Any,
+    beside: str | Path | None,
+    *,
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    scratch: Path | None = None,
+    say: Reporter = SILENT,
 ) -> Iterator[Addresses]:
-    """Where the arrays of a training lie, while a `with` statement runs; as `_located`."""
+    """Where the arrays of a training lie, while a `with` statement runs; as `_located`, or for a table among
+    temporary files.
+
+    id, drop  columns of a table that are not features: stored next to X, or omitted
+    """
+    from dcpred.training import imported as tables  # noqa: PLC0415 - scoring needs no SciPy
+
+    if isinstance(data, str | Path) and tables.is_table(data):
+        _check_names(y=y, sample_weight=sample_weight)
+        columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+        with tables.imported(data, columns, tables.import_folder(beside, scratch), say) as rows:
+            weight = None if sample_weight is None else f"{rows}/{sample_weight}"
+            yield Addresses(f"{rows}/X", f"{rows}/y", weight)
+        return
+    if id or drop:
+        raise SettingsError(
+            f"Cannot use {'id' if id else 'drop'}={[*id, *drop]}: the data is no table. Omit it: arrays next"
+            " to X are no features."
+        )
     with _located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
         yield found
 
@@ -212,10 +242,28 @@ def _located(
     names = None if model is None else open_artifact(model).feature_names
     with TemporaryDirectory(prefix="dcpred-") as folder:
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
+        was_there = open_place(place).is_there()
         written = write_data(data, y, weight, place, names, client)
         paths = {name: f"{place}/{name}" for name in written}
         weights = paths.get("weight") or found.get("sample_weight")
-        yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
+        try:
+            yield Addresses(
+                paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights
+            )
+        except RefusedError:
+            if not was_there:
+                _remove(place)
+            raise
+
+
+def _remove(address: str) -> None:
+    """Remove a data set that this call wrote."""
+    place = open_place(address)
+    if place.folder is not None:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return
+    for name in place.listing():
+        place.remove(name)
 
 
 def _check_lengths(arrays: Mapping[str, Any]) -> None:

@@ -46,6 +46,8 @@ def train(
     folds: int | None = None,
     x: str = "X",
     y: Any = "y",
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
     sample_weight: Any = None,
     scratch: Path | None = None,
     workers: int | None = None,
@@ -57,8 +59,9 @@ def train(
     Parameters
     ----------
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray, of real numbers. Rows that
-        are not stored as Zarr are written to `MODEL.data.zarr` first.
+        Path or address of a data set or a table (Parquet, Arrow, CSV), or rows: NumPy, pandas, Dask or
+        xarray, of real numbers. Rows in memory are written to `MODEL.data.zarr` first; a table is imported
+        among the temporary files, which are removed at the end.
     model : str or Path
         New directory, or an address, which needs `scratch`.
     settings : dict or Settings, optional
@@ -78,7 +81,11 @@ def train(
     x : str, default "X"
         Name of the array of features in stored data.
     y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data, or an array where data is one.
+        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
+    id : sequence of str, optional
+        Columns of a table that name its rows: no features.
+    drop : sequence of str, optional
+        Columns of a table to omit.
     sample_weight : str or array-like of shape (n_rows,), optional
         Row weights, as `y`.
     scratch : Path, optional
@@ -129,7 +136,8 @@ def train(
             )
     pool, say = chosen_pool(workers, client), progress(verbose)
     check_writable(model, "a model's files")
-    with training_data(data, x, y, sample_weight, client, model) as at:
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
+    with training_data(data, x, y, sample_weight, client, model, **more) as at:
         held_out = _held_out(at, by_time, by_group, folds, asked.seed, say)
         given: dict[str, Any] = {"weight": at.weight, "say": say, "folds": held_out}
         with trained_beside(model, scratch) as here:
@@ -169,6 +177,8 @@ def tune(
     plot: Path | None = None,
     x: str = "X",
     y: Any = "y",
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
     sample_weight: Any = None,
     scratch: Path | None = None,
     workers: int | None = None,
@@ -205,7 +215,11 @@ def tune(
     x : str, default "X"
         Name of the array of features in stored data.
     y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data, or an array where data is one.
+        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
+    id : sequence of str, optional
+        Columns of a table that name its rows: no features.
+    drop : sequence of str, optional
+        Columns of a table to omit.
     sample_weight : str or array-like of shape (n_rows,), optional
         Row weights, as `y`.
     scratch : Path, optional
@@ -236,7 +250,8 @@ def tune(
     limit = parse_budget(budget) if budget is not None else None
     pool, say = chosen_pool(workers, client), progress(verbose)
     check_writable(model, "a model's files")
-    with training_data(data, x, y, sample_weight, client, model) as at:
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
+    with training_data(data, x, y, sample_weight, client, model, **more) as at:
         held_out = _held_out(at, by_time, by_group, folds, start.seed, say)
         with trained_beside(model, scratch) as here:
             tuned = tuning.tune(
@@ -269,6 +284,8 @@ def validate(
     folds: int | None = None,
     x: str = "X",
     y: Any = "y",
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
     sample_weight: Any = None,
     scratch: Path | None = None,
     workers: int | None = None,
@@ -280,8 +297,8 @@ def validate(
     Parameters
     ----------
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
-        temporary directory, which workers need to see.
+        Path or address of a data set or a table, or rows, as for `train`. Rows that are not stored as Zarr
+        are written to a temporary directory, which workers need to see.
     settings : dict or Settings, optional
         Settings by name, as for `train`.
     task : {"classification", "regression"}, optional
@@ -297,7 +314,11 @@ def validate(
     x : str, default "X"
         Name of the array of features in stored data.
     y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data, or an array where data is one.
+        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
+    id : sequence of str, optional
+        Columns of a table that name its rows: no features.
+    drop : sequence of str, optional
+        Columns of a table to omit.
     sample_weight : str or array-like of shape (n_rows,), optional
         Row weights, as `y`.
     scratch : Path, optional
@@ -324,7 +345,8 @@ def validate(
     if metric is not None:
         metric_of(metric, asked.task, 2)
     pool = chosen_pool(workers, client)
-    with training_data(data, x, y, sample_weight, client, None) as at:
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": progress(verbose)}
+    with training_data(data, x, y, sample_weight, client, None, **more) as at:
         by = at.x, by_time, by_group
         outer = folds_of_data(*by, folds or FOLDS, asked.seed + OUTER_SEED)
         assert outer is not None
@@ -361,6 +383,8 @@ def compare(
     task: str = "classification",
     x: str = "X",
     y: Any = "y",
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
     workers: int | None = None,
     client: Any = None,
     verbose: bool = False,
@@ -370,7 +394,7 @@ def compare(
     Parameters
     ----------
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to
+        Path or address of a data set or a table, or rows, as for `train`. Rows in memory are written to
         `OUT.data.zarr` first.
     out : str or Path
         Folder of tables, plots and report.html.
@@ -399,7 +423,11 @@ def compare(
     x : str, default "X"
         Name of the array of features in stored data.
     y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data, or an array where data is one.
+        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
+    id : sequence of str, optional
+        Columns of a table that name its rows: no features.
+    drop : sequence of str, optional
+        Columns of a table to omit.
     workers : int, optional
         Number of local processes; -1 starts one per core. By default this process compares.
     client : distributed.Client or str, optional
@@ -427,10 +455,11 @@ def compare(
     for budget in budgets:
         parse_budget(budget)
     pool = chosen_pool(workers, client)
-    with training_data(data, x, y, None, client, out) as at:
+    say = progress(verbose)
+    with training_data(data, x, y, None, client, out, id=id, drop=drop, say=say) as at:
         held = None
         if test is not None:
-            followed = data if isinstance(data, str | Path) else at.x.rpartition("/")[0]
+            followed = at.x.rpartition("/")[0]
             held = (
                 find_rows(test, x, followed, with_target=True),
                 find_rows(test, y, followed, with_target=True),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dcpred
-from dcpred.cli.options import PATH, cluster_options, emit, files, held_out_options, result_options
+from dcpred.cli.options import (
+    PATH,
+    cluster_options,
+    emit,
+    files,
+    held_out_options,
+    result_options,
+    table_options,
+)
 from dcpred.comparison.page import cells, frontier, heads
 from dcpred.comparison.systems import every_system
 
@@ -57,6 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@table_options
 @held_out_options
 @cluster_options
 @result_options

@@ -1,6 +1,5 @@
 """dcpred import and dcpred split."""
 
-import csv
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -10,26 +9,11 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, files, result_options
+from dcpred.cli.options import NAMES, emit, files, result_options
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import counted, reporter
+from dcpred.execution.progress import counted, reporter, rows_of
 
 GIB = 2**30
-
-
-class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """Names between commas; double quotes enclose a name that holds a comma."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        if isinstance(value, list):
-            return value
-        rows = list(csv.reader([str(value)], skipinitialspace=True))
-        return [name.strip() for row in rows for name in row if name.strip()]
-
-
-NAMES = NamesType()
 
 
 @click.command("import")
@@ -140,14 +124,7 @@ def import_command(
             "Cannot import: no destination is given. Name one, for example DEST.zarr, or pass --show-schema."
         )
     with reporter().step("importing", None, "rows") as advance:
-        before = 0
-
-        def note(done: int, _total: int | None) -> None:
-            nonlocal before
-            advance(done - before)
-            before = done
-
-        result = import_data(source, dest, chunk_rows=chunk_rows, progress=note, **options)
+        result = import_data(source, dest, chunk_rows=chunk_rows, progress=rows_of(advance), **options)
     emit(asdict(result), as_json, rendering.imported)
 
 

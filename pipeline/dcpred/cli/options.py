@@ -1,5 +1,6 @@
 """Options that commands share, what -v prints first, and how errors end a command."""
 
+import csv
 import errno
 import json
 import os
@@ -25,7 +26,14 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred.runs.bad_rows import BadRowLimit
-from dcpred_tasks.errors import DcpredError, InterruptedRunError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.errors import (
+    DcpredError,
+    InterruptedRunError,
+    RefusedError,
+    ResourceError,
+    SettingsError,
+    for_people,
+)
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
@@ -277,12 +285,42 @@ def result_options(command: F) -> F:
     return json_option(reports_errors(storage_option(command)))
 
 
+class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Names between commas; double quotes enclose a name that holds a comma."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        if isinstance(value, list | tuple):
+            return list(value)
+        rows = list(csv.reader([str(value)], skipinitialspace=True))
+        return [name.strip() for row in rows for name in row if name.strip()]
+
+
+NAMES = NamesType()
+
+
+def table_options(command: F) -> F:
+    """The columns of a table that are not features."""
+    for name, does in (("--drop", "to omit"), ("--id", "that name its rows")):
+        option = click.option(
+            name, type=NAMES, default=(), metavar="A,B", help=f"Columns of a table {does} [default: none]."
+        )
+        command = option(command)
+    return command
+
+
 def data_options(command: F) -> F:
     """The task, and the arrays of features, targets and weights in DATA."""
     for option in (
         click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
         click.option(
-            "--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."
+            "--y",
+            "y",
+            metavar="NAME",
+            default="y",
+            show_default=True,
+            help="Array of targets in DATA, or its column in a table.",
         ),
         click.option(
             "--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."
@@ -292,7 +330,7 @@ def data_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return command
+    return table_options(command)
 
 
 def metric_option(command: F) -> F:
@@ -347,10 +385,10 @@ def emit(
     """Print the result of a command, with the error that it ended with, as text or one object in JSON."""
     if error is not None:
         outcome = {"error": str(error), "exit_code": error.exit_code}
-        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else show(result))
+        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else for_people(show(result)))
         print_error(str(error))
         raise SystemExit(error.exit_code) from error
-    _print(json.dumps(result, default=_plain) if as_json else show(result))
+    _print(json.dumps(result, default=_plain) if as_json else for_people(show(result)))
 
 
 def outcome_of(call: Callable[[], Any]) -> tuple[Any, DcpredError | None]:

@@ -11,7 +11,7 @@ from dcpred.datasets.split_rules import folds_of_data
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import IntArray, SingleArray
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.class_codes import class_codes, names_of_classes
+from dcpred_tasks.model.class_codes import class_codes, class_labels, names_of_classes
 from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -105,6 +105,8 @@ def draw_rows(
         test_numbers = np.sort(drawn_numbers(rng, there, n_test))
     X, y, good = _read(train, numbers, task)
     X_test, y_test, _ = _read(test or train, test_numbers, task)
+    if test is not None and y_test.dtype.kind in "UT" and y.dtype.kind not in "UT":
+        y_test = _as_codes(y_test, train[1])
     unit, ordered = np.zeros(0, np.uint16), 0
     if inner is not None and inner.unit is not None:
         unit, ordered = inner.unit[numbers[good]], int(inner.ordered)
@@ -213,6 +215,15 @@ def _encoded(
 
 def write_rows(folder: Path, rows: Rows) -> None:
     write_arrays(folder / ROWS, {**vars(rows)} | {name: np.array(getattr(rows, name)) for name in NUMBERS})
+
+
+def _as_codes(names: NDArray[Any], trained: str) -> NDArray[np.int64]:
+    """The classes of a table that is read where it lies, by name, as the codes of the training rows; −1 for
+    others.
+    """
+    labels = class_labels(zarr_arrays.open_array(trained).attrs, trained) or ()
+    codes = {name: code for code, name in enumerate(labels)}
+    return np.array([codes.get(str(name), -1) for name in names], np.int64)
 
 
 def _read(

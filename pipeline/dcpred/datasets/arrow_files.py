@@ -10,8 +10,13 @@ import pyarrow.parquet as pq
 
 from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
-from dcpred_tasks.tables.parquet_files import common_columns, foreign_types, is_rows
+from dcpred_tasks.tables.arrow_columns import (
+    leave_out,
+    unknown_type,
+)
+from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
+from dcpred_tasks.tables.table_columns import common_columns, foreign_types
+from dcpred_tasks.tables.table_files import is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 FEATHER = (".feather", ".arrow", ".ipc", ".arrows")
@@ -93,7 +98,7 @@ def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
     stored is a column only if an option names it.
     """
     if path.is_dir():
-        return _folder(path, named)
+        return _delta(path) if is_delta(path) else _folder(path, named)
     n_rows, schema = _schema(path, named)
     if n_rows == 0:
         raise no_rows(path.name)
@@ -109,6 +114,22 @@ def _schema(path: Path, named: Collection[str]) -> tuple[int, Any]:
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
     index = {name for name in stored if isinstance(name, str)} - set(named)
     return n_rows, pa.schema([field for field in schema if field.name not in index])
+
+
+def _delta(path: Path) -> ParquetRows:
+    """The rows of the latest version of a Delta table, not those of all files in its folder."""
+    files, kinds = delta_files(pinned(str(path)))
+    types, parts = dict(zip(kinds.names, kinds.types, strict=True)), []
+    check_names(path.name, kinds.names)
+    for file in files:
+        n_rows, schema = _schema(Path(file.address), ())
+        stated = dict(file.values or ())
+        lacking = {name: stated.get(name) for name in types if name not in schema.names}
+        if n_rows:
+            parts.append(_Part(Path(file.address), lacking))
+    if not parts:
+        raise no_rows(path.name)
+    return ParquetRows(path.name, types, tuple(parts))
 
 
 def _folder(path: Path, named: Collection[str]) -> ParquetRows:

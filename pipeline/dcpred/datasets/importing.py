@@ -65,7 +65,7 @@ from dcpred_tasks.schema.schema import (
 from dcpred_tasks.storage.addresses import check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
 from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.tables.parquet_files import PARQUET
+from dcpred_tasks.tables.table_files import PARQUET
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
 COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns

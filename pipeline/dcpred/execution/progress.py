@@ -128,6 +128,18 @@ class Reporter(Protocol):
     def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
 
 
+def rows_of(advance: Step) -> Callable[[int, int | None], None]:
+    """A callback of (rows done, rows in all) that advances a step."""
+    before = 0
+
+    def note(done: int, _total: int | None) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return note
+
+
 def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = None) -> None:
     """Print where work runs, if that is on a Dask cluster, and the address of its dashboard, if it has one.
 

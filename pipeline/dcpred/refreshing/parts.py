@@ -23,7 +23,7 @@ from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
-from dcpred_tasks.storage.addresses import absolute, below
+from dcpred_tasks.storage.addresses import absolute, below, lasting
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, write_document
 from dcpred_tasks.storage.plain_files import is_system_file
@@ -124,7 +124,7 @@ class Parts:
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
         found = open_root(place, Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs) if x else None)
-        if x and found.settings.data != x and not self.job.full:
+        if x and lasting(found.settings.data) != lasting(x) and not self.job.full:
             raise PlanConflictError(
                 f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"
                 " another root, use the same data, or score everything with --full."

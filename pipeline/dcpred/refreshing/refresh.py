@@ -42,7 +42,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
-from dcpred_tasks.storage.addresses import absolute, as_arguments
+from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
 from dcpred_tasks.storage.place import open_place
 
 STRICT = FailurePolicy()
@@ -150,8 +150,8 @@ def refresh(
 
 def check_given(found: Settings, given: Settings, address: str) -> None:
     """Raise PlanConflictError if the request differs from what the first run fixed."""
-    if found.data != given.data:
-        so = f"runs of {found.data}, not of {given.data}"
+    if lasting(found.data) != lasting(given.data):
+        so = f"runs of {lasting(found.data)}, not of {lasting(given.data)}"
     elif given.outputs is not None and set(given.outputs) != set(found.outputs or ()):
         fixed, asked = ",".join(found.outputs or ("all",)), ",".join(given.outputs)
         so = f"runs with {fixed} as outputs, not {asked}"

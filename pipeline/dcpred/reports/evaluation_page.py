@@ -23,6 +23,7 @@ from dcpred.pages import (
     percent,
     plain,
 )
+from dcpred_tasks.errors import for_people
 from dcpred_tasks.evaluation.measures import difference
 from dcpred_tasks.scoring.drift import LARGE_PSI
 
@@ -296,7 +297,7 @@ PARTS = ("X", "y", "scores.zarr")  # parts of the named object
 
 def last_name(address: Any) -> str:
     """The name of a model, a data set or an output; of an array that of its group."""
-    parts = [part for part in str(address).split("/") if part not in ("", ".", "..")]
+    parts = [part for part in for_people(str(address)).split("/") if part not in ("", ".", "..")]
     while len(parts) > 1 and parts[-1] in PARTS:
         parts.pop()
     return plain(parts[-1] if parts else Path.cwd().name)
@@ -304,8 +305,8 @@ def last_name(address: Any) -> str:
 
 def without_places(text: Any, *addresses: Any) -> str:
     """A text with addresses replaced by their last parts."""
-    found = str(text)
-    for address in sorted((str(one) for one in addresses if one), key=len, reverse=True):
+    found = for_people(str(text))
+    for address in sorted((for_people(str(one)) for one in addresses if one), key=len, reverse=True):
         found = found.replace(address, last_name(address))
     return plain(found, 1_000)
 

@@ -20,6 +20,7 @@ from dcpred.results.stored_scores import StoredScores
 from dcpred.runs.ledger import open_ledger, same_rows
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import schema_of_given
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
 from dcpred_tasks.model.class_codes import class_labels
@@ -28,7 +29,7 @@ from dcpred_tasks.schema.column import DAY, LAST_DAY, Codes, Column, Date, Targe
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, shown
+from dcpred_tasks.storage.addresses import absolute, shown, table_address
 
 ROW, STATUS_NAME = "row", "status_name"
 
@@ -302,13 +303,27 @@ def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
         pass
     recorded = open_ledger(run.output).recorded_input().get("arrays")
     lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
+    if lost and table_address(run.x) is not None and (ids := [name for name in _ids(run) if name in lost]):
+        raise DataError(
+            f"Cannot add {listed(ids)} to the scores of {run.output}: {shown(run.x)}, where the ids of its"
+            f" rows lie, was removed. Restore it, add --with DATA:{ids[0]} if it was moved, or export the"
+            " scores alone by naming their --columns, for example row,label."
+        )
     if lost:
         say.say(
-            f"warning: the table has no ids of its rows: {listed(lost)} was next to {run.x}"
-            " during"
-            f" scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
+            f"warning: the table has no ids of its rows: {listed(lost)} was next to {shown(run.x)}"
+            f" during scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
         )
     return None
+
+
+def _ids(run: ScoreRun) -> Sequence[str]:
+    """The ids in the schema of the model of a run; none where it cannot be opened."""
+    try:
+        schema = open_artifact(run.model).schema
+    except DcpredError:
+        return ()
+    return () if schema is None else schema.ids
 
 
 def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:

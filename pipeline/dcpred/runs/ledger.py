@@ -569,10 +569,8 @@ def open_ledger(output: str | Path) -> Ledger:
             other = "It is a table: pass the folder that `dcpred score MODEL DATA OUTPUT` wrote."
         if place.read(SETTINGS) is not None:
             other = f"A refresh keeps its runs there, of which {below(output, LINK)} is the latest."
-        elif parts := (read_sealed_document(place, MANIFEST) or {}).get("parts"):
-            part, name = next(iter(parts.items()))
-            root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
-            one = below(root, PARTS, part, RUNS, name)
+        elif parts := runs_of_parts(output):
+            one = next(iter(parts.values()))
             other = f"It is of several inputs, each of which has its own run: name one, for example {one}."
         raise PlanConflictError(
             f"Cannot find an output of `dcpred score` at {output}: it holds no {PLAN}. {other}"
@@ -590,6 +588,21 @@ def open_ledger(output: str | Path) -> Ledger:
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
             " restore the plan."
         ) from None
+
+
+def runs_of_parts(output: str | Path) -> dict[str, str]:
+    """The addresses of the runs of each input, by its name, of a refresh of several inputs; none for any
+    other output.
+    """
+    place = open_place(run_meant(output))
+    try:
+        parts = (read_sealed_document(place, MANIFEST) or {}).get("parts")
+    except NotADirectoryError:
+        return {}
+    if not isinstance(parts, dict):
+        return {}
+    root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
+    return {str(part): below(root, PARTS, part, RUNS, str(name)) for part, name in parts.items()}
 
 
 def standing_run(output: str | Path) -> ScoreRun | None:

@@ -23,6 +23,7 @@ from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.place import open_place
 
 GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
+TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # tables that need no import
 
 
 def schema_of_array(x: str) -> Schema | None:
@@ -100,7 +101,9 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     with_target  whether the command needs a target beside the features
     """
     try:
-        if _is_parquet(address) and _followed(model) is not None:
+        if _is_table(address):
+            if open_place(model).read(MODEL_FILE) is not None and _followed(model) is None:
+                raise _without_schema(local_path(address), model)
             return _find_column(address, name, model)
         return zarr_arrays.find_array(address, name)
     except zarr_arrays.TableGivenError as error:
@@ -111,31 +114,56 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
         raise DataError(zarr_arrays.import_first(error.path, " ".join(options))) from None
 
 
-def _is_parquet(address: str | Path) -> bool:
-    """Whether an address is of a table in Parquet, not of a Zarr group."""
-    path = local_path(address)
-    ends = (".parquet", ".pq")  # dcpred_tasks.tables has pyarrow, which other data do not need
+def _is_table(address: str | Path) -> bool:
+    """Whether an address is of a table that is read where it lies, not of a Zarr group."""
+    path = local_path(address).lower().rstrip("/")
     wild = any(mark in path for mark in "*?[")
-    named = path.lower().rstrip("/").endswith(ends)
-    if not (named or wild or zarr_arrays.table_ending(path) == ends[0]):
+    named = path.endswith(TABLE_ENDINGS) or (path.endswith(".json") and "/_delta_log/" in path)
+    if not (named or wild or (not path.endswith(".zarr") and _may_be_folder(address))):
         return False
-    return bool(import_module("dcpred_tasks.tables.parquet_files").is_parquet(path))
+    # With pyarrow, which other data do not need.
+    is_delta = import_module("dcpred_tasks.tables.delta_tables").is_delta
+    return bool(is_delta(address) or import_module("dcpred_tasks.tables.table_files").is_table(address))
+
+
+def _may_be_folder(address: str | Path) -> bool:
+    """Whether a folder may be one of a table: it holds no metadata of Zarr."""
+    place = open_place(address)
+    if not place.lists or (place.folder is not None and not place.folder.is_dir()):
+        return False
+    return not place.present([*GROUP_FILES, ".zarray"])
 
 
 def _find_column(address: str | Path, name: str, model: str | Path) -> str:
     """The address of an array of a table in Parquet. Raises DataError."""
     table = import_module("dcpred_tasks.tables.encoded_rows").plan_table(local_path(address), str(model))
-    found: str = str(table._replace(name=name))
     there = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(str(table))))
+    schema = schema_to_follow(model)
+    target = schema.target
+    name = "y" if name == target else name
+    found: str = str(table._replace(name=name))
     if name not in there:
-        schema = _followed(model)
-        target = None if schema is None else schema.target
+        if name in [column.name for column in schema.sources]:
+            raise DataError(
+                f"Cannot use column {name!r} of {address} next to the features: it is a feature of {model}."
+                f" Name another column: {', '.join(sorted(set(there) - {'X'})) or 'the table has none'}."
+            )
         what = f"the target {target!r}" if name == "y" and target else f"a column {name!r}"
         raise DataError(
             f"Cannot use {address}: it lacks {what}. Its columns besides the features are"
             f" {', '.join(sorted(set(there) - {'X'})) or 'none'}. Add the column, or name another."
         )
     return found
+
+
+def _without_schema(address: str, model: str | Path) -> DataError:
+    """The refusal of a table with names for a model without them."""
+    command, dest = zarr_arrays.import_command(address, "")
+    return DataError(
+        f"Cannot encode {address} like {model}: that model was trained on numbers without names, and finds"
+        " no features among columns. Leave only the features in the table, in the order of training, import"
+        f" it with `{command}`, then pass {dest}."
+    )
 
 
 def _followed(model: str | Path) -> Schema | None:

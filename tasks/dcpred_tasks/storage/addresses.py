@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import LIKE, DataError, SettingsError
 
 SERVERS = ("https", "http")
 ALIASES = {"abfs": "az"}  # two names of one store
@@ -62,7 +62,8 @@ AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
 
-LIKE = "/dcpred-like="  # between a table and the model that encodes it
+DELTA_LOG = "_delta_log"
+DELTA_VERSION = re.compile(rf"/{DELTA_LOG}/(\d{{20}})\.json$")  # the address of a version of a Delta table
 
 T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]
@@ -197,6 +198,13 @@ def shown(address: str) -> str:
     """An address for people: that of a table without the model that encodes it."""
     table = table_address(address)
     return address if table is None else table.data
+
+
+def lasting(address: str) -> str:
+    """What stays of the address of an input in a later run of it: not the model and dtype of a table, and not
+    the version of a Delta table.
+    """
+    return DELTA_VERSION.sub("", shown(address))
 
 
 def parse(address: str) -> StoreAddress:

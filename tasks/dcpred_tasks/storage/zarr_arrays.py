@@ -405,6 +405,10 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
         so = f"holds no Zarr {kind} ({type(error).__name__})"
     elif not local.exists():
         so = "does not exist"
+    elif local.is_dir() and next(local.iterdir(), None) is None:
+        return (
+            f"Cannot read {path}: it is an empty folder. Name a Zarr group, or a folder with .parquet files."
+        )
     else:
         so = "is a file" if local.is_file() else f"holds no Zarr {kind}"
     return f"Cannot open a Zarr {kind} at {path}: it {so}. Make one with `dcpred import SOURCE DEST.zarr`."
@@ -477,15 +481,20 @@ class TableGivenError(DataError):
 
 def import_first(path: str, options: str) -> str:
     """The message for a table in place of a data set, with the command that imports it."""
+    command, dest = import_command(path, options)
+    return (
+        f"Cannot read {path} as a data set: it is a table. Import it first with `{command}`, then pass {dest}"
+    )
+
+
+def import_command(path: str, options: str) -> tuple[str, str]:
+    """The command that imports a table, and the new data set that it writes."""
     folder, _, name = path.rstrip("/").rpartition("/")
     stem = f"{folder}/" * bool(folder) + _ending(name)[0]
     n, dest = 1, f"{stem}.zarr"
     while not is_remote(path) and os.path.lexists(dest):
         n, dest = n + 1, f"{stem}-{n + 1}.zarr"
-    command = f"dcpred import {shlex.quote(path)} {shlex.quote(dest)} {options}".rstrip()
-    return (
-        f"Cannot read {path} as a data set: it is a table. Import it first with `{command}`, then pass {dest}"
-    )
+    return f"dcpred import {shlex.quote(path)} {shlex.quote(dest)} {options}".rstrip(), dest
 
 
 def _ending(name: str) -> tuple[str, str]:

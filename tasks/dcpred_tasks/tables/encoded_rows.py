@@ -39,17 +39,11 @@ from dcpred_tasks.tables.arrow_columns import (
     remedy,
     text_values,
 )
-from dcpred_tasks.tables.parquet_files import (
-    Footer,
-    TableFile,
-    common_columns,
-    footer,
-    foreign_types,
-    group_bytes,
-    list_files,
-    read_group,
-    stored_nulls,
-)
+from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
+from dcpred_tasks.tables.ipc_files import ipc_footer
+from dcpred_tasks.tables.parquet_files import parquet_footer
+from dcpred_tasks.tables.table_columns import common_columns, foreign_types
+from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, list_files
 
 SINGLE, DOUBLE = "float32", "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
@@ -119,6 +113,11 @@ class Table:
             return bool(pa.types.is_boolean(kind))
         return isinstance(column, Number) and is_plain_number(kind)
 
+    def is_safe(self, column: Column) -> bool:
+        """Whether no value of a column can be refused: numbers that float64 holds."""
+        kind = self.types[column.name]
+        return self.is_number(column) and not (pa.types.is_integer(kind) and kind.bit_width == 64)
+
     @cached_property
     def identity(self) -> str:
         files = (f"{f.file.name} {f.file.size} {f.file.tag} {f.digest}" for f in self.footers)
@@ -128,14 +127,13 @@ class Table:
         """Columns of a row group, as arrays of Arrow of the types of the table."""
         stored = [name for name in names if name not in group.constants]
         n = group.stop - group.start
-        read = read_group(group.footer, group.number, stored) if stored else None
+        read = group.footer.read(group.number, stored) if stored else None
         found = {}
         for name in names:
             if read is None or name in group.constants:
                 found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
                 continue
-            column = read.column(name).combine_chunks()
-            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            column = _one_array(read.column(name))
             found[name] = plain_column(self._cast(column, name, group), name, group.footer.file.name)
         return found
 
@@ -151,23 +149,38 @@ class Table:
             ) from None
 
 
+def _one_array(column: Any) -> Any:
+    """A column of a row group as one array: without a copy where it is one, as numbers are."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    column = column.combine_chunks()
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def find_table(data: str, model: str) -> Table:
     """A table, with all checks that need no rows. Raises DataError."""
-    schema, files = schema_to_follow(model), list_files(data)
-    return _table(data, model, schema, tuple(files), current_options() if is_remote(data) else ())
+    files, types = delta_files(data) if is_delta(data) else (list_files(data), None)
+    options = current_options() if is_remote(data) else ()
+    return _table(data, model, schema_to_follow(model), tuple(files), types, options)
 
 
 @lru_cache(maxsize=8)
-def _table(data: str, model: str, schema: Schema, files: tuple[TableFile, ...], options: Options) -> Table:
-    footers = tuple(footer(file) for file in files)
+def _table(
+    data: str, model: str, schema: Schema, files: tuple[TableFile, ...], kinds: Any, options: Options
+) -> Table:
+    """kinds  the schema of a table that states it, in Arrow, else None"""
+    footers = tuple(_footer(file, options) for file in files)
     names = [file.name for file in files]
     for one in footers:
         _check_names(one)
-    types, constants = common_columns(os.path.basename(data.rstrip("/")), names, [f.schema for f in footers])
+    types, constants = (
+        common_columns(os.path.basename(data.rstrip("/")), names, [f.schema for f in footers])
+        if kinds is None
+        else _stated_columns(kinds, footers)
+    )
     groups, start = [], 0
     for one, values in zip(footers, constants, strict=True):
-        for number in range(one.metadata.num_row_groups):
-            n = one.metadata.row_group(number).num_rows
+        for number, n in enumerate(one.group_rows):
             if n:
                 groups.append(Group(one, number, values, start, start + n))
             start += n
@@ -177,6 +190,29 @@ def _table(data: str, model: str, schema: Schema, files: tuple[TableFile, ...], 
         raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
     _check_sizes(found)
     return found
+
+
+def _footer(file: TableFile, options: Options) -> Footer:
+    return (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options)
+
+
+def _stated_columns(kinds: Any, footers: Sequence[Footer]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The types of the columns by a stated schema, and the values of the columns that each file lacks: an
+    older file has no value of a column that was added later.
+    """
+    types = dict(zip(kinds.names, kinds.types, strict=True))
+    constants = []
+    for one in footers:
+        stated = dict(one.file.values or ())
+        lacking = [name for name in types if name not in one.schema.names]
+        constants.append({name: stated.get(name) for name in lacking})
+    return types, constants
+
+
+def _nulls(footers: Sequence[Footer], name: str) -> int | None:
+    """The number of missing values of a column; None where a file does not state it."""
+    counts = [one.nulls(name) for one in footers]
+    return None if None in counts else sum(filter(None, counts))
 
 
 def _check_names(of: Footer) -> None:
@@ -219,7 +255,7 @@ def _check_sizes(table: Table) -> None:
     """Raise DataError for a row group that does not fit in memory."""
     most = memory_bytes() // 4
     for group in table.groups:
-        size = group_bytes(group.footer, group.number, set(table.features))
+        size = group.footer.group_bytes(group.number, set(table.features))
         if size > most:
             raise DataError(
                 f"Cannot read {group.where}: its {group.stop - group.start:,} rows take about"
@@ -237,11 +273,13 @@ def plan_table(data: str, model: str) -> TableAddress:
     the precision. Raises DataError for what cannot be encoded.
     """
     data = data.rstrip("/") if len(data) > 1 else data
-    table = find_table(absolute(data), absolute(model))
+    data = absolute(data)
+    table = find_table(pinned(data) if is_delta(data) else data, absolute(model))
     first = table.groups[0]
-    for column in table.schema.sources:
-        some = table.read(first, [column.name])[column.name]
-        _encoded(table, column, some, first)
+    checked = [column for column in table.schema.sources if not table.is_safe(column)]
+    some = table.read(first, [column.name for column in checked])
+    for column in checked:
+        _encoded(table, column, some[column.name], first)
     return TableAddress(table.data, table.like, _precision(table))
 
 
@@ -372,7 +410,7 @@ class EncodedTable(ComputedStore):
     @property
     def unit_bytes(self) -> int:
         names = set(self.table.features)
-        return max(group_bytes(group.footer, group.number, names) for group in self.table.groups)
+        return max(group.footer.group_bytes(group.number, names) for group in self.table.groups)
 
     def check_identity(self, planned: str) -> None:
         if planned != self.identity:
@@ -467,8 +505,9 @@ def _dtype_beside(table: Table, name: str) -> Any:
     if not is_plain_number(kind):
         return str
     dtype = np.dtype(kind.to_pandas_dtype())
-    of_folder = any(name in group.constants for group in table.groups)
-    nulls = 0 if of_folder else stored_nulls(table.footers, name)
+    nulls = _nulls([one for one in table.footers if name in one.schema.names], name)
+    if any(group.constants.get(name, 0) is None for group in table.groups):
+        nulls = None
     if dtype.kind == "f" or nulls == 0:
         return dtype
     return np.dtype(DOUBLE) if name == table.target and dtype.kind != "b" else str

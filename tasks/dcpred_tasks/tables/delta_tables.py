@@ -1,0 +1,143 @@
+"""Delta tables: the Parquet files of one version, by the log of the table.
+
+The address of a version is that of its file in the log, `TABLE/_delta_log/00000000000000000012.json`. A run
+is planned with it: a version keeps its rows, whatever is written to the table meanwhile.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.storage.addresses import (
+    DELTA_LOG,
+    DELTA_VERSION,
+    Options,
+    below,
+    current_options,
+    is_remote,
+    local_path,
+)
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.table_files import TableFile, local_file
+
+# Our options of stores, as the other library names them; credentials are in the environment.
+STORE_OPTIONS = {
+    "endpoint": "AWS_ENDPOINT_URL",
+    "region": "AWS_REGION",
+    "allow_http": "AWS_ALLOW_HTTP",
+    "virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    "request_payer": "AWS_REQUEST_PAYER",
+    "skip_signature": "AWS_SKIP_SIGNATURE",
+    "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
+}
+
+
+def is_delta(address: str | Path) -> bool:
+    """Whether an address is that of a Delta table, or of a version of one."""
+    path = local_path(address).rstrip("/")
+    if DELTA_VERSION.search(path):
+        return True
+    if not is_remote(path):
+        return os.path.isdir(os.path.join(path, DELTA_LOG))
+    place = open_place(path)
+    return place.lists and any(name.endswith(".json") for name in place.names(DELTA_LOG))
+
+
+def pinned(address: str) -> str:
+    """The address of the latest version of a table; a version stays as it is. Raises DataError."""
+    path = address.rstrip("/")
+    if DELTA_VERSION.search(path):
+        return path
+    version = _opened(path, None, current_options() if is_remote(path) else ()).version()
+    return below(path, DELTA_LOG, f"{version:020d}.json")
+
+
+def delta_files(address: str) -> tuple[list[TableFile], Any]:
+    """The files of a version, the oldest first, and its schema in Arrow. Raises DataError."""
+    found = DELTA_VERSION.search(address)
+    assert found is not None
+    table, version = address[: found.start()], int(found[1])
+    files, schema = _files(table, version, current_options() if is_remote(table) else ())
+    return [_present(file, table, version) for file in files], schema
+
+
+def _opened(table: str, version: int | None, options: Options) -> Any:
+    try:
+        library = import_module("deltalake")
+    except ImportError:
+        raise SettingsError(
+            f"Cannot read {table}: it is a Delta table, and the package deltalake is missing. Install"
+            " dcpred[delta]."
+        ) from None
+    given = {STORE_OPTIONS[name]: value for name, value in options if name in STORE_OPTIONS}
+    try:
+        return library.DeltaTable(table, version=version, storage_options=given or None)
+    except Exception as error:  # the library has no common class of errors
+        line = " ".join(str(error).split())[:120]
+        what = "" if version is None else f" version {version} of"
+        raise DataError(
+            f"Cannot read{what} the Delta table {table}: {line}. Check its _delta_log, or name another"
+            " version."
+        ) from None
+
+
+@lru_cache(maxsize=8)
+def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile, ...], Any]:
+    opened = _opened(table, version, options)
+    _check_features(table, version, opened)
+    added = pa.table(opened.get_add_actions(flatten=True))
+    partitions = {
+        name.removeprefix("partition."): added[name].to_pylist()
+        for name in added.column_names
+        if name.startswith("partition.")
+    }
+    files = []
+    # By time: rows that are appended come last, and a refresh reuses the scores of the others.
+    for i in np.lexsort([added["path"].to_numpy(), added["modification_time"].to_numpy()]).tolist():
+        name = unquote(added["path"][i].as_py())
+        values = tuple((column, held[i]) for column, held in partitions.items())
+        files.append(TableFile(name, below(table, name), added["size_bytes"][i].as_py(), "", values))
+    return tuple(files), pa.schema(opened.schema().to_arrow())
+
+
+def _check_features(table: str, version: int, opened: Any) -> None:
+    """Raise DataError for a table whose rows are not simply those of its files."""
+    configuration: Mapping[str, str] = opened.metadata().configuration
+    what = ""
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        what = "its files name columns otherwise (column mapping)"
+    elif "deletionVectors" in (opened.protocol().reader_features or ()) and any(
+        len(batch) for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors())
+    ):
+        what = "rows of its files are deleted by deletion vectors"
+    if what:
+        raise DataError(
+            f"Cannot read version {version} of the Delta table {table}: {what}. Rewrite the table without"
+            " them, or write its rows as Parquet."
+        )
+
+
+def _present(file: TableFile, table: str, version: int) -> TableFile:
+    """The file with the tag of its store. Raises DataError where it was removed."""
+    gone = DataError(
+        f"Cannot read version {version} of the Delta table {table}: its file {file.name} was removed, for"
+        " example by VACUUM. Name a later version."
+    )
+    if not is_remote(table):
+        if not os.path.exists(file.address):
+            raise gone
+        now = local_file(file.name, file.address)
+        return TableFile(file.name, file.address, now.size, now.tag, file.values)
+    folder, _, name = file.address.rpartition("/")
+    entry = open_place(folder).listing().get(name)
+    if entry is None:
+        raise gone
+    return TableFile(file.name, file.address, entry.size, entry.tag, file.values)

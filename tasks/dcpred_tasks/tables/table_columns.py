@@ -1,0 +1,114 @@
+"""The columns of files of one table: their common types, and values in the names of folders."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.tables.arrow_columns import is_text_or_levels
+
+EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def foreign_types(schema: Any) -> dict[str, str]:
+    """The columns with an extension type that Arrow does not know here, with its name: the meaning of their
+    values is unknown.
+    """
+    return {
+        field.name: field.metadata[EXTENSION].decode(errors="replace")
+        for field in schema
+        if EXTENSION in (field.metadata or {}) and not isinstance(field.type, pa.BaseExtensionType)
+    }
+
+
+def common_columns(
+    source: str, files: Sequence[str], schemas: Sequence[Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The types of the columns of several files, and the values in the folder names of each file.
+
+    source  name of the table, for messages
+    files   their paths below its folder
+
+    Raises DataError for files of different columns.
+    """
+    first = schemas[0]
+    for file, schema in zip(files, schemas, strict=True):
+        for one, other, where in ((schema, first, file), (first, schema, files[0])):
+            for name in one.names:
+                if name not in other.names:
+                    at = files[0] if where is file else file
+                    raise DataError(
+                        f"Cannot read {source}: its files have different columns. {name!r} is in"
+                        f" {where} and not in {at}. Add it, or take the files one by one."
+                    )
+    summary = _folder_values(source, files)
+    types = _common_types(source, files, schemas) | {
+        name: _type_of([each[name] for each in summary]) for name in summary[0]
+    }
+    clash = set(summary[0]) & set(first.names)
+    if clash:
+        raise DataError(
+            f"Cannot read {source}: column {sorted(clash)[0]!r} is in its files and in the names of its"
+            " folders. Rename one of them."
+        )
+    return types, summary
+
+
+def _common_types(source: str, files: Sequence[str], schemas: Sequence[Any]) -> dict[str, Any]:
+    """A type for each column that holds the values of all files."""
+    found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
+    for file, schema in zip(files, schemas, strict=True):
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            if is_text_or_levels(kind) and is_text_or_levels(found[name]) and kind != found[name]:
+                found[name] = pa.string()
+                continue
+            both = [pa.schema([(name, found[name])]), pa.schema([(name, kind)])]
+            try:
+                found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
+            except (pa.ArrowTypeError, pa.ArrowInvalid):
+                raise DataError(
+                    f"Cannot read {source}: column {name!r} is {found[name]} in"
+                    f" {files[0]} and {kind} in {file}. Convert one of"
+                    " them."
+                ) from None
+    return found
+
+
+def _folder_values(source: str, files: Sequence[str]) -> list[dict[str, Any]]:
+    """The values in folder names for each file: integers if all of a column are, else text."""
+    found = [
+        {unquote(name): unquote(value) for name, _, value in map(_split, file.split("/")[:-1]) if name}
+        for file in files
+    ]
+    for file, summary in zip(files, found, strict=True):
+        if summary.keys() != found[0].keys():
+            raise DataError(
+                f"Cannot read {source}: its files lie below folders of different columns:"
+                f" {files[0]} and {file}. Move one of them."
+            )
+    whole = {
+        name: all(WHOLE.fullmatch(summary[name]) or summary[name] == HIVE_NULL for summary in found)
+        for name in found[0]
+    }
+    return [
+        {
+            name: None if value == HIVE_NULL else int(value) if whole[name] else value
+            for name, value in summary.items()
+        }
+        for summary in found
+    ]
+
+
+def _split(folder: str) -> tuple[str, str, str]:
+    """Name and value of a folder called `name=value`; an empty name for another folder."""
+    name, equals, value = folder.partition("=")
+    return (name, equals, value) if equals else ("", "", "")
+
+
+def _type_of(values: Sequence[Any]) -> Any:
+    return pa.array(values).type
