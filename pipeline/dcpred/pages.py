@@ -105,14 +105,31 @@ class Page:
 
 @dataclass(frozen=True)
 class Report:
-    """A page of HTML. A notebook shows it."""
+    """A page of HTML. A notebook shows it.
+
+    Attributes
+    ----------
+    title : str
+        Title of the page.
+    html : str
+        The whole page.
+    """
 
     title: str
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file. Replaces an existing one if it is such a page, too; else raises
-        DataError.
+        """Write the page to a file, which may be an earlier page.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Raises
+        ------
+        DataError
+            If another file exists there.
         """
         file = Path(local_path(path))
         with resource_errors(file):

@@ -36,31 +36,60 @@ InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
 
 @dataclass(frozen=True)
 class FoldReport:
-    """The result of one fold."""
+    """The result of one fold.
+
+    Attributes
+    ----------
+    n_train : int
+        Number of rows that trained.
+    n_held_out : int
+        Number of rows held out.
+    quality : float
+        Quality on the rows held out, by the metric.
+    standard_error : float
+        Standard error of the quality.
+    foretold : float or None
+        The prediction of the search; None if settings were given.
+    foretold_error : float or None
+        Standard error of that prediction.
+    n_unknown : int
+        Number of skipped rows: their class has no training row, or they have no score.
+    """
 
     n_train: int
     n_held_out: int
     quality: float
     standard_error: float
     foretold: float | None = None
-    """The prediction of the search; None if settings were given."""
     foretold_error: float | None = None
     n_unknown: int = 0
-    """Skipped rows: their class has no training row, or they have no score."""
 
 
 @dataclass(frozen=True, repr=False)
 class ValidationReport(Summary):
-    """The result of a cross-validation."""
+    """The result of a cross-validation.
+
+    Attributes
+    ----------
+    metric : str
+        Name of the score.
+    mean : float
+        The mean quality over folds.
+    standard_error : float
+        Standard error of the mean, by the differences of folds.
+    foretold : float or None
+        The mean of what the searches predicted; None if settings were given.
+    held_out : str
+        How rows are held out.
+    folds : list of FoldReport
+        The result of each fold.
+    """
 
     metric: str
     mean: float
-    """The mean quality over folds."""
     standard_error: float
-    """Standard error of the mean, by the differences of folds."""
     foretold: float | None
     held_out: str
-    """How rows are held out."""
     folds: list[FoldReport] = field(default_factory=list)
 
 

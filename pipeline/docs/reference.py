@@ -5,8 +5,10 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, nullcontext
+from dataclasses import is_dataclass
+from functools import cache
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from unittest.mock import patch
 
 import click
@@ -28,17 +30,54 @@ def pages() -> Iterator[tuple[str, str, str]]:
     """(name, a file beside which its links hold or "", text) of each page."""
     yield "reference/commands", "", commands_page()
     yield "reference/json", "", json_page()
-    names = sorted(dcpred.__all__, key=str.lower)
-    for name in names:
+    for name in dcpred.__all__:
         yield f"reference/api/{name}", "", api_page(name)
-    rows = "".join(f"| [`{name}`]({name}.md) | {summary(name)} |\n" for name in names)
-    listed = "\n".join(names)
-    yield (
-        "reference/api/index",
-        "",
-        "# Python API\n\nAll public names of the package `dcpred`. Everything else may change.\n\n"
-        f"| name | |\n|---|---|\n{rows}\n:::{{toctree}}\n:hidden:\n\n{listed}\n:::\n",
-    )
+    yield "reference/api/index", "", api_index()
+
+
+def api_index() -> str:
+    """All public names, by their kind."""
+    text = "# Python API\n\nAll public names of the package `dcpred`. Everything else may change.\n"
+    names = sorted(dcpred.__all__, key=str.lower)
+    results = {name for name in names if inspect.isclass(getattr(dcpred, name)) and returned_by(name)}
+    functions = {name for name in names if inspect.isfunction(getattr(dcpred, name))}
+    for title, part in (
+        ("Functions", functions),
+        ("Estimators, models and arguments", {*names} - functions - results),
+        ("Results", results),
+    ):
+        listed = [name for name in names if name in part]
+        rows = "".join(f"| [`{name}`]({name}.md) | {summary(name)} |\n" for name in listed)
+        text += f"\n## {title}\n\n| name | |\n|---|---|\n{rows}"
+        text += ":::{toctree}\n:hidden:\n\n".join(("\n", "\n".join(listed))) + "\n:::\n"
+    return text
+
+
+def returned(thing: Any) -> list[str]:
+    """The public classes that a function returns, or that the fields of a class hold."""
+    if inspect.isfunction(thing):
+        left = [get_type_hints(thing).get("return")]
+    elif is_dataclass(thing) or issubclass(thing, list):
+        left = [*get_type_hints(thing).values(), *getattr(thing, "__orig_bases__", ())]
+    else:
+        return []
+    found = []
+    while left:
+        one = left.pop(0)
+        left += get_args(one)
+        name = getattr(one, "__name__", "")
+        if inspect.isclass(one) and name in dcpred.__all__ and getattr(dcpred, name) is one:
+            found.append(name)
+    return list(dict.fromkeys(found))
+
+
+@cache
+def returned_by(name: str) -> list[str]:
+    """The public functions and classes that give a class. A model is no result."""
+    things = {one: getattr(dcpred, one) for one in sorted(dcpred.__all__, key=str.lower)}
+    if name == "ServedModel":
+        return []
+    return [one for one, thing in things.items() if hasattr(thing, "__module__") and name in returned(thing)]
 
 
 def summary(name: str) -> str:
@@ -59,7 +98,18 @@ def api_page(name: str) -> str:
         directive = f".. autofunction:: dcpred.{name}"
     else:
         directive = f".. py:data:: dcpred.{name}\n\n   {summary(name)}"
-    return f"# {marked(name)}\n\n```{{eval-rst}}\n{directive}\n```\n"
+    text = f"# {marked(name)}\n\n```{{eval-rst}}\n{directive}\n```\n"
+    if not callable(found):
+        return text
+    if others := returned(found):
+        text += f"\n{'Fields' if inspect.isclass(found) else 'Returns'}: {links(others)}.\n"
+    if inspect.isclass(found) and (others := returned_by(name)):
+        text += f"\nIn results of: {links(others)}.\n"
+    return text
+
+
+def links(names: list[str]) -> str:
+    return ", ".join(f"[{name}]({name}.md)" for name in names)
 
 
 def bases(found: type) -> str:

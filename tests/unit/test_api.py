@@ -7,10 +7,11 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from email.message import Message
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import click
 import dask.array as da
@@ -20,6 +21,7 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate as problems
 from zarr.storage import MemoryStore
 
@@ -28,6 +30,7 @@ from dcpred.cli import main
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
+from support.annotations import in_words
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
 
@@ -394,6 +397,7 @@ def test_a_run_beyond_its_limits_raises_with_its_report(folder: Path, tmp_path: 
 
 # Not every function needs an example, further words, or a list of others; dtypes begin with a small letter.
 LENIENT = {"EX01", "SA01", "ES01", "RT04", "PR08"}
+RESULT = "PR01"  # Nobody makes a result: its fields are attributes, not parameters.
 
 
 def documented() -> list[str]:
@@ -415,7 +419,54 @@ def test_docstrings_are_those_of_numpydoc(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names of sections in See Also
         found = problems(name)["errors"]
-    assert [(code, text) for code, text in found if code not in LENIENT] == []
+    lenient = LENIENT | ({RESULT} if inspect.isclass(one := resolved(name)) and is_result(one) else set())
+    assert [(code, text) for code, text in found if code not in lenient] == []
+
+
+def resolved(name: str) -> Any:
+    return attrgetter(name.removeprefix("dcpred."))(dcpred)
+
+
+def results() -> set[type]:
+    """The classes of dcpred that public functions and methods return, and those of their fields."""
+    found: set[type] = set()
+    left = [
+        get_type_hints(resolved(name)).get("return")
+        for name in documented()
+        if inspect.isfunction(resolved(name))
+    ]
+    while left:
+        one = left.pop()
+        left += get_args(one)
+        if inspect.isclass(one) and is_result(one) and one not in found:
+            found.add(one)
+            left += [*get_type_hints(one).values(), *getattr(one, "__orig_bases__", ())]
+    return found
+
+
+def is_result(one: type) -> bool:
+    """Whether it is a dataclass of ours, or a list of such."""
+    return one.__module__.startswith("dcpred") and (is_dataclass(one) or issubclass(one, list))
+
+
+def test_every_result_is_public_and_every_dataclass_is_a_result() -> None:
+    public = {
+        one for name in dcpred.__all__ if inspect.isclass(one := getattr(dcpred, name)) and is_result(one)
+    }
+    assert public - results() == {dcpred.Settings, dcpred.Shard}, "arguments alone"
+    assert results() - public == set()
+
+
+@pytest.mark.parametrize(
+    "one", sorted(filter(is_dataclass, results() - {dcpred.Evaluation}), key=lambda one: one.__name__)
+)
+def test_every_field_of_a_result_is_described(one: type) -> None:
+    """In its order, with the type of its annotation and a sentence."""
+    hints = get_type_hints(one)
+    wanted = [(field.name, in_words(hints[field.name])) for field in fields(one) if field.name[0] != "_"]
+    listed = NumpyDocString(inspect.getdoc(one) or "")["Attributes"]
+    assert [(entry.name, entry.type) for entry in listed] == wanted
+    assert [entry.name for entry in listed if not " ".join(entry.desc).endswith(".")] == []
 
 
 def test_scoring_imports_neither_scikit_learn_nor_dask() -> None:

@@ -641,7 +641,7 @@ def test_unknown_categories_of_many_parts_warn_once_a_call() -> None:
     fitted = small(products=0, calibrate=False).fit(TABLE, Y)
     strange = dd.from_pandas(TABLE.assign(town=[f"w{i % 7}" for i in range(200)]), npartitions=8)
     for _ in range(2):
-        for lazy in (fitted.predict(strange), fitted.rows_to_explain(strange).rows):
+        for lazy in (fitted.predict(strange), fitted._rows_to_explain(strange).rows):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lazy.compute(scheduler="threads")

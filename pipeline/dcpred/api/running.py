@@ -42,11 +42,18 @@ from dcpred_tasks.storage.place import open_place
 
 @dataclass(frozen=True, repr=False)
 class PublishReport(Summary):
-    """The runs that a publication by hand exchanged."""
+    """The runs that a publication by hand exchanged.
+
+    Attributes
+    ----------
+    latest : str
+        Name of the run that is the latest now.
+    before : str
+        Name of the run that was the latest before; "" if there was none.
+    """
 
     latest: str
     before: str
-    """The run that was the latest before; "" if there was none."""
 
 
 @typed

@@ -491,7 +491,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         model: Model = self.model_
         return model
 
-    def rows_to_explain(self, X: Any) -> RowsToExplain:
+    def _rows_to_explain(self, X: Any) -> RowsToExplain:
         """Return what `dcpred.explain` needs to explain rows."""
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 
