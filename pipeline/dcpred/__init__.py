@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from dcpred.training.steps import TrainReport
     from dcpred.tuning.tune import TuneReport
     from dcpred.validation import FoldReport, ValidationReport
-    from dcpred.verification import Finding, VerifyReport
+    from dcpred.verification import VerifyReport
+    from dcpred_tasks.task_bodies.verify_block import Finding
 
 __all__ = [
     "ClassPart",

@@ -133,11 +133,11 @@ class CompareReport(Summary):
     n_features : int
         Number of features.
     shared : dict
-        The settings that all kernel models share.
+        The settings that all kernel models share, by name.
     results : list of CompareResult
         The result of each system and setting.
     kernel_errors : list of dict
-        For each kernel and each setting of it: its error in the choice of the shared settings.
+        The error of kernel values by each basis: basis, kernel, number of functions, error.
     shared_seconds : float
         Processor time of the choice of these settings and of the ARD scaling, in seconds.
     notes : list of str

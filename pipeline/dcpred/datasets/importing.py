@@ -62,7 +62,7 @@ class Imported(Summary):
     ids : tuple of str
         Names of the arrays that are stored next to X.
     repeated_ids : dict of str to int
-        For each of these arrays, about how many rows repeat a value of an earlier row.
+        Estimated number of rows that repeat a value of an earlier row, by array of `ids`.
     ignored : tuple of str
         Columns that the followed schema does not know.
     unknown : dict of str to int or None
