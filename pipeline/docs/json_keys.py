@@ -13,7 +13,8 @@ from contextlib import ExitStack, chdir, nullcontext
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 from unittest.mock import patch
 
 import meanings
@@ -41,10 +42,12 @@ SHARED = {
     "gaps": ("Missing values of a training", meanings.GAPS),
     "feature_map": ("Feature map", meanings.FEATURE_MAP),
     "schema": ("Schema", meanings.SCHEMA),
-    "plan": ("Plan", meanings.PLAN),
+    "plan": ("Plan of a run", meanings.PLAN),
     "trained": ("dcpred train", {}),
     "report": ("dcpred train", {}),
 }
+# Several blocks of few rows, and a short demonstration.
+FEW = {"dcpred.plan.MIN_BLOCK_ROWS": 16, "dcpred.demo.N_ROWS": 3000, "dcpred.demo.BASELINE_ROWS": 500}
 Owner = type | dict[str, str]
 
 
@@ -123,7 +126,7 @@ SECTIONS = (
     Section(
         "dcpred compare",
         dcpred.CompareReport,
-        ("compare known.zarr --out side-by-side --systems nystrom --rows 60 --test-rows 20",),
+        (),  # It takes minutes: its tests check these keys.
         meanings.COMPARISON,
     ),
     Section("dcpred score", dcpred.ScoreReport, ("score model new.zarr scores",)),
@@ -150,11 +153,11 @@ SECTIONS = (
     Section("dcpred inspect of a data set", meanings.DATA, ("inspect known.zarr",)),
     Section("dcpred inspect of an output", meanings.OUTPUT, ("inspect scores",)),
     Section("dcpred report", meanings.REPORT, ("report scores --out page.html",)),
-    Section("dcpred demo", meanings.DEMO, ()),
-    Section("dcpred warm", meanings.WARM, ()),
-    Section("Plan", meanings.PLAN, ("scores/plan.json",), text="The file plan.json of an output."),
+    Section("dcpred demo", meanings.DEMO, ("demo",)),
+    Section("dcpred warm", meanings.WARM, ("warm",)),
+    Section("Plan of a run", meanings.PLAN, ("scores/plan.json",), text="The file plan.json of an output."),
     Section(
-        "Commit record",
+        "Commit record of a block",
         meanings.RECORD,
         ("scores/blocks/000000.json",),
         text="The files blocks/NNNNNN.json of an output, one for each scored block.",
@@ -255,14 +258,28 @@ def collect() -> dict[str, Keys]:
     with TemporaryDirectory() as folder, chdir(folder), ExitStack() as stack:
         pool = patch("dcpred.execution.dask_workers.connected", lambda *_: nullcontext(InlineWorkers()))
         stack.enter_context(pool)
-        stack.enter_context(patch("dcpred.plan.MIN_BLOCK_ROWS", 16))  # several blocks of few rows
+        for name, number in FEW.items():
+            stack.enter_context(patch(name, number))
         for section in SECTIONS:
             for example in section.examples:
                 for prepare in (step for start, step in PREPARED.items() if example.startswith(start)):
                     prepare()
                 found[section.title].add(document(example))
             if not section.examples:
-                found[section.title].types = {name: [] for name in section.meanings()}
+                known = {name: list[str]() for name in section.meanings()}
+                found[section.title].types = known | declared(section.owner)
+    return found
+
+
+def declared(owner: Owner) -> dict[str, list[str]]:
+    """Types of the fields of a result class, by their annotations."""
+    found: dict[str, list[str]] = {}
+    hints = get_type_hints(owner) if isinstance(owner, type) else {}
+    for name, hint in hints.items():
+        parts = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+        found[name] = [TYPES[get_origin(part) or part] for part in parts]
+        for inner in filter(is_dataclass, get_args(hint)):
+            found |= {f"{name}[].{key}": kinds for key, kinds in declared(inner).items()}
     return found
 
 
@@ -272,9 +289,9 @@ def document(example: str) -> Any:
         return json.loads(Path(example).read_text(encoding="utf-8"))
     words = [latest() if word == "RUN" else word for word in example.split()]
     done = CliRunner().invoke(main, [*words, "--json", "--quiet"])
-    found = json.loads(done.stdout)
-    if "error" in found and found["exit_code"] != DAMAGE:
-        raise RuntimeError(f"dcpred {example}: {found['error']}")
+    found = json.loads(done.stdout or "{}")
+    if not found or ("error" in found and found["exit_code"] != DAMAGE):
+        raise RuntimeError(f"dcpred {example}: {done.output}")
     return found
 
 
