@@ -405,7 +405,7 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         )
         # --repair removes nothing that dcpred did not write.
         by_hand = all(finding.kind in (Kind.FOREIGN_FILE, Kind.RECORD_OF_NO_BLOCK) for finding in damage)
-        then = "run the same command again" if by_hand else "score again with --repair"
+        then = "run the same command again" if by_hand else "score again with --repair (dcpred.repair)"
         raise IncompleteError(
             f"{output} is modified or damaged: {first.file}: {first.sentence} ({first.kind}){others}. See"
             f" `dcpred verify {as_arguments(output)}`, and {then}."

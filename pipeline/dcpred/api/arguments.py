@@ -104,8 +104,8 @@ def address_of_model(model: Any) -> str | Path:
     if isinstance(model, str | Path):
         return model
     raise DataError(
-        f"Cannot use a {type(model).__name__} as model: it is not a path. Pass the path of a model; an"
-        " estimator writes one by its method save."
+        f"Cannot use a value of type {type(model).__name__} as model: it is not a path. Pass the path of a"
+        " model; an estimator writes one by its method save."
     )
 
 
@@ -140,13 +140,15 @@ def training_data(
     data: Any, x: str, y: Any, sample_weight: Any, client: Any, beside: str | Path | None
 ) -> Iterator[Addresses]:
     """Where the arrays of a training lie, while a `with` statement runs; as `_located`."""
+    _check_target(y)
     with _located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
         yield found
 
 
 @contextmanager
 def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> Iterator[Addresses]:
-    """The same of labelled rows that a model scores."""
+    """The same of labelled rows that a model scores. Some may have no target."""
+    _check_target(y)
 
     def find(address: str | Path, name: str) -> str:
         return find_rows(address, name, model, with_target=True)
@@ -212,7 +214,7 @@ def _located(
     names = None if model is None else open_artifact(model).feature_names
     with TemporaryDirectory(prefix="dcpred-") as folder:
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
-        written = write_data(data, y, weight, place, names, client)
+        written = write_data(data, y, weight, place, names, client, unlabelled=model is not None)
         paths = {name: f"{place}/{name}" for name in written}
         weights = paths.get("weight") or found.get("sample_weight")
         yield Addresses(paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights)
@@ -223,11 +225,18 @@ def _check_lengths(arrays: Mapping[str, Any]) -> None:
     shapes = {name: getattr(array, "shape", None) or np.shape(array) for name, array in arrays.items()}
     rows = shapes["X"][0] if shapes["X"] else None
     for name, shape in shapes.items():
+        if not shape and isinstance(arrays[name], Real):
+            raise DataError(f"Cannot use {name}={arrays[name]!r}: it is one number. Pass an array.")
         if shape and isinstance(rows, int) and isinstance(shape[0], int) and shape[0] != rows:
             raise DataError(
                 f"Cannot use {name} with X: it has {shape[0]:,} rows, X has {rows:,}. Pass arrays of the same"
                 " rows."
             )
+
+
+def _check_target(y: Any) -> None:
+    if y is None or (isinstance(y, str) and not y):
+        raise DataError(f"Cannot use y={y!r}: it names no targets. Pass an array, or the name of one.")
 
 
 def _address(array: Any) -> str | None:
@@ -238,8 +247,8 @@ def _check_names(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"Cannot use a {type(value).__name__} as {name}: data is stored at an address. Pass the name"
-                " of the array there, or data as an array."
+                f"Cannot use a value of type {type(value).__name__} as {name}: data is stored at an address."
+                " Pass the name of the array there, or data as an array."
             )
 
 
@@ -248,8 +257,13 @@ def settings_given(settings: Any, task: str | None) -> dict[str, object]:
     values: dict[str, object] = {}
     if settings is not None:
         if not isinstance(settings, Mapping):
-            from dcpred.estimators.settings import given_settings  # noqa: PLC0415 - it needs scikit-learn
+            from dcpred.estimators.settings import Settings  # noqa: PLC0415 - it needs scikit-learn
 
-            settings = given_settings(settings)
+            if not isinstance(settings, Settings):
+                raise SettingsError(
+                    f"Cannot use settings={settings!r}: it is of type {type(settings).__name__}. Pass a dict,"
+                    ' for example {"landmarks": 24}, or a dcpred.Settings.'
+                )
+            settings = settings.given()
         values = {str(name): value for name, value in settings.items()}
     return values if task is None else values | {"task": task}

@@ -376,8 +376,8 @@ def _stored(data: Any, x: str, model: str | Path) -> str:
     if isinstance(data, str | Path):
         return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
     raise DataError(
-        f"Cannot refresh from a {type(data).__name__}: it is not stored. Pass the path or address of Zarr"
-        " data, or a Zarr array of a store."
+        f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"
+        " address of Zarr data, or a Zarr array of a store."
     )
 
 

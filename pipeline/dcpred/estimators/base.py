@@ -457,8 +457,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
-                f"Cannot score X: it is a {type(X).__name__}, and the model encodes the columns of a frame."
-                " Pass a frame with the columns of model.feature_names_in_."
+                f"Cannot score X: it is of type {type(X).__name__}, and the model encodes the columns of a"
+                " frame. Pass a frame with the columns of model.feature_names_in_."
             )
         return encode_frame(schema, X, warns=True)
 

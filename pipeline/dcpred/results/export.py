@@ -278,6 +278,9 @@ def _asked(
     say: Reporter,
 ) -> _Asked:
     """Raises RefusedErrors."""
+    for name, asked in (("columns", columns), ("status", status)):
+        if asked is not None and not asked:
+            raise SettingsError(f"Cannot export no {name}: the table would be empty. Name some, or omit it.")
     scores = open_stored(output, partial=partial)
     fields = {field.name: field for field in run_fields(scores)}
     others = _beside(scores, beside, columns is None, say)
