@@ -260,7 +260,6 @@ CLASSIFICATION = {
     "costs": "With costs: the costs of labels, row by row.",
     "cost_per_row": "With costs: mean cost of a row.",
     "early_accuracy": "With --early: accuracy of the local models.",
-    "early_auc": "With --early: AUC of the local models.",
 }
 REGRESSION = {
     **EVALUATION,
@@ -288,7 +287,6 @@ REGRESSION = {
     "interval_quarters[].coverage": "With calibration: fraction of its rows within their interval.",
     "early_rmse": "With --early: RMSE of the local models.",
     "early_r2": "With --early: R² of the local models.",
-    "early_mae": "With --early: mean absolute error of the local models.",
 }
 MODEL = {
     "kind": "model.",
@@ -373,6 +371,7 @@ OUTPUT = {
 POINT = {
     "metric": "Name of the score, or accuracy or R².",
     "accuracy": "The score of held-out rows, named after the metric.",
+    "r2": "With regression: the score of held-out rows.",
     "standard_error": "Its standard error.",
     "most_frequent_share": "Fraction of the most frequent class.",
     "n_judged": "Number of held-out rows.",
@@ -407,6 +406,7 @@ SEARCH = {
     "references[].name": "Name of the reference.",
     "references[].metric": "Name of the score.",
     "references[].accuracy": "Its score, named after the metric.",
+    "references[].r2": "With regression: its score.",
     "references[].standard_error": "Standard error of the score.",
     "references[].n_judged": "Number of held-out rows.",
     "references[].chosen": "Score of the chosen settings on these rows.",

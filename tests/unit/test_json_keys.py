@@ -20,7 +20,10 @@ Known = dict[str, json_keys.Keys]
 # Commands with options and data that the page does not use, by the titles of its sections.
 MORE = (
     ("dcpred train", "train known.zarr model --set n_leaves=2 --set keep_support_vectors=true"),
-    ("dcpred train", "train odd.zarr prices --task regression --set keep_support_vectors=true"),
+    (
+        "dcpred train",
+        "train odd.zarr prices --task regression --set n_leaves=1 --set keep_support_vectors=true",
+    ),
     (
         "dcpred evaluate, classification",
         "evaluate model known.zarr --early --metric roc_auc --threshold cost=50",
