@@ -22,7 +22,7 @@ MORE = (
     ("dcpred train", "train known.zarr model --set n_leaves=2 --set keep_support_vectors=true"),
     (
         "dcpred train",
-        "train odd.zarr prices --task regression --set n_leaves=1 --set keep_support_vectors=true",
+        "train odd.zarr prices --set task=regression --set n_leaves=1 --set keep_support_vectors=true",
     ),
     (
         "dcpred evaluate, classification",
