@@ -220,7 +220,7 @@ class Keys:
         order = {name: number for number, name in enumerate(self.known)}
         for path in sorted({*self.known, *self.types}, key=lambda name: order.get(name, 0)):
             kinds, title = " or ".join(self.types.get(path, [])), self.links.get(path)
-            text = self.known.get(path, "").replace("|", "\\|")
+            text = self.known.get(path, "").replace("|", "\\|").replace("None", "null")
             if title:
                 text += f" See [{title}](#{title.lower().replace(' ', '-')})."
             yield f"| `{path}` | {kinds} | {text} |\n"
