@@ -48,9 +48,9 @@ class FoldReport:
         Quality on the rows held out, by the metric.
     standard_error : float
         Standard error of the quality.
-    foretold : float or None
+    predicted : float or None
         The prediction of the search; None if settings were given.
-    foretold_error : float or None
+    predicted_error : float or None
         Standard error of that prediction.
     n_unknown : int
         Number of skipped rows: their class has no training row, or they have no score.
@@ -60,8 +60,8 @@ class FoldReport:
     n_held_out: int
     quality: float
     standard_error: float
-    foretold: float | None = None
-    foretold_error: float | None = None
+    predicted: float | None = None
+    predicted_error: float | None = None
     n_unknown: int = 0
 
 
@@ -77,7 +77,7 @@ class ValidationReport(Summary):
         The mean quality over folds.
     standard_error : float
         Standard error of the mean, by the differences of folds.
-    foretold : float or None
+    predicted : float or None
         The mean of what the searches predicted; None if settings were given.
     held_out : str
         How rows are held out.
@@ -88,7 +88,7 @@ class ValidationReport(Summary):
     metric: str
     mean: float
     standard_error: float
-    foretold: float | None
+    predicted: float | None
     held_out: str
     folds: list[FoldReport] = field(default_factory=list)
 
@@ -141,16 +141,16 @@ def validate(
             folder = Path(place) / f"fold-{fold}"
             given: dict[str, Any] = {"weight": rows.without(trains, folder), "say": say}
             given["folds"] = inner(trains)
-            foretold: dict[str, Any] = {}
+            predicted: dict[str, Any] = {}
             if policy is None:
                 train(x, y, folder / "model", settings, same, **given)
             else:
-                foretold = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
+                predicted = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
             one = _judged(read_model(folder / "model"), rows, held, judge, folds)
             one = replace(one, n_train=int(trains.sum()))
-            if foretold.get("metric") == judge.name:
-                error = foretold["standard_error"]
-                one = replace(one, foretold=foretold[judge.name], foretold_error=error)
+            if predicted.get("metric") == judge.name:
+                error = predicted["standard_error"]
+                one = replace(one, predicted=predicted[judge.name], predicted_error=error)
             found.append(one)
     return _report(judge.name, found, folds.words)
 
@@ -158,9 +158,9 @@ def validate(
 def _report(metric: str, found: list[FoldReport], words: str) -> ValidationReport:
     each = np.array([one.quality for one in found])
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else found[0].standard_error
-    summary = [one.foretold for one in found if one.foretold is not None]
-    foretold = float(np.mean(summary)) if len(summary) == len(found) else None
-    return ValidationReport(metric, float(each.mean()), error, foretold, words, found)
+    summary = [one.predicted for one in found if one.predicted is not None]
+    predicted = float(np.mean(summary)) if len(summary) == len(found) else None
+    return ValidationReport(metric, float(each.mean()), error, predicted, words, found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, chdir, nullcontext
+from contextlib import ExitStack, chdir, contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -251,15 +251,28 @@ def table(keys: Keys) -> str:
     return "| key | type | meaning |\n|---|---|---|\n" + "".join(keys.rows())
 
 
-def collect() -> dict[str, Keys]:
-    """The keys of all sections and of the documents that they share, by titles. Runs all examples."""
+def known_keys() -> dict[str, Keys]:
+    """The meanings of all sections by titles, before anything is printed."""
     found: dict[str, Keys] = {}
     found |= {section.title: Keys(section.meanings(), found) for section in SECTIONS}
-    with TemporaryDirectory() as folder, chdir(folder), ExitStack() as stack:
+    return found
+
+
+@contextmanager
+def small(folder: str | Path) -> Iterator[None]:
+    """Run commands in a folder and in this process, on few rows, within a `with` statement."""
+    with chdir(folder), ExitStack() as stack:
         pool = patch("dcpred.execution.dask_workers.connected", lambda *_: nullcontext(InlineWorkers()))
         stack.enter_context(pool)
         for name, number in FEW.items():
             stack.enter_context(patch(name, number))
+        yield
+
+
+def collect() -> dict[str, Keys]:
+    """The keys of all sections and of the documents that they share, by titles. Runs all examples."""
+    found = known_keys()
+    with TemporaryDirectory() as folder, small(folder):
         for section in SECTIONS:
             for example in section.examples:
                 for prepare in (step for start, step in PREPARED.items() if example.startswith(start)):

@@ -79,6 +79,9 @@ PLAN = {
     "model_hash": "Hash of the model.",
     "output": "Address of the output.",
     "outputs": "Names of the written columns.",
+    "alpha": "With intervals: fraction of rows meant to lie outside of them.",
+    "arithmetic": "With intervals, novelty or contributions: the version of their arithmetic.",
+    "costs": "With costs: the costs of labels, row by row.",
     "n_rows": "Number of rows.",
     "chunk_rows": "Number of rows of an output chunk.",
     "block_rows": "Number of rows of a block.",
@@ -174,11 +177,9 @@ SCHEMA = {
     "columns": "The columns of the table, in their order.",
     "columns[].name": "Name of the column.",
     "columns[].kind": "number, boolean, category, date, id, target or dropped.",
-    "columns[].dtype": "With numbers of another type than float64: the type.",
     "columns[].encoding": "With categories: codes (one-hot encoding) or target (target encoding).",
     "columns[].categories": "With categories: the categories, in the order of their codes.",
     "columns[].parts": "With dates: day, weekday, dayofyear, second.",
-    "columns[].classes": "With a target of strings: its classes.",
     "gap_texts": "With texts of missing values: these texts.",
 }
 EVALUATION = {

@@ -28,7 +28,7 @@ MORE = (
         "dcpred evaluate, classification",
         "evaluate model known.zarr --early --metric roc_auc --threshold cost=50",
     ),
-    ("dcpred evaluate, regression", "evaluate prices odd.zarr --early --metric r2 --no-cost"),
+    ("dcpred evaluate, regression", "evaluate prices odd.zarr --early --metric r2"),
     ("dcpred inspect of a model", "inspect model"),
     ("dcpred inspect of a model", "inspect prices"),
     ("dcpred inspect of a data set", "inspect odd.zarr"),
@@ -45,8 +45,7 @@ OPTIONAL_DOCUMENTS = (  # All of their optional keys are printed below.
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
     """What the commands print, with its meanings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("keys"))
+    with json_keys.small(tmp_path_factory.mktemp("keys")):
         json_keys.document("example")
         lines = [line.split(",") for line in Path("known.csv").read_text().splitlines()]
         odd = [[*lines[0][:3], "day", "town", "label"]]
@@ -59,8 +58,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
         json_keys.document(
             "import odd.csv odd.zarr --target mean_radius --id id --gap unknown --categorical town"
         )
-        found: Known = {}
-        found |= {one.title: json_keys.Keys(one.meanings(), found) for one in json_keys.SECTIONS}
+        found = json_keys.known_keys()
         for title, command in MORE:
             found[title].add(json_keys.document(command))
         yield found
