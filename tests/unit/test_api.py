@@ -230,7 +230,10 @@ def test_a_training_of_rows_resumes(tmp_path: Path, client: Client) -> None:
     [
         ({"workers": 0}, "Cannot use workers=0: it is not a number of local processes."),
         ({"workers": True}, "Cannot use workers=True: it is of type bool. Pass an integer or None."),
-        ({"client": 5}, "Cannot use a int as client: it is not a connection to a Dask cluster."),
+        (
+            {"client": 5},
+            "Cannot use a value of type int as client: it is not a connection to a Dask cluster.",
+        ),
         ({"client": "nowhere"}, "Cannot use 'nowhere' as a Dask scheduler: it is not an address."),
         (
             {"client": "tcp://h:1", "workers": 2},

@@ -342,7 +342,7 @@ def test_a_report_of_an_estimator_and_of_a_served_model(model: DCPredClassifier,
     assert "<h1>Model DCPredClassifier</h1>" in report(model).html
     assert "<h1>Model m</h1>" in report(served).html
     with pytest.raises(
-        DataError, match=r"^Cannot make a report of a ndarray: it is not a model. Pass a path, a fitted"
+        DataError, match=r"^Cannot make a report of a value of type ndarray: it is not a model. Pass"
     ):
         report(X)
 

@@ -202,7 +202,7 @@ def _located(
         if isinstance(array, str):
             raise DataError(
                 f"Cannot use {name}={array!r}: it is the name of an array, but data is an array itself."
-                " Pass an array, too."
+                " Pass an array, too; of a frame its column, and the frame without it."
             )
     _check_lengths(arrays)
     found = {name: _address(array) for name, array in arrays.items() if array is not None}
