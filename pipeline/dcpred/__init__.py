@@ -11,22 +11,79 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.api.learning import compare, train, tune, validate
-    from dcpred.api.measuring import evaluate
-    from dcpred.api.running import publish, refresh, repair, score, status, verify
+    from dcpred.api.measuring import Evaluation, evaluate
+    from dcpred.api.running import PublishReport, publish, refresh, repair, score, status, verify
     from dcpred.api.tables import export, split
-    from dcpred.datasets.importing import import_data
+    from dcpred.comparison.compare import CompareReport, CompareResult
+    from dcpred.datasets.importing import Imported, import_data
+    from dcpred.datasets.splitting import Split
+    from dcpred.datasets.writing import NotFinite, NotFiniteFeature
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
-    from dcpred.explanation import contributions, explain
-    from dcpred.model_export.export import export_model
+    from dcpred.explanation import (
+        ClassPart,
+        Contribution,
+        Contributions,
+        Explanation,
+        Explanations,
+        FeaturePart,
+        LandmarkPart,
+        contributions,
+        explain,
+    )
+    from dcpred.model_export.export import ExportedModel, export_model
+    from dcpred.pages import Report
+    from dcpred.refreshing.refresh import RefreshReport
+    from dcpred.refreshing.root import RootStatus, RunLine
     from dcpred.reports.report import report
+    from dcpred.results.export import Exported
     from dcpred.results.stored_scores import open_scores
+    from dcpred.runs.manifest import ScoreReport
+    from dcpred.runs.shards import Shard
+    from dcpred.runs.status import RunStatus
+    from dcpred.scoring.score import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
+    from dcpred.training.steps import TrainReport
+    from dcpred.tuning.tune import TuneReport
+    from dcpred.validation import FoldReport, ValidationReport
+    from dcpred.verification import VerifyReport
+    from dcpred_tasks.task_bodies.verify_block import Finding
 
 __all__ = [
+    "ClassPart",
+    "CompareReport",
+    "CompareResult",
+    "Contribution",
+    "Contributions",
     "DCPredClassifier",
     "DCPredRegressor",
+    "Evaluation",
+    "Explanation",
+    "Explanations",
+    "Exported",
+    "ExportedModel",
+    "FeaturePart",
+    "Finding",
+    "FoldReport",
+    "Imported",
+    "LandmarkPart",
+    "NotFinite",
+    "NotFiniteFeature",
+    "PublishReport",
+    "RefreshReport",
+    "Report",
+    "RootStatus",
+    "RunLine",
+    "RunStatus",
+    "ScoreReport",
     "ServedModel",
     "Settings",
+    "Shard",
+    "ShardReport",
+    "Split",
+    "TrainReport",
+    "TuneReport",
+    "ValidationReport",
+    "VerifyReport",
     "__version__",
     "compare",
     "contributions",
@@ -51,10 +108,41 @@ __all__ = [
     "verify",
 ]
 _HOMES = {
+    "ClassPart": "explanation",
+    "CompareReport": "comparison.compare",
+    "CompareResult": "comparison.compare",
+    "Contribution": "explanation",
+    "Contributions": "explanation",
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
+    "Evaluation": "api.measuring",
+    "Explanation": "explanation",
+    "Explanations": "explanation",
+    "Exported": "results.export",
+    "ExportedModel": "model_export.export",
+    "FeaturePart": "explanation",
+    "Finding": "verification",
+    "FoldReport": "validation",
+    "Imported": "datasets.importing",
+    "LandmarkPart": "explanation",
+    "NotFinite": "datasets.writing",
+    "NotFiniteFeature": "datasets.writing",
+    "PublishReport": "api.running",
+    "RefreshReport": "refreshing.refresh",
+    "Report": "pages",
+    "RootStatus": "refreshing.root",
+    "RunLine": "refreshing.root",
+    "RunStatus": "runs.status",
+    "ScoreReport": "runs.manifest",
     "ServedModel": "serving",
     "Settings": "estimators",
+    "Shard": "runs.shards",
+    "ShardReport": "scoring.score",
+    "Split": "datasets.splitting",
+    "TrainReport": "training.steps",
+    "TuneReport": "tuning.tune",
+    "ValidationReport": "validation",
+    "VerifyReport": "verification",
     "compare": "api.learning",
     "contributions": "explanation",
     "evaluate": "api.measuring",

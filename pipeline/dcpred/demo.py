@@ -89,12 +89,24 @@ ID, TARGET = "id", "label"
 
 @dataclass(frozen=True)
 class Example:
-    """The written files."""
+    """The written tables.
+
+    Attributes
+    ----------
+    known : str
+        Path of a labelled table, with the column `label`.
+    new : str
+        Path of a table of other rows, without it.
+    n_known : int
+        Number of labelled rows.
+    n_new : int
+        Number of other rows.
+    n_features : int
+        Number of features.
+    """
 
     known: str
-    """A labelled table, with the column `label`."""
     new: str
-    """A table of other rows, without it."""
     n_known: int
     n_new: int
     n_features: int

@@ -54,109 +54,175 @@ CONSTANT = "its leaf is constant: all of its training rows have this value"
 
 @dataclass(frozen=True)
 class Contribution:
-    """The contribution of a column of the table to the decision value of a row."""
+    """The contribution of a column of the table to the decision value of a row.
+
+    Attributes
+    ----------
+    name : str
+        Name of the column.
+    value : float or str or None
+        Its value in the row as in the table: a number, a category, a date; None for a missing value.
+    part : float
+        Its contribution to the decision value.
+    """
 
     name: str
     value: float | str | None
-    """Its value in the row as in the table: a number, a category, a date; None for a missing value."""
     part: float
 
 
 @dataclass(frozen=True)
 class LandmarkPart:
-    """A landmark of the leaf."""
+    """A landmark of the leaf.
+
+    Attributes
+    ----------
+    landmark : int
+        Its number in the leaf.
+    kernel : float
+        Its kernel value K(x, u).
+    part : float
+        β K(x, u), its part of the decision value.
+    """
 
     landmark: int
-    """Its number in the leaf."""
     kernel: float
-    """Its kernel value K(x, u)."""
     part: float
-    """β K(x, u), its part of the decision value."""
 
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """A feature."""
+    """A feature, and its part of the distance to the nearest landmark.
+
+    Attributes
+    ----------
+    feature : int
+        Number of the feature, from 0.
+    name : str or None
+        Name of the feature; None in a matrix without names.
+    share : float
+        Its fraction of the squared distance to the nearest landmark (laplacian: of the distance).
+    value : float or None
+        Its raw value in the row; None for a missing value.
+    of_landmark : float or None
+        Its raw value in the landmark; None of a one-hot encoded feature whose category there has no column.
+    said : str or None
+        The value in the row as in the table: a category or a date; None for numbers.
+    said_of_landmark : str or None
+        The same of the landmark.
+    """
 
     feature: int
     name: str | None
     share: float
-    """Its fraction of the squared distance to the nearest landmark (laplacian: of the distance)."""
     value: float | None
-    """Its raw value in the row; None for a missing value."""
     of_landmark: float | None
-    """Its raw value in the landmark; None of a one-hot encoded feature whose category there has no column."""
     said: str | None = None
-    """The value in the row as in the table, a category or a date; None for numbers."""
     said_of_landmark: str | None = None
-    """The same of the landmark."""
 
 
 @dataclass(frozen=True)
 class ClassPart:
-    """A class."""
+    """A class, with its decision value and probability.
+
+    Attributes
+    ----------
+    name : int or float or str or bool
+        Label of the class.
+    decision : float or None
+        Its decision value; None for the first of two classes.
+    probability : float or None
+        Its probability, 0 to 1; None for a model without calibration.
+    """
 
     name: Label
     decision: float | None
-    """Its decision value; None for the first of two classes."""
     probability: float | None
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of a prediction. Without a score it holds only the status."""
+    """The explanation of a prediction. Without a score it holds only the status.
+
+    Attributes
+    ----------
+    row : int
+        Number of the row, from 0.
+    status : str
+        ok, or why it has no score.
+    bad_feature : int or None
+        Number of the first feature that is not finite; None if all are finite.
+    predicted : int or float or str or bool or None
+        The predicted label or number.
+    decision : float or None
+        The explained decision value: with two classes positive for the second, with several that of the
+        label. It is the sum of all parts.
+    classes : list of ClassPart
+        The likeliest classes, the label first.
+    leaf : int or None
+        Number of the leaf, from 0; None without a score.
+    leaf_rows : int or None
+        Number of training rows of the leaf.
+    contributions : list of Contribution
+        The contribution of each column, largest first; with `leaf_part` and `average` they sum to the
+        decision value.
+    direction : int or float or str or bool or None
+        The class of positive decision values; None for numbers.
+    scale : str or None
+        The scale of the decision value and of all parts, log1p or sqrt; None for that of the target.
+    leaf_part : float or None
+        The contribution of the leaf: the mean of its background rows minus the average, and the effect of its
+        bounds.
+    average : float or None
+        The mean decision value of the model.
+    method : str or None
+        "Shapley values" or "integrated gradients".
+    n_landmarks : int
+        Number of landmarks of the leaf.
+    landmarks : list of LandmarkPart
+        The landmarks with the largest parts.
+    other_landmarks : float
+        The parts of all other landmarks together.
+    pseudo_landmarks : float
+        The parts of pairwise products and triangle points.
+    intercept : float
+        The intercept of the leaf model, a part of the decision value.
+    clipped : float
+        The effect of the bounds of the leaf on a predicted number.
+    nearest : int or None
+        Number of the nearest landmark in the leaf.
+    features : list of FeaturePart
+        The features that make most of the distance to the nearest landmark.
+    novelty : float or None
+        The fraction of the leaf's training rows that lie nearer; None if the model does not know.
+    remarks : list of str
+        What is omitted, and why.
+    """
 
     row: int
     status: str
-    """ok, or why it has no score."""
     bad_feature: int | None = None
-    """The first feature that is not finite."""
     predicted: Label | float | None = None
-    """The label, or the number."""
     decision: float | None = None
-    """The explained decision value: with two classes positive for the second, with several that
-    of the label. It is the sum of all parts.
-    """
     classes: list[ClassPart] = field(default_factory=list)
-    """The likeliest classes, the label first."""
     leaf: int | None = None
     leaf_rows: int | None = None
-    """Training rows of the leaf."""
     contributions: list[Contribution] = field(default_factory=list)
-    """The contribution of each column, largest first; with `leaf_part` and `average` they sum to the
-    decision value.
-    """
     direction: Label | None = None
-    """The class of positive decision values; None for numbers."""
     scale: str | None = None
-    """The scale of the decision value and of all parts, log1p or sqrt; None for that of the target."""
     leaf_part: float | None = None
-    """The contribution of the leaf: the mean of its background rows minus the average, and the effect of its
-    bounds.
-    """
     average: float | None = None
-    """The mean decision value of the model."""
     method: str | None = None
-    """Shapley values, or integrated gradients."""
     n_landmarks: int = 0
-    """Landmarks of the leaf."""
     landmarks: list[LandmarkPart] = field(default_factory=list)
-    """Those with the largest parts."""
     other_landmarks: float = 0.0
-    """The parts of all others."""
     pseudo_landmarks: float = 0.0
-    """The parts of pairwise products and triangle points."""
     intercept: float = 0.0
     clipped: float = 0.0
-    """The effect of the bounds of the leaf on a predicted number."""
     nearest: int | None = None
-    """The landmark that is nearest."""
     features: list[FeaturePart] = field(default_factory=list)
-    """Those that make most of the distance to it."""
     novelty: float | None = None
-    """The fraction of the leaf's training rows that lie nearer; None if the model does not know."""
     remarks: list[str] = field(default_factory=list)
-    """What is omitted, and why."""
 
     def __str__(self) -> str:
         """One sentence."""
@@ -188,13 +254,21 @@ class Explanation:
         return f", compared with {LANDMARK_ROWS}" if LANDMARK_BACKGROUND in self.remarks else ""
 
     def largest(self) -> tuple[list[Contribution], float]:
-        """The named contributions, and the sum of all others."""
+        """Return the largest contributions, and the sum of all others.
+
+        Returns
+        -------
+        list of Contribution
+            Those that sentences and tables name.
+        float
+            The sum of the parts of all others.
+        """
         named = [one for one in self.contributions[:CONTRIBUTIONS] if one.part]
         return named, math.fsum(one.part for one in self.contributions[len(named) :])
 
 
 class Explanations(list[Explanation]):
-    """Explanations of rows, which print as sentences and show as tables in a notebook."""
+    """A list of `Explanation`, one for each row. It prints as sentences and shows as tables in a notebook."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self))
@@ -300,12 +374,12 @@ def _numbers(rows: Sequence[int]) -> list[int]:
 
 def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
     """Rows in memory, and the model that explains them."""
-    if not hasattr(model, "rows_to_explain"):
+    if not hasattr(model, "_rows_to_explain"):
         model = load_model(model)
     if is_sparse(X):
         check_dense(X)
         X = X.toarray()
-    own, found, names, schema = model.rows_to_explain(X)
+    own, found, names, schema = model._rows_to_explain(X)
     if not isinstance(found, np.ndarray):
         raise DataError(
             f"Cannot explain X: it is not in memory ({type(X).__name__}). Pass some rows of it, computed."
@@ -570,19 +644,29 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
 @dataclass(eq=False, repr=False)
 class Contributions:
     """The contributions of columns to the decision values of rows, in the form of the package shap.
+
     Row by row, `base_values` and the sum of `values` are the decision value, which is on the scale of the
     model if that has a `target_transform`.
 
-    values         float64 (n, n_columns + 1), of the columns, and of the leaf
-    base_values    float64 (n,), the mean decision value of the model
-    data           float64 (n, n_columns + 1), what the model reads: numbers, numbers of categories and days
-    display_data   object (n, n_columns + 1), the same in the words of the table
-    feature_names  names of the columns, and "leaf"
-    method         "Shapley values" or "integrated gradients"
-    background     what each row is compared with: "training rows", or "landmarks" where the model was trained
-                   with calibrate=False and keeps no rows
-
     An index of rows gives those rows, a number one row.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, n_columns + 1), float64
+        Contributions of the columns, and of the leaf.
+    base_values : ndarray of shape (n,), float64
+        The mean decision value of the model.
+    data : ndarray of shape (n, n_columns + 1), float64
+        What the model reads: numbers, numbers of categories and days.
+    display_data : ndarray of shape (n, n_columns + 1), object
+        The same in the words of the table.
+    feature_names : list of str
+        Names of the columns, and "leaf".
+    method : {"Shapley values", "integrated gradients"}
+        How the contributions are computed.
+    background : {"training rows", "landmarks"}
+        What each row is compared with: landmarks where the model was trained with ``calibrate=False`` and
+        keeps no rows.
     """
 
     values: FloatArray
@@ -595,6 +679,7 @@ class Contributions:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of `values`."""
         return self.values.shape
 
     def __len__(self) -> int:

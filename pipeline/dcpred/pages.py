@@ -105,13 +105,32 @@ class Page:
 
 @dataclass(frozen=True)
 class Report:
-    """A page of HTML. A notebook shows it."""
+    """A page of HTML. A notebook shows it.
+
+    Attributes
+    ----------
+    title : str
+        Title of the page.
+    html : str
+        The whole page.
+    """
 
     title: str
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file, also over an earlier page. Raises DataError for another file."""
+        """Write the page to a file, which may be an earlier page.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Raises
+        ------
+        DataError
+            If another file exists there.
+        """
         file = Path(local_path(path))
         with resource_errors(file):
             check_free(file)

@@ -289,19 +289,8 @@ class ServedModel:
         """
         return self._predict(X, True, class_numbers)
 
-    def rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
-        """Return rows in the form that `dcpred.explain` needs.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Raw rows, in memory.
-
-        Returns
-        -------
-        RowsToExplain
-            The model, and rows with features in the order of training.
-        """
+    def _rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
+        """Rows in memory in the form that `dcpred.explain` needs."""
         return RowsToExplain(self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:

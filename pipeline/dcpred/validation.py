@@ -36,31 +36,60 @@ InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
 
 @dataclass(frozen=True)
 class FoldReport:
-    """The result of one fold."""
+    """The result of one fold.
+
+    Attributes
+    ----------
+    n_train : int
+        Number of rows that trained.
+    n_held_out : int
+        Number of rows held out.
+    quality : float
+        Quality on the rows held out, by the metric.
+    standard_error : float
+        Standard error of the quality.
+    predicted : float or None
+        The prediction of the search; None if settings were given.
+    predicted_error : float or None
+        Standard error of that prediction.
+    n_unknown : int
+        Number of skipped rows: their class has no training row, or they have no score.
+    """
 
     n_train: int
     n_held_out: int
     quality: float
     standard_error: float
-    foretold: float | None = None
-    """The prediction of the search; None if settings were given."""
-    foretold_error: float | None = None
+    predicted: float | None = None
+    predicted_error: float | None = None
     n_unknown: int = 0
-    """Skipped rows: their class has no training row, or they have no score."""
 
 
 @dataclass(frozen=True, repr=False)
 class ValidationReport(Summary):
-    """The result of a cross-validation."""
+    """The result of a cross-validation.
+
+    Attributes
+    ----------
+    metric : str
+        Name of the score.
+    mean : float
+        The mean quality over folds.
+    standard_error : float
+        Standard error of the mean, by the differences of folds.
+    predicted : float or None
+        The mean of what the searches predicted; None if settings were given.
+    held_out : str
+        How rows are held out.
+    folds : list of FoldReport
+        The result of each fold.
+    """
 
     metric: str
     mean: float
-    """The mean quality over folds."""
     standard_error: float
-    """Standard error of the mean, by the differences of folds."""
-    foretold: float | None
+    predicted: float | None
     held_out: str
-    """How rows are held out."""
     folds: list[FoldReport] = field(default_factory=list)
 
 
@@ -112,16 +141,16 @@ def validate(
             folder = Path(place) / f"fold-{fold}"
             given: dict[str, Any] = {"weight": rows.without(trains, folder), "say": say}
             given["folds"] = inner(trains)
-            foretold: dict[str, Any] = {}
+            predicted: dict[str, Any] = {}
             if policy is None:
                 train(x, y, folder / "model", settings, same, **given)
             else:
-                foretold = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
+                predicted = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
             one = _judged(read_model(folder / "model"), rows, held, judge, folds)
             one = replace(one, n_train=int(trains.sum()))
-            if foretold.get("metric") == judge.name:
-                error = foretold["standard_error"]
-                one = replace(one, foretold=foretold[judge.name], foretold_error=error)
+            if predicted.get("metric") == judge.name:
+                error = predicted["standard_error"]
+                one = replace(one, predicted=predicted[judge.name], predicted_error=error)
             found.append(one)
     return _report(judge.name, found, folds.words)
 
@@ -129,9 +158,9 @@ def validate(
 def _report(metric: str, found: list[FoldReport], words: str) -> ValidationReport:
     each = np.array([one.quality for one in found])
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else found[0].standard_error
-    summary = [one.foretold for one in found if one.foretold is not None]
-    foretold = float(np.mean(summary)) if len(summary) == len(found) else None
-    return ValidationReport(metric, float(each.mean()), error, foretold, words, found)
+    summary = [one.predicted for one in found if one.predicted is not None]
+    predicted = float(np.mean(summary)) if len(summary) == len(found) else None
+    return ValidationReport(metric, float(each.mean()), error, predicted, words, found)
 
 
 @dataclass(frozen=True)

@@ -398,7 +398,7 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         )
         # --repair removes nothing that dcpred did not write.
         by_hand = all(finding.kind in (Kind.FOREIGN_FILE, Kind.RECORD_OF_NO_BLOCK) for finding in damage)
-        then = "run the same command again" if by_hand else "score again with --repair"
+        then = "run the same command again" if by_hand else "score again with --repair (dcpred.repair)"
         raise IncompleteError(
             f"{output} is modified or damaged: {first.file}: {first.sentence} ({first.kind}){others}. See"
             f" `dcpred verify {as_arguments(output)}`, and {then}."
@@ -481,31 +481,52 @@ Span = tuple[int, int, int, tuple[int, ...]]
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(Summary):
-    """The result of a verification."""
+    """The result of a verification.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    level : str
+        The level: fast, sample or full.
+    n_rows : int
+        Number of rows.
+    n_blocks : int
+        Number of blocks.
+    verified_blocks : int
+        Number of blocks with a complete record.
+    left_blocks : int
+        Number of blocks without a record, of a run that is not finished.
+    finished : bool
+        Whether there is a manifest.
+    sampled_rows : int
+        Number of rows that were scored again (level sample).
+    seed : int or None
+        Seed that those rows were drawn with; None without them.
+    found : dict of str to int
+        Number of findings by kind.
+    findings : list of Finding
+        The findings.
+    seconds : float
+        Duration in seconds.
+    ok : bool
+        Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
+        rows are not.
+    """
 
     output: str
     level: str
-    """fast, sample or full."""
     n_rows: int
     n_blocks: int
     verified_blocks: int
-    """Blocks with a complete record."""
     left_blocks: int
-    """Blocks without a record, of a run that is not finished."""
     finished: bool
-    """Whether there is a manifest."""
     sampled_rows: int
-    """Rows that were scored again (level sample)."""
     seed: int | None
-    """Seed that those rows were drawn with; None where none were."""
     found: dict[str, int]
-    """Findings by kind."""
     findings: list[Finding]
     seconds: float
-    """Its duration."""
     ok: bool
-    """Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
-    rows are not."""
 
 
 def verify(

@@ -34,7 +34,7 @@ from sets import DataSet, Printed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.compare import CompareReport, CompareRequest, Result, compare
+from dcpred.comparison.compare import CompareReport, CompareRequest, CompareResult, compare
 from dcpred.comparison.page import PLOT, frontier, score_paint, unbeaten
 from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, points_of
 from dcpred.execution.progress import SILENT
@@ -152,16 +152,16 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def best(report: CompareReport, points: list[Result]) -> Result | None:
+def best(report: CompareReport, points: list[CompareResult]) -> CompareResult | None:
     kept = unbeaten(points, report.task == "classification")
     return kept[-1] if kept else None
 
 
-def within(report: CompareReport, budget: float) -> list[Result]:
+def within(report: CompareReport, budget: float) -> list[CompareResult]:
     return [one for one in report.results if one.status == "done" and (one.cost_ratio or 0.0) <= budget]
 
 
-def in_words(report: CompareReport, one: Result | None, name: bool = True) -> str:
+def in_words(report: CompareReport, one: CompareResult | None, name: bool = True) -> str:
     if one is None:
         return "–"
     value = one.quality or 0.0
@@ -206,7 +206,7 @@ def show_frontier(reports: dict[str, CompareReport]) -> None:
     systems.show()
 
 
-def at_printed_cost(report: CompareReport, system: str, printed: Printed | None) -> Result | None:
+def at_printed_cost(report: CompareReport, system: str, printed: Printed | None) -> CompareResult | None:
     """The most accurate point that costs no more than what is printed; the cheapest where none does; the most
     accurate of all where nothing is printed.
     """
@@ -276,7 +276,7 @@ def recorded(name: str, report: CompareReport, command: str) -> list[Measured]:
 def drawn(lines: list[Measured]) -> str:
     """The SVG document, on white, so that it reads on dark pages, too."""
     points = [
-        Result(one.who, one.name, "done", "", float(one.accuracy) / 100, float(one.cost), *[None] * 5)
+        CompareResult(one.who, one.name, "done", "", float(one.accuracy) / 100, float(one.cost), *[None] * 5)
         for one in lines
     ]
     report = CompareReport("", "classification", 0, 0, 0, {}, points, [], 0.0, [])

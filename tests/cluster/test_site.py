@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 OBJECT = re.compile(r"^(?P<name>\S+) py:(?P<kind>\w+) 1 ", re.MULTILINE)
 SHOWN = (  # of each kind of page one
     *("index", "start/tutorial", "reference/settings", "reference/api/DCPredClassifier"),
-    *("reference/commands", "gallery/index", "gallery/plot_5_comparison", "project/benchmarks"),
+    *("reference/commands", "reference/json", "reference/api/index", "reference/api/ScoreReport"),
+    *("gallery/index", "gallery/plot_5_comparison", "howto/orchestrators", "project/benchmarks"),
 )
 
 

@@ -3,14 +3,17 @@
 import asyncio
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from email.message import Message
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import click
 import dask.array as da
@@ -20,6 +23,7 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate as problems
 from zarr.storage import MemoryStore
 
@@ -28,6 +32,7 @@ from dcpred.cli import main
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
+from support.annotations import in_words
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
 
@@ -225,7 +230,10 @@ def test_a_training_of_rows_resumes(tmp_path: Path, client: Client) -> None:
     [
         ({"workers": 0}, "Cannot use workers=0: it is not a number of local processes."),
         ({"workers": True}, "Cannot use workers=True: it is of type bool. Pass an integer or None."),
-        ({"client": 5}, "Cannot use a int as client: it is not a connection to a Dask cluster."),
+        (
+            {"client": 5},
+            "Cannot use a value of type int as client: it is not a connection to a Dask cluster.",
+        ),
         ({"client": "nowhere"}, "Cannot use 'nowhere' as a Dask scheduler: it is not an address."),
         (
             {"client": "tcp://h:1", "workers": 2},
@@ -273,6 +281,89 @@ def test_arrays_that_do_not_belong_together_are_not_written(folder: Path, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", ["float", "text", "frame", "list", "masked"])
+def test_rows_in_memory_without_a_target(kind: str, folder: Path) -> None:
+    """They are counted and skipped on request; else the error names the first, and the argument."""
+    lacking = np.arange(len(BLOBS.y)) % 30 == 7
+    y: Any = {
+        "float": np.where(lacking, np.nan, BLOBS.y.astype(float)),
+        "text": np.where(lacking, None, BLOBS.y.astype(object)),
+        "frame": pd.Series(BLOBS.y, dtype="Int64").mask(lacking),
+        "list": [None if gone else int(one) for gone, one in zip(lacking, BLOBS.y, strict=True)],
+        "masked": np.ma.masked_array(BLOBS.y, lacking),
+    }[kind]
+    found = dcpred.evaluate(folder / "model", BLOBS.X, y=y, drop_unlabelled=True, cost=False)
+    assert (found.n_unlabelled, found.n_samples) == (lacking.sum(), (~lacking).sum())
+    same = dcpred.evaluate(folder / "model", BLOBS.X[~lacking], y=BLOBS.y[~lacking], cost=False)
+    assert found.accuracy == same.accuracy
+    with pytest.raises(DataError, match=r"^Cannot evaluate row 7 of .*drop_unlabelled=True\)\.$"):
+        dcpred.evaluate(folder / "model", BLOBS.X, y=y, cost=False)
+
+
+def test_empty_rows_are_refused_by_every_function(folder: Path, tmp_path: Path) -> None:
+    X, y, message = BLOBS.X[:0], BLOBS.y[:0], r"^Cannot use X: it has 0 rows and 4 features\. Pass"
+    for call in (
+        partial(dcpred.train, X, tmp_path / "m", y=y, **KEYS),
+        partial(dcpred.validate, X, y=y, **KEYS),
+        partial(dcpred.evaluate, folder / "model", X, y=y, cost=False),
+        partial(dcpred.score, folder / "model", X, tmp_path / "s"),
+        partial(dcpred.repair, folder / "model", X, tmp_path / "s"),
+    ):
+        with pytest.raises(DataError, match=message):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_that_are_no_arrays_settings_or_columns(folder: Path, tmp_path: Path) -> None:
+    """One sentence each, before anything is written."""
+    X, y, model, out = BLOBS.X, BLOBS.y, folder / "model", tmp_path / "out"
+    calls: dict[str, Callable[[], Any]] = {
+        "Cannot use settings=3: it is of type int. Pass a": lambda: dcpred.train(X, out, y=y, settings=3),
+        "Cannot use settings=['a']: it is of type list": lambda: dcpred.validate(X, y=y, settings=["a"]),
+        "Cannot use y=None: it names no targets": lambda: dcpred.train(X, out, y=None),
+        "Cannot use y='': it names no targets": lambda: dcpred.evaluate(model, folder / "data.zarr", y=""),
+        "Cannot use sample_weight=3: it is one number": lambda: dcpred.train(X, out, y=y, sample_weight=3),
+        "Cannot use X=5: it is one number": lambda: dcpred.evaluate(model, 5, y=y),
+        "Cannot use costs=3: it is no matrix": lambda: dcpred.evaluate(model, X, y=y, costs=3),
+        "Cannot export no columns": lambda: dcpred.export(folder / "scores", f"{out}.csv", columns=[]),
+        "Cannot export no status": lambda: dcpred.export(folder / "scores", f"{out}.csv", status=()),
+        "Cannot use a value of type NoneType as model": lambda: dcpred.score(None, X, out),
+        "Cannot make a report of a value of type int": lambda: dcpred.report(5),
+        "Cannot use a value of type int as client": lambda: dcpred.verify(folder / "scores", client=5),
+    }
+    for message, call in calls.items():
+        with pytest.raises((DataError, SettingsError)) as raised:
+            call()
+        assert str(raised.value).startswith(message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("file", "call", "message"),
+    [
+        ("scores.zarr/label/c", "score", r"is modified or damaged: .*`dcpred verify .*dcpred\.repair"),
+        ("manifest.json", "export", r"manifest\.json is modified\. `dcpred verify`.*dcpred\.repair"),
+        ("scores.zarr/zarr.json", "open_scores", r"its arrays cannot be opened\. `dcpred verify`"),
+        ("scores.zarr/label/zarr.json", "export", r"its arrays cannot be opened\. `dcpred verify`"),
+        ("plan.json", "score", r"it holds scores without plan\.json\. Restore that file"),
+    ],
+)
+def test_a_damaged_output_names_what_helps(
+    file: str, call: str, message: str, folder: Path, tmp_path: Path
+) -> None:
+    out, damaged = tmp_path / "scores", tmp_path / "scores" / file
+    dcpred.score(folder / "model", folder / "data.zarr", out)
+    if file == "manifest.json":
+        damaged.write_text(damaged.read_text().replace("300", "301"))
+    elif damaged.is_dir():
+        shutil.rmtree(damaged)
+    else:
+        damaged.unlink()
+    given = {"score": (folder / "model", folder / "data.zarr", out), "export": (out, tmp_path / "t.csv")}
+    with pytest.raises(DcpredError, match=message):
+        getattr(dcpred, call)(*given.get(call, (out,)))
+
+
 def test_a_client_that_cannot_be_used(folder: Path) -> None:
     async def ask() -> None:
         async with (
@@ -301,12 +392,13 @@ def test_names_and_arrays_are_not_mixed(folder: Path, tmp_path: Path) -> None:
     ):
         dcpred.train(BLOBS.X, tmp_path / "model")
     with pytest.raises(
-        DataError, match=r"^Cannot use a ndarray as y: data is stored at an address\. Pass the name"
+        DataError,
+        match=r"^Cannot use a value of type ndarray as y: data is stored at an address\. Pass",
     ):
         dcpred.train(folder / "data.zarr", tmp_path / "model", y=BLOBS.y)
-    with pytest.raises(DataError, match=r"^Cannot use a int as model: it is not a path\."):
+    with pytest.raises(DataError, match=r"^Cannot use a value of type int as model: it is not a path\."):
         dcpred.score(5, BLOBS.X, tmp_path / "scores")
-    with pytest.raises(DataError, match=r"^Cannot refresh from a ndarray: it is not stored\."):
+    with pytest.raises(DataError, match=r"^Cannot refresh from a value of type ndarray: it is not stored\."):
         dcpred.refresh(folder / "model", BLOBS.X, tmp_path / "root")
     with pytest.raises(SettingsError, match="Cannot combine shard with client"):
         dcpred.score(folder / "model", BLOBS.X, tmp_path / "scores", shard="0/2", client="tcp://h:1")
@@ -394,6 +486,7 @@ def test_a_run_beyond_its_limits_raises_with_its_report(folder: Path, tmp_path: 
 
 # Not every function needs an example, further words, or a list of others; dtypes begin with a small letter.
 LENIENT = {"EX01", "SA01", "ES01", "RT04", "PR08"}
+RESULT = "PR01"  # Nobody makes a result: its fields are attributes, not parameters.
 
 
 def documented() -> list[str]:
@@ -415,7 +508,54 @@ def test_docstrings_are_those_of_numpydoc(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names of sections in See Also
         found = problems(name)["errors"]
-    assert [(code, text) for code, text in found if code not in LENIENT] == []
+    lenient = LENIENT | ({RESULT} if inspect.isclass(one := resolved(name)) and is_result(one) else set())
+    assert [(code, text) for code, text in found if code not in lenient] == []
+
+
+def resolved(name: str) -> Any:
+    return attrgetter(name.removeprefix("dcpred."))(dcpred)
+
+
+def results() -> set[type]:
+    """The classes of dcpred that public functions and methods return, and those of their fields."""
+    found: set[type] = set()
+    left = [
+        get_type_hints(resolved(name)).get("return")
+        for name in documented()
+        if inspect.isfunction(resolved(name))
+    ]
+    while left:
+        one = left.pop()
+        left += get_args(one)
+        if inspect.isclass(one) and is_result(one) and one not in found:
+            found.add(one)
+            left += [*get_type_hints(one).values(), *getattr(one, "__orig_bases__", ())]
+    return found
+
+
+def is_result(one: type) -> bool:
+    """Whether it is a dataclass of ours, or a list of such."""
+    return one.__module__.startswith("dcpred") and (is_dataclass(one) or issubclass(one, list))
+
+
+def test_every_result_is_public_and_every_dataclass_is_a_result() -> None:
+    public = {
+        one for name in dcpred.__all__ if inspect.isclass(one := getattr(dcpred, name)) and is_result(one)
+    }
+    assert public - results() == {dcpred.Settings, dcpred.Shard}, "arguments alone"
+    assert results() - public == set()
+
+
+@pytest.mark.parametrize(
+    "one", sorted(filter(is_dataclass, results() - {dcpred.Evaluation}), key=lambda one: one.__name__)
+)
+def test_every_field_of_a_result_is_described(one: type) -> None:
+    """In its order, with the type of its annotation and a sentence."""
+    hints = get_type_hints(one)
+    wanted = [(field.name, in_words(hints[field.name])) for field in fields(one) if field.name[0] != "_"]
+    listed = NumpyDocString(inspect.getdoc(one) or "")["Attributes"]
+    assert [(entry.name, entry.type) for entry in listed] == wanted
+    assert [entry.name for entry in listed if not " ".join(entry.desc).endswith(".")] == []
 
 
 def test_scoring_imports_neither_scikit_learn_nor_dask() -> None:

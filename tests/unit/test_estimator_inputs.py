@@ -342,7 +342,7 @@ def test_a_report_of_an_estimator_and_of_a_served_model(model: DCPredClassifier,
     assert "<h1>Model DCPredClassifier</h1>" in report(model).html
     assert "<h1>Model m</h1>" in report(served).html
     with pytest.raises(
-        DataError, match=r"^Cannot make a report of a ndarray: it is not a model. Pass a path, a fitted"
+        DataError, match=r"^Cannot make a report of a value of type ndarray: it is not a model. Pass"
     ):
         report(X)
 
@@ -641,7 +641,7 @@ def test_unknown_categories_of_many_parts_warn_once_a_call() -> None:
     fitted = small(products=0, calibrate=False).fit(TABLE, Y)
     strange = dd.from_pandas(TABLE.assign(town=[f"w{i % 7}" for i in range(200)]), npartitions=8)
     for _ in range(2):
-        for lazy in (fitted.predict(strange), fitted.rows_to_explain(strange).rows):
+        for lazy in (fitted.predict(strange), fitted._rows_to_explain(strange).rows):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lazy.compute(scheduler="threads")

@@ -413,7 +413,7 @@ def test_validate_foretells_by_group_and_by_time(tmp_path: Path) -> None:
         assert report["mean"] == pytest.approx(np.mean([one["quality"] for one in report["folds"]]))
         assert report["mean"] == pytest.approx(0.9, abs=0.06)
         assert all(one["n_train"] + one["n_held_out"] <= N for one in report["folds"])
-        assert all(one["foretold"] is None for one in report["folds"]), "settings were given"
+        assert all(one["predicted"] is None for one in report["folds"]), "settings were given"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr"], "nothing is kept"
 
 

@@ -211,7 +211,7 @@ def test_serving_frames_imports_no_library_of_training(model: DCPredClassifier, 
         (lambda f: f.assign(old=3), "column 'old': its schema expects true and false"),
         (
             lambda f: f.to_numpy(),
-            "Cannot score X: it is a ndarray, and the model encodes the columns of a frame",
+            "Cannot score X: it is of type ndarray, and the model encodes the columns of a frame",
         ),
         (lambda f: f.assign(city=[["x"]] * len(f)), r"column 'city' of X: it holds list \("),
         (lambda f: f.assign(age=[1, "x"] * 150), r"column 'age' of X: it holds numbers \('1'\) and text \("),

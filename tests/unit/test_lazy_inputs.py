@@ -296,7 +296,7 @@ def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
 def test_nothing_to_train_on(kind: str) -> None:
     with pytest.raises(
         DataError,
-        match=r"^Cannot train on X: its shape \(0, 3\) leaves nothing to train on. Pass rows and features.$",
+        match=r"^Cannot use X: it has 0 rows and 3 features\. Pass at least one of each\.$",
     ):
         small().fit(frames(np.empty((0, 3))) if kind == "dask frame" else da.zeros((0, 3)), da.zeros(0, int))
 

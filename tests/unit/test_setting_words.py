@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
-from dcpred.comparison.compare import CompareReport, Result
+from dcpred.comparison.compare import CompareReport, CompareResult
 from dcpred.comparison.page import description
 from dcpred_baselines import LEAF_MODELS
 from dcpred_tasks.errors import SettingsError
@@ -103,7 +103,8 @@ def test_systems_without_their_papers_say_so() -> None:
     assert [line for line in lines if any(f"`{name}`" in line for name in ours)] == lines
     assert len(lines) == len(ours)
     results = [
-        Result(name, "", "done", "", None, None, None, None, None, None, None) for name in ("ldkl", "exact")
+        CompareResult(name, "", "done", "", None, None, None, None, None, None, None)
+        for name in ("ldkl", "exact")
     ]
     report = CompareReport("folder", "classification", 9, 9, 2, {}, results, [], 1.0, [])
     assert description(report).endswith("Written from descriptions by others, not from the papers: ldkl.")

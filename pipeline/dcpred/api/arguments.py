@@ -106,8 +106,8 @@ def address_of_model(model: Any) -> str | Path:
     if isinstance(model, str | Path):
         return model
     raise DataError(
-        f"Cannot use a {type(model).__name__} as model: it is not a path. Pass the path of a model; an"
-        " estimator writes one by its method save."
+        f"Cannot use a value of type {type(model).__name__} as model: it is not a path. Pass the path of a"
+        " model; an estimator writes one by its method save."
     )
 
 
@@ -158,6 +158,7 @@ def training_data(
     """
     from dcpred.training import imported as tables  # noqa: PLC0415 - scoring needs no SciPy
 
+    _check_target(y)
     if isinstance(data, str | Path) and tables.is_table(data):
         _check_names(y=y, sample_weight=sample_weight)
         columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
@@ -176,7 +177,8 @@ def training_data(
 
 @contextmanager
 def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> Iterator[Addresses]:
-    """The same of labelled rows that a model scores."""
+    """The same of labelled rows that a model scores. Some may have no target."""
+    _check_target(y)
 
     def find(address: str | Path, name: str) -> str:
         return find_rows(address, name, model, with_target=True)
@@ -230,7 +232,7 @@ def _located(
         if isinstance(array, str):
             raise DataError(
                 f"Cannot use {name}={array!r}: it is the name of an array, but data is an array itself."
-                " Pass an array, too."
+                " Pass an array, too; of a frame its column, and the frame without it."
             )
     _check_lengths(arrays)
     found = {name: _address(array) for name, array in arrays.items() if array is not None}
@@ -243,7 +245,7 @@ def _located(
     with TemporaryDirectory(prefix="dcpred-") as folder:
         place = f"{folder}/data.zarr" if beside is None else f"{absolute(beside).rstrip('/')}.data.zarr"
         was_there = open_place(place).is_there()
-        written = write_data(data, y, weight, place, names, client)
+        written = write_data(data, y, weight, place, names, client, unlabelled=model is not None)
         paths = {name: f"{place}/{name}" for name in written}
         weights = paths.get("weight") or found.get("sample_weight")
         try:
@@ -271,11 +273,18 @@ def _check_lengths(arrays: Mapping[str, Any]) -> None:
     shapes = {name: getattr(array, "shape", None) or np.shape(array) for name, array in arrays.items()}
     rows = shapes["X"][0] if shapes["X"] else None
     for name, shape in shapes.items():
+        if not shape and isinstance(arrays[name], Real):
+            raise DataError(f"Cannot use {name}={arrays[name]!r}: it is one number. Pass an array.")
         if shape and isinstance(rows, int) and isinstance(shape[0], int) and shape[0] != rows:
             raise DataError(
                 f"Cannot use {name} with X: it has {shape[0]:,} rows, X has {rows:,}. Pass arrays of the same"
                 " rows."
             )
+
+
+def _check_target(y: Any) -> None:
+    if y is None or (isinstance(y, str) and not y):
+        raise DataError(f"Cannot use y={y!r}: it names no targets. Pass an array, or the name of one.")
 
 
 def _address(array: Any) -> str | None:
@@ -286,8 +295,8 @@ def _check_names(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"Cannot use a {type(value).__name__} as {name}: data is stored at an address. Pass the name"
-                " of the array there, or data as an array."
+                f"Cannot use a value of type {type(value).__name__} as {name}: data is stored at an address."
+                " Pass the name of the array there, or data as an array."
             )
 
 
@@ -296,8 +305,13 @@ def settings_given(settings: Any, task: str | None) -> dict[str, object]:
     values: dict[str, object] = {}
     if settings is not None:
         if not isinstance(settings, Mapping):
-            from dcpred.estimators.settings import given_settings  # noqa: PLC0415 - it needs scikit-learn
+            from dcpred.estimators.settings import Settings  # noqa: PLC0415 - it needs scikit-learn
 
-            settings = given_settings(settings)
+            if not isinstance(settings, Settings):
+                raise SettingsError(
+                    f"Cannot use settings={settings!r}: it is of type {type(settings).__name__}. Pass a dict,"
+                    ' for example {"landmarks": 24}, or a dcpred.Settings.'
+                )
+            settings = settings.given()
         values = {str(name): value for name, value in settings.items()}
     return values if task is None else values | {"task": task}

@@ -42,11 +42,18 @@ from dcpred_tasks.storage.place import open_place
 
 @dataclass(frozen=True, repr=False)
 class PublishReport(Summary):
-    """The runs that a publication by hand exchanged."""
+    """The runs that a publication by hand exchanged.
+
+    Attributes
+    ----------
+    latest : str
+        Name of the run that is the latest now.
+    before : str
+        Name of the run that was the latest before; "" if there was none.
+    """
 
     latest: str
     before: str
-    """The run that was the latest before; "" if there was none."""
 
 
 @typed
@@ -369,8 +376,8 @@ def _stored(data: Any, x: str, model: str | Path) -> str:
     if isinstance(data, str | Path):
         return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
     raise DataError(
-        f"Cannot refresh from a {type(data).__name__}: it is not stored. Pass the path or address of Zarr"
-        " data, or a Zarr array of a store."
+        f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"
+        " address of Zarr data, or a Zarr array of a store."
     )
 
 

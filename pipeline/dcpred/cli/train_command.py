@@ -184,8 +184,8 @@ def _table(r: dict[str, Any]) -> str:
     for number, one in enumerate(r["folds"]):
         rows = [f"{one['n_train']:,}", f"{one['n_held_out']:,}"]
         found = shown(one["quality"], one["standard_error"])
-        lines.append([str(number + 1), *rows, found, shown(one["foretold"], one["foretold_error"])])
-    lines.append(["mean", "", "", shown(r["mean"], r["standard_error"]), shown(r["foretold"], None)])
+        lines.append([str(number + 1), *rows, found, shown(one["predicted"], one["predicted_error"])])
+    lines.append(["mean", "", "", shown(r["mean"], r["standard_error"]), shown(r["predicted"], None)])
     unknown = sum(one["n_unknown"] for one in r["folds"])
     left_out = f"; skipped {counted(unknown, 'row', 'rows')} without a score or of an unknown class"
     return "\n".join([f"held out: {r['held_out']}{left_out if unknown else ''}", *table(lines, left=(0,))])

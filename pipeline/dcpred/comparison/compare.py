@@ -68,33 +68,77 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
-class Result:
-    """The result of a point; None for unknown values."""
+class CompareResult:
+    """The result of one setting of one system; None stands for an unknown value.
+
+    Attributes
+    ----------
+    system : str
+        Name of the system, as `systems` names it.
+    what : str
+        The setting, in words.
+    status : str
+        done, time limit, not installed, or failed.
+    why : str
+        Why there is no result, or another remark.
+    quality : float or None
+        Accuracy, or RMSE, on the test rows.
+    cost_ratio : float or None
+        Time per row in linear predictions.
+    us_per_row : float or None
+        Time per row, in microseconds.
+    seconds : float or None
+        Processor time of its own training in seconds, without the shared step.
+    bytes : int or None
+        Size of the model in bytes.
+    agreement : float or None
+        Agreement with the exact SVM: fraction of equal test labels, or correlation of predictions.
+    multiplications : float or None
+        Multiplications per row, in those of a linear prediction, where the system counts them.
+    """
 
     system: str
     what: str
     status: str
-    """done, time limit, not installed, or failed."""
     why: str
-    """Why there is no result, or another remark."""
     quality: float | None
-    """Accuracy, or RMSE, on the test rows."""
     cost_ratio: float | None
-    """Time per row in linear predictions."""
     us_per_row: float | None
     seconds: float | None
-    """Processor time of its own training, without the shared step."""
     bytes: int | None
-    """Of the model."""
     agreement: float | None
-    """Agreement with the exact SVM: fraction of equal test labels, or correlation of predictions."""
     multiplications: float | None
-    """Multiplications per row, in those of a linear prediction, where the system counts them."""
 
 
 @dataclass(frozen=True, repr=False)
 class CompareReport(Summary):
-    """The result of a comparison."""
+    """The result of a comparison.
+
+    Attributes
+    ----------
+    folder : str
+        Path of the folder of tables, plots and report.html.
+    task : str
+        classification or regression.
+    n_rows : int
+        Number of training rows.
+    n_test_rows : int
+        Number of test rows.
+    n_features : int
+        Number of features.
+    shared : dict
+        The settings that all kernel models share, by name.
+    results : list of CompareResult
+        The result of each system and setting.
+    kernel_errors : list of dict
+        The error of kernel values by each basis: basis, kernel, number of functions, error.
+    shared_seconds : float
+        Processor time of the choice of these settings and of the ARD scaling, in seconds.
+    notes : list of str
+        Remarks on the table: sentences.
+    metric : str or None
+        The score in `quality`; greater is then better. None: accuracy, or RMSE.
+    """
 
     folder: str
     task: str
@@ -102,17 +146,11 @@ class CompareReport(Summary):
     n_test_rows: int
     n_features: int
     shared: dict[str, Any]
-    """The settings that all kernel models share."""
-    results: list[Result]
+    results: list[CompareResult]
     kernel_errors: list[dict[str, Any]]
     shared_seconds: float
-    """Processor time of the choice of these settings and of the ARD scaling."""
     notes: list[str]
-    """Remarks on the table: sentences."""
     metric: str | None = None
-    """The score in `quality`, of dcpred.tuning.metrics.LABEL_SCORERS; greater is then better. None: accuracy,
-    or RMSE.
-    """
 
     @property
     def percents(self) -> bool:
@@ -121,10 +159,12 @@ class CompareReport(Summary):
 
     @property
     def more_is_better(self) -> bool:
+        """Whether a greater quality is better."""
         return self.metric is not None or self.task == "classification"
 
     @property
     def quality_name(self) -> str:
+        """Name of the quality in tables."""
         return self.metric or ("accuracy" if self.task == "classification" else "RMSE")
 
 
@@ -288,7 +328,7 @@ def _reported(
         if metric is not None and own is not None:
             known["quality"] = label_score(metric, rows.target_test, own)
         results.append(
-            Result(
+            CompareResult(
                 system=point.system,
                 what=point.what,
                 status=result["status"],
@@ -323,7 +363,7 @@ def _reported(
     )
 
 
-def _caveats(results: Sequence[Result]) -> list[str]:
+def _caveats(results: Sequence[CompareResult]) -> list[str]:
     """Where baselines of the table fail, each sentence once."""
     kinds = (leaf_model_types().get(one.system) for one in results)
     return list(dict.fromkeys(kind.caveat for kind in kinds if kind and kind.caveat))
@@ -345,7 +385,7 @@ def _cost(result: dict[str, Any], linear: dict[str, float]) -> float | None:
     return float(result["us_per_row"] / linear[result["host"]])
 
 
-def _cut(results: list[Result]) -> list[str]:
+def _cut(results: list[CompareResult]) -> list[str]:
     """A sentence on the systems whose grids the time limit cut."""
     cut = dict.fromkeys(one.system for one in results if one.status == "time limit")
     words = []

@@ -29,7 +29,7 @@ from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 if TYPE_CHECKING:
-    from dcpred.comparison.compare import CompareReport, Result
+    from dcpred.comparison.compare import CompareReport, CompareResult
 
 
 def write_tables(report: "CompareReport", folder: Path) -> None:
@@ -58,7 +58,7 @@ def heads(report: "CompareReport") -> list[str]:
     ]
 
 
-def cells(report: "CompareReport", one: "Result") -> list[str]:
+def cells(report: "CompareReport", one: "CompareResult") -> list[str]:
     """A line of the table as text."""
     if one.status != "done":
         why = f"{one.status}: {one.why}" if one.why else one.status
@@ -84,16 +84,16 @@ def markdown(report: "CompareReport") -> str:
     return f"{description(report)}\n\n" + "\n".join(lines) + "\n"
 
 
-def frontier(report: "CompareReport") -> list["Result"]:
+def frontier(report: "CompareReport") -> list["CompareResult"]:
     """Points that no cheaper one beats, by cost: the Pareto front."""
     done = [one for one in report.results if one.status == "done"]
     return unbeaten(done, report.more_is_better)
 
 
-def unbeaten(points: list["Result"], more_is_better: bool) -> list["Result"]:
+def unbeaten(points: list["CompareResult"], more_is_better: bool) -> list["CompareResult"]:
     """Points that no cheaper one of them beats, by cost."""
     sign = 1.0 if more_is_better else -1.0
-    best: list[Result] = []
+    best: list[CompareResult] = []
     for one in sorted(points, key=lambda one: (one.cost_ratio or 0.0, -sign * (one.quality or 0.0))):
         if not best or sign * (one.quality or 0.0) > sign * (best[-1].quality or 0.0):
             best.append(one)
@@ -201,11 +201,11 @@ def write_plots(report: "CompareReport", folder: Path) -> None:
                 replace_bytes(folder / name, png_of(figure))
 
 
-def _quality(one: "Result", percents: bool) -> str:
+def _quality(one: "CompareResult", percents: bool) -> str:
     return percent(one.quality, 2) if percents else number(one.quality)
 
 
-def _score(report: "CompareReport", front: list["Result"]) -> Picture:
+def _score(report: "CompareReport", front: list["CompareResult"]) -> Picture:
     percents = report.percents
     names = list(dict.fromkeys(one.system for one in front))
     name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"

@@ -344,39 +344,66 @@ LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 @dataclass(frozen=True, repr=False)
 class Imported(Summary):
-    """The imported data."""
+    """The imported data.
+
+    Attributes
+    ----------
+    path : str
+        Path of the Zarr group.
+    n_samples : int
+        Number of rows.
+    n_features : int
+        Number of features, after encoding.
+    dtype : str
+        Data type of X.
+    chunk_rows : int
+        Rows of a chunk of X and y.
+    target : str or None
+        The array that holds the target, "y"; None without a target.
+    target_dtype : str or None
+        Data type of the target; None without a target.
+    n_classes : int or None
+        Number of classes of a target of strings, else None.
+    not_finite : NotFinite
+        Rows with values that are not finite.
+    schema : dict or None
+        The columns; None for a matrix.
+    ids : tuple of str
+        Names of the arrays that are stored next to X.
+    repeated_ids : dict of str to int
+        Estimated number of rows that repeat a value of an earlier row, by array of `ids`.
+    ignored : tuple of str
+        Columns that the followed schema does not know.
+    unknown : dict of str to int or None
+        Rows by column whose category the followed schema does not know; None if there are none.
+    unlabelled : int
+        Number of skipped rows without a target.
+    unlabelled_text : str or None
+        A text, for example NA, that stands for a missing target in some of these rows, but may be a class.
+    absent : tuple of str
+        Columns of the source whose values were not read, because `absent` names them.
+    index_base : int or None
+        The index of the first feature of an svmlight file, 0 or 1; None for other sources.
+    """
 
     path: str
     n_samples: int
     n_features: int
     dtype: str
     chunk_rows: int
-    """Rows of a chunk of X and y."""
     target: str | None
-    """The array that holds the target, "y"; None without a target."""
     target_dtype: str | None
     n_classes: int | None
-    """Classes of a target of strings, else None."""
     not_finite: NotFinite
-    """Rows with values that are not finite."""
     schema: dict[str, Any] | None = None
-    """The columns; None for a matrix."""
     ids: tuple[str, ...] = ()
-    """Arrays that are stored next to X."""
     repeated_ids: dict[str, int] = field(default_factory=dict)
-    """For each of these arrays, about how many rows repeat a value of an earlier row."""
     ignored: tuple[str, ...] = ()
-    """Columns that the followed schema does not know."""
     unknown: dict[str, int] | None = None
-    """Rows by column whose category the followed schema does not know; None if there are none."""
     unlabelled: int = 0
-    """Skipped rows without a target."""
     unlabelled_text: str | None = None
-    """A text, for example NA, that stands for a missing target in some of these rows, but may be a class."""
     absent: tuple[str, ...] = ()
-    """Columns of the source whose values were not read, because `absent` names them."""
     index_base: int | None = None
-    """The index of the first feature of an svmlight file, 0 or 1; None for other sources."""
 
 
 Names = str | int | Sequence[str | int]

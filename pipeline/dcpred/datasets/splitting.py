@@ -33,28 +33,48 @@ PARTS = ("train", "test")
 
 @dataclass(frozen=True, repr=False)
 class Split(Summary):
-    """A finished split."""
+    """A finished split.
+
+    Attributes
+    ----------
+    data : str
+        Address of the data set.
+    train : str
+        Address of the training rows.
+    test : str
+        Address of the test rows.
+    n_train : int
+        Number of training rows.
+    n_test : int
+        Number of test rows.
+    by : str
+        The criterion: rows, classes, time or group.
+    name : str or None
+        The array or feature of the criterion; None: the order of the rows, or random numbers.
+    seed : int or None
+        Seed of the random split; None without one.
+    n_classes : int or None
+        Classes that are in both parts as in the whole; None without stratification.
+    left_out : list of str
+        Arrays with another number of rows, which are not copied.
+    shared_rows : int
+        About how many test rows are equal to training rows; counted when both parts are written.
+    already_split : bool
+        Whether both parts existed, and nothing was written.
+    """
 
     data: str
     train: str
-    """Address of the training rows."""
     test: str
-    """Address of the test rows."""
     n_train: int
     n_test: int
     by: str
-    """rows, classes, time or group: the criterion."""
     name: str | None
-    """The array or feature of the criterion; None: the order of the rows, or random numbers."""
     seed: int | None
     n_classes: int | None
-    """Classes that are in both parts as in the whole; None without stratification."""
     left_out: list[str] = field(default_factory=list)
-    """Arrays with another number of rows, which are not copied."""
     shared_rows: int = 0
-    """About how many test rows are equal to training rows; counted when both parts are written."""
     already_split: bool = False
-    """Whether both parts existed, and nothing was written."""
 
 
 def split_data(

@@ -35,7 +35,17 @@ LISTED = 20  # maximum number of rows, and of features, to name
 
 @dataclass(frozen=True)
 class NotFiniteFeature:
-    """A feature with NaN or infinity in `n_rows` rows."""
+    """A feature with NaN or infinity.
+
+    Attributes
+    ----------
+    feature : int
+        Number of the feature, from 0.
+    name : str or None
+        Name of the feature; None in a matrix without names.
+    n_rows : int
+        Number of rows where it is not finite.
+    """
 
     feature: int
     name: str | None
@@ -44,11 +54,22 @@ class NotFiniteFeature:
 
 @dataclass(frozen=True)
 class NotFinite:
-    """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is
-    refused.
+    """Rows of X with NaN or infinity, and infinite values of y, where NaN is refused.
 
-    Rows and features are counted from 0. Names the first LISTED rows, and the LISTED features with the
-    most of these rows, the most first.
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows of X with NaN or infinity.
+    rows : list of int
+        The first of these rows, counted from 0.
+    n_features : int
+        Number of features with NaN or infinity.
+    features : list of NotFiniteFeature
+        The features with the most of these rows, the most first.
+    n_targets : int
+        Number of infinite targets.
+    target_rows : list of int
+        The first rows with infinite targets.
     """
 
     n_rows: int

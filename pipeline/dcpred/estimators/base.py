@@ -449,8 +449,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
-                f"Cannot score X: it is a {type(X).__name__}, and the model encodes the columns of a frame."
-                " Pass a frame with the columns of model.feature_names_in_."
+                f"Cannot score X: it is of type {type(X).__name__}, and the model encodes the columns of a"
+                " frame. Pass a frame with the columns of model.feature_names_in_."
             )
         return encode_frame(schema, X, warns=True)
 
@@ -483,7 +483,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         model: Model = self.model_
         return model
 
-    def rows_to_explain(self, X: Any) -> RowsToExplain:
+    def _rows_to_explain(self, X: Any) -> RowsToExplain:
         """Return what `dcpred.explain` needs to explain rows."""
         return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
 

@@ -39,16 +39,18 @@ def named(y: Any, names: Names | None) -> Any:
     return np.array(names)[class_codes(numbers.ravel(), len(names), "y").reshape(numbers.shape)]
 
 
+def is_gap(y: Any, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells of a column in memory are missing; `values` are the same as an array."""
+    if np.ma.is_masked(y):
+        return np.ma.getmaskarray(y)
+    if values.ndim and values.dtype.kind in "OT":
+        return np.array([is_missing(one) for one in values.flat], bool).reshape(values.shape)
+    return np.asarray(values != values) if values.dtype.kind in "fmM" else np.zeros(values.shape, bool)
+
+
 def check_known(y: Any, name: str = "y") -> None:
     """Raise DataError for a column in memory, a target or weights, with a missing value."""
-    values = np.asarray(unmasked_list(y))
-    if np.ma.is_masked(y):
-        missing = True
-    elif values.ndim and values.dtype.kind in "OT":
-        missing = any(map(is_missing, values.flat))
-    else:
-        missing = values.dtype.kind in "fmM" and bool((values != values).any())
-    if missing:
+    if is_gap(y, np.asarray(unmasked_list(y))).any():
         raise DataError(
             f"Cannot use {name}: it has missing values. Remove those rows, or fill the values in."
         )

@@ -10,10 +10,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.estimators.class_names import plain_column
+from dcpred.estimators.class_names import is_gap, plain_column
 from dcpred.estimators.tables import learn
 from dcpred_tasks.dtypes import ACC_DTYPE
-from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread
+from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread, unmasked_list
 from dcpred_tasks.model.class_codes import class_values, joined_classes
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
@@ -59,6 +59,18 @@ def numbered_labels(y: Any) -> tuple[Any, NDArray[Any] | None]:
         for part, (_, n_rows) in zip(parts, found, strict=True)
     ]
     return da.concatenate(blocks), classes
+
+
+def numbered_or_missing(y: Any) -> tuple[Any, NDArray[Any] | None]:
+    """The same of a target that some rows in memory lack: NaN."""
+    values = None if is_lazy(y) or isinstance(y, zarr.Array) else np.asarray(unmasked_list(y))
+    missing = None if values is None or values.ndim != 1 else is_gap(y, values)
+    if values is None or missing is None or not missing.any():
+        return numbered_labels(y)
+    known, classes = numbered_labels(values[~missing])
+    numbers = np.full(len(values), np.nan)
+    numbers[~missing] = known
+    return numbers, classes
 
 
 def _column_of_labels(y: Any) -> Any:

@@ -318,7 +318,8 @@ def _write(array: Any, name: str, group: zarr.Group, attributes: dict[str, Any] 
         )
     if name == "X" and 0 in array.shape:
         raise DataError(
-            f"Cannot train on X: its shape {array.shape} leaves nothing to train on. Pass rows and features."
+            f"Cannot use X: it has {array.shape[0]:,} rows and {array.shape[1]:,} features. Pass at least one"
+            " of each."
         )
     source = array if isinstance(array, da.Array) else da.from_array(array)
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
@@ -333,13 +334,21 @@ def _write(array: Any, name: str, group: zarr.Group, attributes: dict[str, Any] 
 
 
 def write_data(
-    X: Any, y: Any, weight: Any, address: str, trained: Sequence[str] | None, client: Any
+    X: Any,
+    y: Any,
+    weight: Any,
+    address: str,
+    trained: Sequence[str] | None,
+    client: Any,
+    *,
+    unlabelled: bool = False,
 ) -> set[str]:
     """Write arrays as X, y and weight of the new data set at an address, but those that are stored. Where
     one is already, it has to hold the same values. Returns the names of its arrays.
 
-    trained  names of features, in whose order those of X are stored; None: as they are
-    client   a distributed.Client that computes Dask collections; None: the current one
+    trained     names of features, in whose order those of X are stored; None: as they are
+    client      a distributed.Client that computes Dask collections; None: the current one
+    unlabelled  whether rows in memory may lack a target, which is then stored as NaN
 
     Raises DataError for what is no matrix of numbers, and where the address holds other data.
     """
@@ -352,7 +361,8 @@ def write_data(
         check_dense(X)
         X = X.toarray()
     with dask.config.set(scheduler=client) if client is not None else nullcontext():
-        y, classes = (None, None) if y is None else lazy_tables.numbered_labels(y)
+        numbered = lazy_tables.numbered_or_missing if unlabelled else lazy_tables.numbered_labels
+        y, classes = (None, None) if y is None else numbered(y)
         X = rows_to_score(X, trained)
         names = feature_names(X) or trained
         X, y, weight, more = training_data(X, y, weight)

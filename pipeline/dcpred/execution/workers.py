@@ -208,8 +208,8 @@ def chosen_pool(workers: int | None, client: Any, threads: int = 1) -> Pool:
     distributed = sys.modules.get("distributed")  # Whoever has a client has imported it.
     if distributed is None or not isinstance(client, distributed.Client):
         raise SettingsError(
-            f"Cannot use a {type(client).__name__} as client: it is not a connection to a Dask cluster. Pass"
-            " a distributed.Client, or the address of a scheduler."
+            f"Cannot use a value of type {type(client).__name__} as client: it is not a connection to a Dask"
+            " cluster. Pass a distributed.Client, or the address of a scheduler."
         )
     if client.asynchronous:
         raise SchedulerError(

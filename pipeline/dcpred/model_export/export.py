@@ -204,12 +204,18 @@ WRITERS = {".onnx": ("onnx_graph", "onnx_bytes"), ".c": ("c_source", "c_bytes")}
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A written file.
+    """A written model file.
 
-    path      of the file
-    dtype     of the rows that it takes
-    features  the name of each feature of a row, with the numbers of its categories if it has any
-    n_bytes   its size
+    Attributes
+    ----------
+    path : str
+        Path of the file.
+    dtype : str
+        Data type of the rows that it takes.
+    features : tuple of str
+        The name of each feature of a row, with the numbers of its categories if it has any.
+    n_bytes : int
+        Size of the file in bytes.
     """
 
     path: str

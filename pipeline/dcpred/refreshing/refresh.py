@@ -51,37 +51,59 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, repr=False)
 class RefreshReport(Summary):
-    """The result of a refresh."""
+    """The result of a refresh.
+
+    Attributes
+    ----------
+    root : str
+        Directory or address of the runs.
+    run : str
+        Name of the run with the scores of the current input, in `root/runs`.
+    state : str
+        published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person
+        replaced it by another one.
+    latest : str
+        Name of the current latest run; "" if there is none.
+    n_rows : int
+        Number of rows of the run.
+    n_blocks : int
+        Number of blocks of the run.
+    taken_blocks : int
+        Number of blocks that this call reused from an earlier run.
+    scored_blocks : int
+        Number of blocks that this call scored.
+    status : dict of str to int
+        Number of rows by status code.
+    drift : dict
+        Drift of all rows, as in the manifest.
+    new_drift : dict or None
+        Drift of the rows in blocks of this run that were not reused; None for a run that was the latest
+        already.
+    why_kept : str
+        Why another run is the latest; "" if none is.
+    removed : list of str
+        Names of the removed runs, which exceeded `keep`.
+    seconds : float
+        Time of the whole call, in seconds.
+    gone : tuple of str
+        Addresses of removed inputs, where there are several; their scores are kept.
+    """
 
     root: str
     run: str
-    """The run with the scores of the current input, in ROOT/runs."""
     state: str
-    """published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person replaced
-    it by another one."""
     latest: str
-    """The current latest run; "" if there is none."""
     n_rows: int
     n_blocks: int
     taken_blocks: int
-    """Blocks that this call reused from an earlier run."""
     scored_blocks: int
-    """Blocks that this call scored."""
     status: dict[str, int]
-    """Rows by status code."""
     drift: dict[str, Any]
-    """Drift of all rows, as in the manifest."""
     new_drift: dict[str, Any] | None
-    """Drift of the rows in blocks of this run that were not reused; None for a run that was the latest
-    already."""
     why_kept: str
-    """Why another run is the latest; "" if none is."""
     removed: list[str]
-    """Removed runs, which exceeded `keep`."""
     seconds: float
-    """Time of the whole call."""
     gone: tuple[str, ...] = ()
-    """Of several inputs: the removed ones, which keep their scores."""
 
 
 def refresh(

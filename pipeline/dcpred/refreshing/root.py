@@ -264,40 +264,70 @@ def _damaged(place: Place) -> PlanConflictError:
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run of a root."""
+    """One run of a root.
+
+    Attributes
+    ----------
+    run : str
+        Name of the run.
+    state : str
+        latest, finished, unfinished (another refresh resumes or removes it), or damaged (its manifest is
+        modified).
+    ended : float or None
+        When it was finished, in seconds since 1970; None if it is not.
+    n_rows : int
+        Number of rows.
+    n_blocks : int
+        Number of blocks.
+    done_blocks : int
+        Number of blocks with a commit record.
+    taken_blocks : int
+        Number of blocks that were reused from earlier runs.
+    n_bad : int
+        Number of rows without a score.
+    drift_is_large : bool
+        Whether the drift of the run exceeds a threshold.
+    model_hash : str
+        Hash of the model of the run.
+    """
 
     run: str
     state: str
-    """latest, finished, unfinished (another refresh resumes or removes it), or damaged (its manifest is
-    modified).
-    """
     ended: float | None
-    """When it was finished, in seconds since 1970; None if it is not."""
     n_rows: int = 0
     n_blocks: int = 0
     done_blocks: int = 0
-    """Blocks with a commit record."""
     taken_blocks: int = 0
-    """Blocks that were reused from earlier runs."""
     n_bad: int = 0
-    """Rows without a score."""
     drift_is_large: bool = False
     model_hash: str = ""
 
 
 @dataclass(frozen=True, repr=False)
 class RootStatus(Summary):
-    """The last runs of a root, the newest first."""
+    """The last runs of a root, the newest first.
+
+    Attributes
+    ----------
+    root : str
+        Directory or address of the runs.
+    data : str
+        Address of the input.
+    latest : str
+        Name of the latest run; "" if there is none yet.
+    driver : str
+        Host and process of the current driver; "" if there is none.
+    n_runs : int
+        Number of runs.
+    runs : list of RunLine
+        The last runs, the newest first.
+    """
 
     root: str
     data: str
-    """Address of the input."""
     latest: str
-    """The latest run; "" if there is none yet."""
     driver: str
-    """The current driver; "" if there is none."""
     n_runs: int
-    """Number of runs."""
     runs: list[RunLine]
 
 

@@ -608,8 +608,8 @@ def _stored(given: Any) -> Iterator[str | Path]:
             yield path
     else:
         raise DataError(
-            f"Cannot make a report of a {type(given).__name__}: it is not a model. Pass a path, a fitted"
-            " estimator or a served model."
+            f"Cannot make a report of a value of type {type(given).__name__}: it is not a model. Pass a"
+            " path, a fitted estimator or a served model."
         )
 
 

@@ -148,21 +148,33 @@ MADE_HERE = (ROW, STATUS_NAME)  # computed columns, present only on request
 
 @dataclass(frozen=True, repr=False)
 class Exported(Summary):
-    """The exported table."""
+    """The exported table.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the run.
+    out : str
+        Path of the table.
+    n_rows : int
+        Number of rows of the run.
+    n_written : int
+        Number of rows of the table.
+    columns : list of str
+        Names of the columns of the table.
+    beside : str or None
+        The data set of the extra columns, or several with commas; None for none.
+    finished : bool
+        Whether the run is finished; else some rows have status 0.
+    """
 
     output: str
-    """The run."""
     out: str
-    """The table."""
     n_rows: int
-    """Rows of the run."""
     n_written: int
-    """Rows of the table."""
     columns: list[str]
     beside: str | None
-    """The data set of the extra columns, or several with commas; None for none."""
     finished: bool
-    """Whether the run is finished; else some rows have status 0."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +278,9 @@ def _asked(
     say: Reporter,
 ) -> _Asked:
     """Raises RefusedErrors."""
+    for name, asked in (("columns", columns), ("status", status)):
+        if asked is not None and not asked:
+            raise SettingsError(f"Cannot export no {name}: the table would be empty. Name some, or omit it.")
     scores = open_stored(output, partial=partial)
     fields = {field.name: field for field in run_fields(scores)}
     others = _beside(scores, beside, columns is None, say)

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 
-from dcpred.runs.ledger import open_ledger
+from dcpred.runs.ledger import MANIFEST, open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
@@ -90,6 +90,8 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
     """
     ledger = open_ledger(output)
     run, finished = ledger.run, ledger.whole_manifest() is not None
+    if not finished and ledger.place.read(MANIFEST) is not None:
+        raise _damaged(run, f"{MANIFEST} is modified")
     if not finished and not partial:
         raise DataError(
             f"Cannot read scores of {output}: the run is not finished. Run `dcpred score` again, or read"
@@ -99,7 +101,11 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
         raise DataError(
             f"Cannot read scores of {output}: no block of it is done yet. Run `dcpred score` first."
         )
-    arrays = {column.name: zarr_arrays.open_array(run.array(column.name)) for column in run.columns}
+    try:
+        zarr_arrays.open_group(run.scores)
+        arrays = {column.name: zarr_arrays.open_array(run.array(column.name)) for column in run.columns}
+    except DataError:
+        raise _damaged(run, "its arrays cannot be opened") from None
     for column in run.columns:
         array = arrays[column.name]
         fits = array.shape[:1] == (run.n_rows,) and array.ndim <= len(column.dimensions)
@@ -111,7 +117,7 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
 def _damaged(run: ScoreRun, so: str) -> DataError:
     return DataError(
         f"Cannot read scores from {run.output}: {so}. `dcpred verify` shows what is damaged, and"
-        " `dcpred score --repair` repairs it."
+        " `dcpred score --repair` (in Python dcpred.repair) repairs it."
     )
 
 

@@ -51,38 +51,61 @@ NO_LIMIT = BadRowLimit()
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row without a score."""
+    """A row without a score.
+
+    Attributes
+    ----------
+    block : int
+        Number of the block, from 0.
+    row : int
+        Number of the row in X, from 0.
+    code : int
+        Status code.
+    status : str
+        Name of that status.
+    feature : int or None
+        Number of the first feature that is not finite; None if there is none or it was not recorded.
+    """
 
     block: int
     row: int
-    """Number of the row in X."""
     code: int
-    """Status code."""
     status: str
-    """Name of that status."""
     feature: int | None
-    """The first feature that is not finite; None if there is none or it was not recorded."""
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows without a score in finished blocks, the first of them by block and row."""
+    """Rows without a score in finished blocks, the first of them by block and row.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    n_rows : int
+        Number of rows of X.
+    n_blocks : int
+        Number of blocks of the run.
+    done_blocks : int
+        Number of blocks with a commit record.
+    n_bad : int
+        Number of rows without a score in those blocks.
+    status : dict of str to int
+        Number of these rows by the name of their status.
+    rows : list of BadRow
+        The listed rows.
+    n_more : int
+        Number of rows without a score beyond the listed ones.
+    """
 
     output: str
     n_rows: int
-    """Rows of X."""
     n_blocks: int
-    """Blocks of the run."""
     done_blocks: int
-    """Blocks with a commit record."""
     n_bad: int
-    """Rows without a score in those blocks."""
     status: dict[str, int]
-    """The same rows by the name of their status."""
     rows: list[BadRow]
-    """The listed rows."""
     n_more: int
-    """Rows without a score beyond the listed ones."""
 
 
 def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRows:

@@ -426,11 +426,16 @@ class Ledger:
             plan = read_own_document(self.place, PLAN)
             if plan is None:
                 raise PlanConflictError(
-                    f"Cannot write scores to {self.address}: it holds other files. Name a new directory."
+                    f"Cannot write scores to {self.address}: it holds {self._other_files()} name a new"
+                    " directory."
                 )
         if plan is not None:
             self._check(plan)
         return plan is not None
+
+    def _other_files(self) -> str:
+        lost = {MANIFEST, "scores.zarr"} & {*self.place.names("")}
+        return f"scores without {PLAN}. Restore that file, or" if lost else "other files. Remove them, or"
 
     def _is_taken(self) -> bool:
         folder = self.place.folder

@@ -27,23 +27,43 @@ class Done:
 
 @dataclass(frozen=True, repr=False)
 class ScoreReport(Summary):
-    """The result of a scoring run."""
+    """The result of a scoring run.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    n_rows : int
+        Number of rows.
+    n_blocks : int
+        Number of blocks.
+    scored_blocks : int
+        Number of blocks that this call scored; the others were done before.
+    seconds : float
+        Time of the whole call, in seconds.
+    rows_per_second : float
+        Rate of scoring in rows per second, without the start of the workers; 0 if there was nothing to do.
+    status : dict of str to int
+        Number of rows by status code.
+    bad_rows : list of (int, int, int)
+        The first rows without a score: row, status code, first bad feature or -1.
+    worker_peak_memory_bytes : dict of str to int
+        Peak memory of each worker process in bytes, by host:pid.
+    driver_peak_memory_bytes : int
+        Peak memory of this process, in bytes.
+    manifest : dict
+        The manifest, as in `output/manifest.json`.
+    """
 
     output: str
     n_rows: int
     n_blocks: int
     scored_blocks: int
-    """Blocks that this call scored; the others were done before."""
     seconds: float
-    """Time of the whole call."""
     rows_per_second: float
-    """Rate of scoring, without the start of the workers; 0 if there was nothing to do."""
     status: dict[str, int]
-    """Rows by status code."""
     bad_rows: list[tuple[int, int, int]]
-    """The first rows without a score: row, status code, first bad feature or -1."""
     worker_peak_memory_bytes: dict[str, int]
-    """Peak memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int
     manifest: dict[str, Any]
 

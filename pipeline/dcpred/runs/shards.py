@@ -37,7 +37,20 @@ TASK_NUMBERS = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` of a run in `count` parts. Raises SettingsError unless 0 ≤ index < count."""
+    """One of several parts of a run, which processes score side by side.
+
+    Parameters
+    ----------
+    index : int
+        Number of the part, from 0.
+    count : int
+        Number of parts.
+
+    Raises
+    ------
+    SettingsError
+        Unless 0 ≤ index < count.
+    """
 
     index: int
     count: int
@@ -58,11 +71,22 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """Name of its folder."""
         return f"{self.index}-of-{self.count}"
 
     def blocks(self, n_blocks: int) -> range:
-        """Its blocks, of so many."""
+        """Return the numbers of its blocks.
+
+        Parameters
+        ----------
+        n_blocks : int
+            Number of blocks of the run.
+
+        Returns
+        -------
+        range
+            Every `count`-th block from `index`.
+        """
         return range(self.index, n_blocks, self.count)
 
 

@@ -30,29 +30,49 @@ RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing worke
 
 @dataclass(frozen=True, repr=False)
 class RunStatus(Summary):
-    """The progress of the run of one output."""
+    """The progress of the run of one output.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    state : str
+        finished, scoring (it has a driver), or stopped (run the same command again).
+    driver : str
+        The driver of the whole run, or the number of shards at work; "" if there is none.
+    n_rows : int
+        Number of rows.
+    n_blocks : int
+        Number of blocks.
+    done_blocks : int
+        Number of blocks with a commit record.
+    done_rows : int
+        Number of rows of those blocks.
+    rows_per_second : float
+        Rate over the last ten minutes of commits, in rows per second; 0 if fewer than two blocks were
+        committed then.
+    seconds_left : float or None
+        Time left at that rate, in seconds; None if it is unknown.
+    seconds_since_commit : float or None
+        Time since the last commit, in seconds; None before the first.
+    failing : list of dict
+        Failed blocks that are not done since.
+    shards : list of dict
+        Shards that began.
+    """
 
     output: str
     state: str
-    """finished, scoring (it has a driver), or stopped (run the same command again)."""
     driver: str
-    """The driver of the whole run, or the number of shards at work; "" if there is none."""
     n_rows: int
     n_blocks: int
     done_blocks: int
-    """Blocks with a commit record."""
     done_rows: int
-    """Rows of those blocks."""
     rows_per_second: float
-    """Rate over the last RATE_SECONDS of commits; 0 if fewer than two blocks were committed then."""
     seconds_left: float | None
-    """Time left at that rate; None if it is unknown."""
     seconds_since_commit: float | None
-    """Time since the last commit; None before the first."""
     failing: list[dict[str, Any]]
-    """Failed blocks that are not done since: block, rows, error, deaths, time (s since 1970)."""
     shards: list[dict[str, Any]]
-    """Shards that began: shard (i/n), driver ("" without one), n_blocks, done_blocks."""
 
 
 def run_status(output: str | Path) -> RunStatus:

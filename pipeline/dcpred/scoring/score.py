@@ -427,25 +427,41 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, repr=False)
 class ShardReport(Summary):
-    """The result of a shard that ended while others had work left."""
+    """The result of a shard that ended while others had work left.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    shard : str
+        The shard, as i/n.
+    n_rows : int
+        Number of rows of the whole run.
+    n_blocks : int
+        Number of blocks of the whole run.
+    shard_blocks : int
+        Number of blocks of this shard; all of them are done.
+    scored_blocks : int
+        Number of blocks that this call scored; the others were done before.
+    left_blocks : int
+        Number of blocks of other shards that were not done at the check.
+    seconds : float
+        Time of the whole call, in seconds.
+    rows_per_second : float
+        Rate of scoring, in rows per second; 0 if there was nothing to do.
+    driver_peak_memory_bytes : int
+        Peak memory of this process, in bytes.
+    """
 
     output: str
     shard: str
-    """i/n."""
     n_rows: int
-    """Rows of the whole run."""
     n_blocks: int
-    """Blocks of the whole run."""
     shard_blocks: int
-    """Blocks of this shard; all of them are done."""
     scored_blocks: int
-    """Blocks that this call scored; the others were done before."""
     left_blocks: int
-    """Blocks of other shards that were not done at the check."""
     seconds: float
-    """Time of the whole call."""
     rows_per_second: float
-    """Rate of scoring; 0 if there was nothing to do."""
     driver_peak_memory_bytes: int
 
 

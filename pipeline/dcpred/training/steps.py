@@ -151,42 +151,73 @@ def _neighbours(work: Sequence[LeafWork], most: int) -> list[tuple[LeafWork, ...
 
 @dataclass(frozen=True, repr=False)
 class TrainReport(Summary):
-    """The result of a training job."""
+    """The result of a training job.
+
+    Attributes
+    ----------
+    model : str
+        Path or address of the model.
+    hash : str
+        The hash of the model.
+    n_rows : int
+        Number of rows of X.
+    n_features : int
+        Number of features of X.
+    n_leaves : int
+        Number of leaves.
+    n_constant_leaves : int
+        Number of leaves without landmarks: all their rows get the same value.
+    n_landmarks : int
+        Number of landmarks of all leaves together.
+    largest_leaf_rows : int
+        Number of rows of the largest leaf.
+    thinned_leaves : int
+        Number of leaves with more than `max_leaf_rows` identical rows, which were thinned because they cannot
+        be split.
+    gaps : dict
+        Missing values: the features that have them, and how they are filled.
+    feature_map : dict or None
+        The feature map; None without one.
+    threshold : float or None
+        With two classes, the minimum probability for the label of the second one; else None.
+    already_trained : bool
+        Whether the model existed, and nothing was written.
+    seconds : dict of str to float
+        Time by step, in seconds.
+    worker_peak_memory_bytes : dict of str to int
+        Peak memory of each worker process in bytes, by host:pid.
+    driver_peak_memory_bytes : int
+        Peak memory of this process, in bytes.
+    predicted_cost : dict of str to float or None
+        Predicted cost of a row, in linear predictions, and its parts; None if it was not computed.
+    """
 
     model: str
-    """The directory of the model."""
     hash: str
-    """The hash of the model."""
     n_rows: int
-    """Rows of X."""
     n_features: int
     n_leaves: int
     n_constant_leaves: int
-    """Leaves without landmarks: all their rows get the same value."""
     n_landmarks: int
-    """Landmarks of all leaves together."""
     largest_leaf_rows: int
-    """Rows of the largest leaf."""
     thinned_leaves: int
-    """Leaves with more than max_leaf_rows identical rows, which were thinned because they cannot be split."""
     gaps: dict[str, Any] = field(default_factory=dict)
-    """Missing values (column_report.describe_gaps)."""
     feature_map: dict[str, Any] | None = None
-    """The feature map (column_report.describe_map)."""
     threshold: float | None = None
-    """With two classes, the minimum probability for the label of the second one."""
     already_trained: bool = False
-    """Whether the model existed, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Time by step."""
     worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
-    """Peak memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int = 0
     predicted_cost: dict[str, float] | None = None
-    """Predicted cost of a row, in linear predictions, and its parts; None if it was not computed."""
 
     def stored(self) -> dict[str, Any]:
-        """The fields that the model stores, and a search reports."""
+        """Return the fields that the model stores, and a search reports.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
         return {name: value for name, value in vars(self).items() if name != "predicted_cost"}
 
 

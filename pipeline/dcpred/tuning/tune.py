@@ -250,28 +250,40 @@ NOT_JUDGED = (
 
 @dataclass(frozen=True, repr=False)
 class TuneReport(Summary):
-    """The result of a search, and of the training that followed."""
+    """The result of a search, and of the training that followed.
+
+    Attributes
+    ----------
+    settings : dict
+        The chosen settings by name.
+    chosen : dict of str to float
+        Quality and its standard error, predicted cost of the model with them, and its shape.
+    frontier : list of dict
+        The same of every point of the Pareto front, by cost; some may be beyond the budget.
+    seconds : dict of str to float
+        Time by step, in seconds.
+    made : dict
+        Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than chosen.
+    trace : list of dict
+        Every decision of the search: candidate, incumbent, both losses, gain with its standard error, rows,
+        verdict.
+    references : list of dict
+        The same of the default settings and of reference models, on the rows of `chosen`.
+    words : str
+        A sentence if a reference is better by more than a standard error.
+    trained : dict
+        The fields of `TrainReport`.
+    """
 
     settings: dict[str, Any]
-    """The chosen settings."""
     chosen: dict[str, float]
-    """Quality and its standard error, predicted cost of the model with them, and its shape."""
     frontier: list[dict[str, Any]]
-    """The same of every point of the Pareto front, by cost; some may be beyond the budget."""
     seconds: dict[str, float]
-    """Time by step."""
     made: dict[str, Any] = field(default_factory=dict)
-    """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than
-    chosen.
-    """
     trace: list[dict[str, Any]] = field(default_factory=list)
-    """Every decision: candidate, incumbent, both losses, gain with its standard error, rows, verdict."""
     references: list[dict[str, Any]] = field(default_factory=list)
-    """The default settings and reference models on the rows of `chosen`."""
     words: str = ""
-    """A sentence if a reference is better by more than a standard error."""
     trained: dict[str, Any] = field(default_factory=dict)
-    """The fields of `TrainReport`."""
 
     @property
     def model(self) -> str:
@@ -279,7 +291,13 @@ class TuneReport(Summary):
         return str(self.trained["model"])
 
     def found(self) -> dict[str, Any]:
-        """The result of the search: the fields without those of the training that followed."""
+        """Return the result of the search alone, without the training that followed.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
         return {name: value for name, value in vars(self).items() if name not in ("made", "trained")}
 
 

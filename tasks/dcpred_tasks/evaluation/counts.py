@@ -224,7 +224,8 @@ def known_targets(
         if not drop_unlabelled:
             raise DataError(
                 f"Cannot evaluate row {start + int(np.flatnonzero(lacking)[0]):,} of {address}: it has no"
-                " target. Remove such rows, or omit them with `dcpred evaluate --drop-unlabelled`."
+                " target. Remove such rows, or omit them with `dcpred evaluate --drop-unlabelled` (in Python"
+                " drop_unlabelled=True)."
             )
         if lacking.all():
             return np.zeros(len(raw), np.int64 if model.task == "classification" else np.float64), ~lacking

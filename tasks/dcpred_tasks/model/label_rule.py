@@ -143,7 +143,15 @@ def given_costs(threshold: float | str | None, costs: Any, name: str = "costs") 
         raise SettingsError("Cannot use threshold together with costs. Pass one of them.")
     if threshold is not None:
         return threshold_costs(threshold)
-    return None if costs is None else matrix_costs([list(line) for line in costs], name)
+    if costs is None:
+        return None
+    try:
+        lines = [list(line) for line in costs]
+    except TypeError:
+        raise SettingsError(
+            f"Cannot use {name}={costs!r}: it is no matrix. Pass a row of costs for each class."
+        ) from None
+    return matrix_costs(lines, name)
 
 
 HALF = "none"  # the likelier class

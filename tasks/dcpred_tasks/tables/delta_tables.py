@@ -46,7 +46,8 @@ def is_delta(address: str | Path) -> bool:
     if DELTA_VERSION.search(path):
         return True
     if not is_remote(path):
-        return os.path.isdir(os.path.join(path, DELTA_LOG))
+        folder = os.path.join(path, DELTA_LOG)
+        return os.path.isdir(folder) and any(name.endswith(".json") for name in os.listdir(folder))
     place = open_place(path)
     return place.lists and any(name.endswith(".json") for name in place.names(DELTA_LOG))
 

@@ -59,18 +59,28 @@ HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding."""
+    """One finding of a verification.
+
+    Attributes
+    ----------
+    kind : str
+        What is wrong: one of the kinds of `dcpred verify`.
+    block : int or None
+        The number of the affected block; None for all or none.
+    file : str
+        The path of the file, relative to the output.
+    sentence : str
+        The error, as text that follows the name of the file.
+    """
 
     kind: Kind
     block: int | None
-    """The number of the affected block; None for all or none."""
     file: str
-    """The path of the file, relative to the output."""
     sentence: str
-    """The error, as text that follows the name of the file."""
 
     @property
     def is_damage(self) -> bool:
+        """Whether something is wrong: a leftover of an interrupted attempt is not."""
         return self.kind not in HARMLESS
 
 

@@ -1,0 +1,100 @@
+"""Each JSON key has a meaning, and each meaning a key. The build of the site checks its own examples."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click import Context
+
+pytest.importorskip("numpydoc", reason='the page needs the extra "docs"')
+DOCS = Path(__file__).parents[2] / "pipeline/docs"
+sys.path.append(str(DOCS))
+
+import json_keys  # noqa: E402 - it lies beside the pages
+import meanings  # noqa: E402
+
+from dcpred.cli import main  # noqa: E402
+
+Known = dict[str, json_keys.Keys]
+# Commands with options and data that the page does not use, by the titles of its sections.
+MORE = (
+    ("dcpred train", "train known.zarr model --set n_leaves=2 --set keep_support_vectors=true"),
+    (
+        "dcpred train",
+        "train odd.zarr prices --set task=regression --set n_leaves=1 --set keep_support_vectors=true",
+    ),
+    (
+        "dcpred evaluate, classification",
+        "evaluate model known.zarr --early --metric roc_auc --threshold cost=50",
+    ),
+    ("dcpred evaluate, regression", "evaluate prices odd.zarr --early --metric r2"),
+    ("dcpred inspect of a model", "inspect model"),
+    ("dcpred inspect of a model", "inspect prices"),
+    ("dcpred inspect of a data set", "inspect odd.zarr"),
+    ("dcpred score", "score prices odd.zarr scores --outputs decision,interval"),
+    ("dcpred explain", "explain prices odd.zarr --rows 1 --landmarks"),
+    ("dcpred refresh", "refresh prices odd.zarr nightly"),
+)
+OPTIONAL_DOCUMENTS = (  # All of their optional keys are printed below.
+    *("dcpred evaluate, classification", "dcpred evaluate, regression", "dcpred inspect of a model"),
+    *("Drift", "Schema", "Missing values of a training"),
+)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
+    """What the commands print, with its meanings."""
+    with json_keys.small(tmp_path_factory.mktemp("keys")):
+        json_keys.document("example")
+        lines = [line.split(",") for line in Path("known.csv").read_text().splitlines()]
+        odd = [[*lines[0][:3], "day", "town", "label"]]
+        for number, line in enumerate(lines[1:]):
+            gap = "unknown" if number % 7 == 0 else line[2]
+            town = f"town-{number % 40}" if number % 2 else "home"
+            odd.append([line[0], line[1], gap, f"2024-0{number % 9 + 1}-11", town, line[-1]])
+        Path("odd.csv").write_text("\n".join(map(",".join, odd)) + "\n")
+        json_keys.document("import known.csv known.zarr --target label --id id")
+        json_keys.document(
+            "import odd.csv odd.zarr --target mean_radius --id id --gap unknown --categorical town"
+        )
+        found = json_keys.known_keys()
+        for title, command in MORE:
+            found[title].add(json_keys.document(command))
+        yield found
+
+
+def test_every_printed_key_has_a_meaning(printed: Known) -> None:
+    wrong = [line for title, keys in printed.items() for line in keys.check(title)]
+    assert [line for line in wrong if "does not print" not in line] == []
+
+
+def test_every_optional_key_is_printed(printed: Known) -> None:
+    for title in OPTIONAL_DOCUMENTS:
+        keys = printed[title]
+        optional = {name for name, text in keys.known.items() if text.startswith(json_keys.OPTIONAL)}
+        assert optional - keys.types.keys() <= {"beyond_float64", "provenance.arithmetic"}, title
+
+
+def test_keys_and_meanings_that_differ_are_found() -> None:
+    keys = json_keys.Keys({"a": "A.", "b": "B.", "c": "With c.", "d": "D.", "e": "E by f."}, {})
+    keys.add({"a": 1, "d": {"x": 1}, "e": {"x": 1}, "new": None})
+    found = list(keys.check("dcpred x"))
+    assert [line.partition(":")[0] for line in found] == [
+        "dcpred x",
+        "dcpred x prints new",
+        "dcpred x does not print b",
+    ]
+    assert found[0] == "dcpred x: describe the keys of d, or by what it lists"
+
+
+def test_every_command_has_a_section() -> None:
+    titles = [one.title for one in json_keys.SECTIONS if one.title.startswith("dcpred ")]
+    assert {title.split(",")[0].split()[1] for title in titles} == set(main.list_commands(Context(main)))
+
+
+def test_meanings_are_short_sentences() -> None:
+    texts = {text for section in json_keys.SECTIONS for text in section.meanings().values()}
+    texts |= {text for _, known in json_keys.SHARED.values() for text in known.values()}
+    assert [text for text in texts if not text.endswith(".")] == []
+    assert meanings.DRIFT.keys() >= {"psi", "large"}
