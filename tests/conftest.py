@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+from zarr.core import sync
 
 from dcpred import cost
 from dcpred.execution.workers import Pool, connect
@@ -26,12 +27,17 @@ hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, dera
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-async def _here(call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
-    return call(*args, **more)
+_to_thread = asyncio.to_thread
+
+
+async def _without_threads_of_zarr(call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+    if asyncio.get_running_loop() is sync.loop[0]:
+        return call(*args, **more)
+    return await _to_thread(call, *args, **more)
 
 
 # Zarr hands every file and every chunk to a thread, which costs more than to read or to decode a small one.
-asyncio.to_thread = _here
+asyncio.to_thread = _without_threads_of_zarr
 
 
 def pytest_collection_finish() -> None:

@@ -44,8 +44,16 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import held_driver
 from support.pools import inline
+from support.serving import read_models_once
 
 score_module = importlib.import_module("dcpred.scoring.score")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_model() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        read_models_once(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

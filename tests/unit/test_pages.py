@@ -278,23 +278,20 @@ def test_each_of_the_five_questions_has_short_answers() -> None:
         assert (program.language, len(program.text.splitlines()) <= 3) == ("python", True)
 
 
-def test_the_picture_is_drawn_from_what_was_measured() -> None:
-    code = "import picture; print(picture.picture(picture.read(picture.HERE / picture.CSV)), end='')"
-    drawn = subprocess.run(
+def test_pictures_are_drawn_from_what_was_measured() -> None:
+    """That of other systems by its texts: matplotlib draws lines as its version will."""
+    pytest.importorskip("matplotlib", reason="matplotlib draws a picture")
+    code = (
+        "import picture as p, side_by_side as s; print(p.picture(p.read(p.HERE / p.CSV)), end='\\0');"
+        "print(s.drawn(s.read(s.HERE / s.CSV)), end='')"
+    )
+    both = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
     ).stdout
-    assert drawn == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
+    plain, drawn = both.split("\0")
+    assert plain == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
     for name in ("DC-Pred++", "LightGBM", "exact SVM"):
-        assert f">{name}</text>" in drawn
-
-
-def test_the_picture_of_other_systems_has_what_was_measured() -> None:
-    """By its texts: matplotlib draws lines as its version will."""
-    pytest.importorskip("matplotlib", reason="matplotlib draws the picture")
-    code = "import side_by_side as s; print(s.drawn(s.read(s.HERE / s.CSV)), end='')"
-    drawn = subprocess.run(
-        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
-    ).stdout
+        assert f">{name}</text>" in plain
     stored = (BENCHMARKS / "side_by_side.svg").read_text()
     texts = [re.findall(r">([^<>]+)</text>", one) for one in (drawn, stored)]
     assert texts[0] == texts[1], "run tests/benchmarks/side_by_side.py --picture letter"
