@@ -219,8 +219,8 @@ MISTAKES: dict[str, Case] = {
 }
 
 
-# Commands in forks of one process, which has imported all that they need: arguments, variables and a folder for
-# what each says.
+# Commands in forks of one process, which has imported all that they need: arguments, variables and a folder
+# for what each says.
 FORKED = """
 import json, os, sys
 import dask
