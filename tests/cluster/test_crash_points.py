@@ -321,7 +321,7 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
 
 
-@pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.long)], ids=["a third", "all"])
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.long)], ids=["a fifth", "all"])
 def every(request: pytest.FixtureRequest) -> int:
     """Of so many crash points in a row an ordinary run goes on from one."""
     return int(request.param)
