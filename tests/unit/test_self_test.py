@@ -17,7 +17,7 @@ from dcpred_tasks.task_bodies.score_block import open_model
 from support.models import SCALINGS, constant_leaves, random_model
 
 
-@pytest.mark.parametrize(("number", "scaling"), enumerate(SCALINGS))
+@pytest.mark.parametrize(("number", "scaling"), list(enumerate(SCALINGS)))
 def test_the_engine_and_the_definition_pass(number: int, scaling: str) -> None:
     for seed, (task, n_outputs) in enumerate(
         [("classification", 1), ("classification", 3), ("regression", 1), ("classification", 2)]
