@@ -49,11 +49,10 @@ from support.serving import read_models_once
 score_module = importlib.import_module("dcpred.scoring.score")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_model() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        read_models_once(patch)
-        yield
+@pytest.fixture(autouse=True)
+def one_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.name != test_model_and_input_are_opened_once.__name__:
+        read_models_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

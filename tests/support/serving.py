@@ -19,16 +19,19 @@ def serve(estimator: DCPredClassifier | DCPredRegressor) -> ServedModel:
         return served
 
 
+_KEPT: dict[tuple[str, bool], Model] = {}
+
+
 def read_models_once(patch: pytest.MonkeyPatch) -> None:
     """For tests of outputs that score hundreds of times with one model, whose arrays nobody touches: to read
     them takes half of the time of a small run.
     """
-    read, kept = Artifact.model, dict[tuple[str, bool], Model]()
+    read = Artifact.model
 
     def model(artifact: Artifact, *, support: bool = False) -> Model:
         key = artifact.hash, support
-        if key not in kept:
-            kept[key] = read(artifact, support=support)
-        return kept[key]
+        if key not in _KEPT:
+            _KEPT[key] = read(artifact, support=support)
+        return _KEPT[key]
 
     patch.setattr(Artifact, "model", model)
