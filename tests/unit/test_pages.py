@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -24,6 +24,7 @@ from dcpred.scoring.score import check_outputs
 from dcpred_tasks.errors import SettingsError
 from support.data import make_blobs
 from support.pools import inline
+from support.searches import few_candidates
 from support.tables import table, write_csv
 
 ROOT = Path(__file__).parents[2]
@@ -92,8 +93,10 @@ def commands(block: Block) -> list[list[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the data files that pages name; workers are this process."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with the data files that pages name; workers are this process, and searches try
+    few settings.
+    """
     blobs = make_blobs(500, n_features=4, n_classes=3, seed=0)
     names = np.array(["ash", "oak", "yew"])[blobs.y]
     rows = [",".join(f"{value:.3f}" for value in row) for row in blobs.X]
@@ -109,7 +112,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run("import", "known.csv", "known.zarr", "--target", "label")
     run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")
-    return tmp_path
+    with few_candidates():
+        yield tmp_path
 
 
 def run(*arguments: str) -> str:
