@@ -1,16 +1,20 @@
 """Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
 
+import asyncio
 import gc
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from shutil import disk_usage
+from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+from zarr.core import sync
 
 from dcpred import cost
 from dcpred.execution.workers import Pool, connect
@@ -21,6 +25,19 @@ from support.stores import Proxy, StoreServer
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+_to_thread = asyncio.to_thread
+
+
+async def _without_threads_of_zarr(call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+    if asyncio.get_running_loop() is sync.loop[0]:
+        return call(*args, **more)
+    return await _to_thread(call, *args, **more)
+
+
+# Zarr hands every file and every chunk to a thread, which costs more than to read or to decode a small one.
+asyncio.to_thread = _without_threads_of_zarr
 
 
 def pytest_collection_finish() -> None:
@@ -41,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if there and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # asked for again
+    # A suite of a hundred processes takes a third longer where each compiles what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # What a row costs is measured on little data: how much it is matters to no test.
     cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
 

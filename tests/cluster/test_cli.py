@@ -1,6 +1,6 @@
 """The command line as a new user meets it: real processes, exit codes, one sentence for each mistake.
 
-`import`, `train`, `score`, `evaluate`, `inspect` and `tune` run in processes of their own, once each or more.
+`import`, `train`, `score`, `evaluate` and `inspect` run in processes of their own, once each.
 All else is asked for in this process: a process of its own would be told the same by the same function, and
 takes two seconds to import what it needs.
 """
@@ -22,13 +22,16 @@ from distributed import LocalCluster
 
 from dcpred.cli import main
 from dcpred.execution.workers import Workers, connect
+from dcpred.training.train import train
 from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import Settings, make_settings
 from support import processes
 from support.data import Classes, make_blobs, make_group
+from support.pools import inline
 from support.processes import Done
+from support.searches import few_candidates
 
 SMALL = ("--set", "n_leaves=4", "--set", "landmarks=8", "--set", "products=8")
 
@@ -88,25 +91,27 @@ def one_worker(worker: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set with string labels, imported from CSV, and a model of it."""
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with string labels, imported from CSV."""
     folder = tmp_path_factory.mktemp("cli")
     blobs = make_blobs(1_500, n_features=4, n_classes=3, seed=0)
     names = np.array(["ash", "oak", "yew"])[blobs.y]
     lines = [",".join([*(f"{v:.3f}" for v in row), name]) for row, name in zip(blobs.X, names, strict=True)]
     (folder / "trees.csv").write_text("a,b,c,d,kind\n" + "\n".join(lines) + "\n")
     dcpred("import", folder / "trees.csv", folder / "trees.zarr", "--target", "kind", "--chunk-rows", 400)
-    dcpred(
-        "train",
-        folder / "trees.zarr",
-        folder / "model",
-        *SMALL,
-        "--set",
-        "keep_support_vectors=true",
-        "--workers",
-        1,
-    )
     return folder
+
+
+@pytest.fixture(scope="module")
+def trained(trees: Path) -> Done:
+    """What was said when a model with support vectors, `model`, was trained."""
+    kept = ("--set", "keep_support_vectors=true")
+    return dcpred("train", trees / "trees.zarr", trees / "model", *SMALL, *kept, "--workers", 1)
+
+
+@pytest.fixture(scope="module")
+def place(trees: Path, trained: Done) -> Path:
+    return trees
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +121,11 @@ def scored(place: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def small(place: Path) -> Done:
-    """What was said when a model without support vectors, `small`, was trained."""
-    return dcpred("train", place / "trees.zarr", place / "small", *SMALL, "--workers", 1)
+def small(place: Path) -> Path:
+    """A model without support vectors."""
+    settings = make_settings({"n_leaves": 4, "landmarks": 8, "products": 8})
+    train(f"{place}/trees.zarr/X", f"{place}/trees.zarr/y", place / "small", settings, inline)
+    return place / "small"
 
 
 def test_the_whole_job(place: Path, scored: dict[str, Any]) -> None:
@@ -152,11 +159,11 @@ def test_evaluate_without_the_cost(place: Path) -> None:
 
 def test_one_model_has_one_cost(place: Path) -> None:
     """Commands show the predicted one; -v adds what was measured."""
-    said = dcpred("evaluate", place / "model", place / "trees.zarr").stdout
+    said = here("evaluate", place / "model", place / "trees.zarr").stdout
     costs = [line.split()[1] for line in said.splitlines() if "cost" in line]
-    shown = as_json("inspect", place / "model", run=dcpred)["predicted_cost"]["cost_ratio"]
+    shown = as_json("inspect", place / "model")["predicted_cost"]["cost_ratio"]
     assert costs == [f"{shown:.1f}"]
-    more = dcpred("-v", "evaluate", place / "model", place / "trees.zarr").stdout
+    more = here("-v", "evaluate", place / "model", place / "trees.zarr").stdout
     assert "measured_cost" in more
     assert "in cache" in more
     assert "in cache" not in said
@@ -183,12 +190,12 @@ def test_inspect(place: Path, scored: dict[str, Any]) -> None:
     assert "rows_per_leaf.total" in here("inspect", place / "model").stdout
 
 
-def test_results_on_stdout_and_progress_on_stderr(place: Path, small: Done) -> None:
-    assert small.stdout.startswith("model")
-    cost = as_json("inspect", place / "small")["predicted_cost"]["cost_ratio"]
-    assert f"predicted cost  {cost:.1f}x\n" in small.stdout
-    assert "fitting" in small.stderr
-    assert "\x1b" not in small.stderr
+def test_results_on_stdout_and_progress_on_stderr(place: Path, trained: Done) -> None:
+    assert trained.stdout.startswith("model")
+    cost = as_json("inspect", place / "model")["predicted_cost"]["cost_ratio"]
+    assert f"predicted cost  {cost:.1f}x\n" in trained.stdout
+    assert "fitting" in trained.stderr
+    assert "\x1b" not in trained.stderr
 
 
 def test_features_are_named_as_categories_and_the_rest_is_searched_for(
@@ -241,7 +248,7 @@ def test_a_running_scheduler(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
         n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
     ) as cluster:
         address = cluster.scheduler_address
-        dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
+        here("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
         here("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
         # The Dask operator, dask-gateway and others name their scheduler so.
         monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
@@ -270,13 +277,14 @@ def test_training_without_settings_chooses_them(place: Path, tmp_path: Path, one
     """
     some = make_blobs(60, n_features=4, n_classes=2, seed=0)
     data = make_group(tmp_path / "some.zarr", some.X, some.y)
-    shown = here("train", data, tmp_path / "m", "--workers", 1).stdout
+    with few_candidates():
+        shown = here("train", data, tmp_path / "m", "--workers", 1).stdout
     assert "* chosen" in shown
     assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 60}
     plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
-    found = as_json(
-        "tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 1, *plot, run=dcpred
-    )
+    short = ("--budget", "40x", "--short", "--workers", 1, *plot)
+    with few_candidates():
+        found = as_json("tune", data, tmp_path / "t", *short)
     assert all(p["cost_ratio"] <= 40 for p in found["frontier"])
     assert found["trained"]["n_leaves"] >= 1
     assert (tmp_path / "f.svg").exists() == bool(plot)
@@ -350,8 +358,8 @@ def test_refusals_as_json(place: Path, tmp_path: Path) -> None:
     assert "does not exist" in value["error"]
 
 
-def test_a_damaged_model_is_refused(place: Path, small: Done, tmp_path: Path) -> None:
-    shutil.copytree(place / "small", tmp_path / "m")
+def test_a_damaged_model_is_refused(place: Path, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path / "m")
     chunk = tmp_path / "m" / "arrays.zarr" / "beta" / "c" / "0" / "0"
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -364,8 +372,8 @@ def test_a_damaged_model_is_refused(place: Path, small: Done, tmp_path: Path) ->
     refused("Install a newer dcpred", "inspect", newer)
 
 
-def test_early_needs_support_vectors(place: Path, small: Done) -> None:
-    refused("keep_support_vectors=true", "evaluate", place / "small", place / "trees.zarr", "--early")
+def test_early_needs_support_vectors(place: Path, small: Path) -> None:
+    refused("keep_support_vectors=true", "evaluate", small, place / "trees.zarr", "--early")
 
 
 def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ that of a run which nothing disturbed, byte for byte.
 Beside that, workers are killed within a driver that lives on, and processes by SIGKILL.
 """
 
-import asyncio
 import builtins
 import io
 import os
@@ -246,20 +245,14 @@ class Kill:
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     """Blocks of two chunks. What takes time and has no part in this is left out: waiting for the disk, which
-    a kill of a process does not need; threads of Zarr; reading the model and testing it again and again.
+    a kill of a process does not need; reading the model and testing it again and again.
     """
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(asyncio, "to_thread", at_once)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         yield
-
-
-async def at_once(call: Callable[..., Any], *a: Any, **k: Any) -> Any:
-    """In place of a thread."""
-    return call(*a, **k)
 
 
 def cut_small(patch: pytest.MonkeyPatch) -> None:
@@ -328,7 +321,7 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
 
 
-@pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.long)], ids=["a third", "all"])
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.long)], ids=["a fifth", "all"])
 def every(request: pytest.FixtureRequest) -> int:
     """Of so many crash points in a row an ordinary run goes on from one."""
     return int(request.param)

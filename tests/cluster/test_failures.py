@@ -53,9 +53,17 @@ from support.data import make_blobs, make_group
 from support.held_driver import HeldDriver, held_driver
 from support.pools import inline
 from support.processes import Process
+from support.serving import read_models_once
 
 N_ROWS = 1_950
 BUG = RuntimeError("a bug")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_model() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        read_models_once(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,7 @@ from support.cut_off import CutOff
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
+from support.serving import read_models_once
 from support.stores import Proxy, StoreServer, used
 
 CHUNK_ROWS, N_ROWS = 50, 430  # blocks of two chunks, the last of one that is not full
@@ -55,6 +56,13 @@ CHUNK_ROWS, N_ROWS = 50, 430  # blocks of two chunks, the last of one that is no
 def blobs(n: int, seed: int) -> Any:
     """Rows like those that the model was trained on."""
     return make_blobs(11_000, n_features=3, n_classes=3, seed=0).X[1_000 * seed :][:n]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_model() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        read_models_once(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ After each step the latest run is whole, and holds byte for byte what a run from
 holds; and no finished run has changed.
 """
 
-import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -60,11 +59,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def at_once(call: Any, *a: Any, **k: Any) -> Any:
-    """In place of a thread."""
-    return call(*a, **k)
-
-
 def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
     """Without the metadata of the group, which tell of what run they are."""
     return {name: data for name, data in files.items() if name != "zarr.json"}
@@ -90,7 +84,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.plan.BLOCK_ROWS", BLOCK_ROWS)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(os, "sync", lambda: None)
-        patch.setattr(asyncio, "to_thread", at_once)
         patch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)

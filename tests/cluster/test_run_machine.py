@@ -7,11 +7,10 @@ of each history `--repair` must give the bytes of the undisturbed run. Histories
 written out at the end.
 """
 
-import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -85,15 +84,10 @@ class World:
     values: dict[str, Any]
 
 
-async def at_once(call: Callable[..., Any], *a: Any, **k: Any) -> Any:
-    """In place of a thread."""
-    return call(*a, **k)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Blocks are small. What takes time and has no part in this is left out: waiting for the disk, threads of
-    Zarr, reading the model and testing it again and again.
+    """Blocks are small. What takes time and has no part in this is left out: waiting for the disk, reading
+    the model and testing it again and again.
     """
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +95,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
         patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(asyncio, "to_thread", at_once)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)

@@ -44,8 +44,15 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import held_driver
 from support.pools import inline
+from support.serving import read_models_once
 
 score_module = importlib.import_module("dcpred.scoring.score")
+
+
+@pytest.fixture(autouse=True)
+def one_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.name != test_model_and_input_are_opened_once.__name__:
+        read_models_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -219,24 +219,67 @@ MISTAKES: dict[str, Case] = {
 }
 
 
+# Commands in forks of one process, which has imported all that they need: arguments, variables and a folder
+# for what each says.
+FORKED = """
+import json, os, sys
+import dask
+import dcpred.execution.dask_workers, dcpred.scoring.score
+from dcpred.cli import run
+
+codes = []
+for arguments, variables, folder in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        os.environ.update(variables)
+        dask.config.refresh()
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY), number)
+        sys.argv = ["dcpred", *arguments]
+        run()
+        sys.exit()
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(codes))
+"""
+
+
+def words_of(arguments: Sequence[str | Path], address: str, more: dict[str, str]) -> list[str]:
+    """A command. more: options, which begin with --, and variables"""
+    options = [text for name, value in more.items() if name.startswith("--") for text in (name, str(value))]
+    return [*map(str, arguments), "--scheduler", address, *options]
+
+
+def variables_of(more: dict[str, str]) -> dict[str, str]:
+    return {name: str(value) for name, value in more.items() if not name.startswith("--")}
+
+
 def dcpred(arguments: Sequence[str | Path], address: str, more: dict[str, str]) -> processes.Done:
-    """A command in a process of its own. more: options, which begin with --, and variables"""
-    options = [text for name, value in more.items() if name.startswith("--") for text in (name, value)]
-    variables = {name: value for name, value in more.items() if not name.startswith("--")}
-    command = [sys.executable, "-c", "from dcpred.cli import run; run()", *arguments]
-    return processes.run([*command, "--scheduler", address, *options], env={**ENVIRONMENT, **variables})
+    """A command in a process of its own."""
+    command = [sys.executable, "-c", "from dcpred.cli import run; run()"]
+    environment = {**ENVIRONMENT, **variables_of(more)}
+    return processes.run([*command, *words_of(arguments, address, more)], env=environment)
 
 
-@pytest.mark.parametrize("case", list(MISTAKES))
-def test_a_mistake_is_told_in_one_sentence(place: Here, tmp_path: Path, case: str) -> None:
-    address, more, words = MISTAKES[case]
-    done = dcpred(["score", place.model, place.data, tmp_path / "out"], address(place), more(place))
-    assert done.returncode == 3, done.stderr
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("dcpred: ")
-    assert all(word in line for word in words), line
-    assert list(tmp_path.iterdir()) == []
+def test_mistakes_are_told_in_one_sentence(place: Here, tmp_path: Path) -> None:
+    asked = []
+    for number, (address, more, _) in enumerate(MISTAKES.values()):
+        (folder := tmp_path / str(number)).mkdir()
+        arguments = ["score", place.model, place.data, folder / "scores"]
+        asked.append(
+            (words_of(arguments, address(place), more(place)), variables_of(more(place)), str(folder))
+        )
+    done = processes.run([sys.executable, "-c", FORKED, json.dumps(asked)], env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    wrong = {}
+    for (case, (*_, words)), code, (*_, folder) in zip(
+        MISTAKES.items(), json.loads(done.stdout), asked, strict=True
+    ):
+        out, err = ((Path(folder) / name).read_text() for name in ("out", "err"))
+        right = code == 3 and out == "" and err.startswith("dcpred: ") and len(err.splitlines()) == 1
+        written = {path.name for path in Path(folder).iterdir()} != {"out", "err"}
+        if written or not right or not all(word in err for word in words):
+            wrong[case] = code, out, err
+    assert not wrong
 
 
 def test_certificates_by_options_train_a_model(place: Here, tmp_path: Path) -> None:

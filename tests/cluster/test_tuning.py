@@ -426,18 +426,6 @@ def test_an_estimator_chooses_as_the_command_does(tmp_path: Path, monkeypatch: p
     assert command.get_params()["random_state"] == 5
 
 
-def test_a_search_in_memory_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    for name in ("write_bytes", "replace_bytes"):
-        monkeypatch.setattr(f"dcpred_tasks.storage.atomic_files.{name}", cut_off)
-    X, y = rings(200, 0)
-    DCPredClassifier(random_state=0).fit(X, y)
-    DCPredClassifier(random_state=0, budget="30x").fit(X, y)
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the call after one that was cut off in training nor one that finds the model searches again.
     Another call on the same model is refused.

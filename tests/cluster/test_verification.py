@@ -36,6 +36,7 @@ from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
 from support.pools import inline
+from support.serving import read_models_once
 
 N_ROWS = 970
 LEVELS = ("fast", "sample", "full")
@@ -50,6 +51,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
         patch.setattr("dcpred.plan.BLOCKS", 10)
+        read_models_once(patch)
         yield
 
 

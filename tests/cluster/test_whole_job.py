@@ -166,7 +166,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return frames
 
 
-@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+@pytest.mark.parametrize("kind", ["s3", pytest.param("gcs", marks=pytest.mark.long), "azure"])
 def test_the_whole_job(
     request: pytest.FixtureRequest,
     kind: str,

@@ -1,13 +1,12 @@
 """Models on disk: a fitted estimator saved and loaded again, and models that are read once by many calls."""
 
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
-from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.model.compact_model import Model
 
 
@@ -20,15 +19,19 @@ def serve(estimator: DCPredClassifier | DCPredRegressor) -> ServedModel:
         return served
 
 
+_KEPT: dict[tuple[str, bool], Model] = {}
+
+
 def read_models_once(patch: pytest.MonkeyPatch) -> None:
-    """For tests of outputs that score hundreds of times with one model, whose files nobody touches."""
-    read, kept = Artifact.model, dict[tuple[str, str, bool], Model]()
+    """For tests of outputs that score hundreds of times with one model, whose arrays nobody touches: to read
+    them takes half of the time of a small run.
+    """
+    read = Artifact.model
 
     def model(artifact: Artifact, *, support: bool = False) -> Model:
-        key = artifact.path, artifact.hash, support
-        if key not in kept:
-            kept[key] = read(artifact, support=support)
-        return kept[key]
+        key = artifact.hash, support
+        if key not in _KEPT:
+            _KEPT[key] = read(artifact, support=support)
+        return _KEPT[key]
 
     patch.setattr(Artifact, "model", model)
-    patch.setattr("dcpred.scoring.score.open_artifact", lru_cache(open_artifact))

@@ -207,9 +207,7 @@ def test_a_process_that_gets_no_tiles_does_without(monkeypatch: pytest.MonkeyPat
 GUARDED = """
 import ctypes, mmap
 import numpy as np
-from dcpred_tasks.engine import engine, packing, tiles
-from dcpred_tasks.engine import packing
-from dcpred_tasks.engine import layout
+from dcpred_tasks.engine import engine, layout
 from dcpred_tasks.model import compact_model
 from support.models import differences, random_model, random_rows
 
@@ -226,7 +224,7 @@ def guarded(length, dtype):
     kept.append(memory)
     return np.frombuffer(memory, dtype, length, (pages + 1) * PAGE - n_bytes)
 
-for module in (row_layout, engine):
+for module in (layout, engine):
     module.aligned_empty = guarded
 for d, sizes, depth in ((300, (48,), 0), (320, (40, 64), 1), (384, (33, 100), 1)):
     model = random_model(d, d=d, sizes=sizes, depth=depth)

@@ -129,7 +129,7 @@ def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 def test_fixed_cases(apart: bool) -> None:
     """What other processes, processors and checks of array bounds are held to as well."""
-    for model, X in islice(fixed_cases(), 0, None, 1 + apart):  # by distances, every other one
+    for model, X in islice(fixed_cases(), 0, None, 5 if apart else 2):
         check(model, X)
         if not apart:  # which way down the tree is taken is the engine's own affair
             if scorer.uses_tiles():
@@ -161,7 +161,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
     """
     rng = np.random.default_rng(d)
     wrong = used = 0
-    for _ in range(200):
+    for _ in range(50):
         size, origin, k = (
             rng.choice([1e-3, 1.0, 1e3]),
             rng.choice([0.0, 1.0, 100.0]),
@@ -178,7 +178,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
         np.testing.assert_array_equal(compact_model.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
         wrong += np.count_nonzero(Engine(model).score(X)[0][~doubt, 0] != leaf[~doubt])
         used += np.count_nonzero(~doubt)
-    assert used > 100_000
+    assert used > 25_000
     assert wrong == 0, f"{wrong} of {used} rows in another leaf"
 
 

@@ -162,7 +162,7 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 
 def test_no_index_leaves_its_array_in_a_part_of_the_cases(tmp_path: Path) -> None:
     """With whatever compiler there is, each time."""
-    script = HERE + OTHER_CODE + "EVERY = 11" + CHECK + OUT_OF_BOUNDS
+    script = HERE + OTHER_CODE + "EVERY = 23" + CHECK + OUT_OF_BOUNDS
     arguments, env = sanitized("engine", tmp_path, QUICK)
     done = processes.run(command(script, *arguments), env=with_cache(tmp_path, **env))
     assert said(done) == "checked"

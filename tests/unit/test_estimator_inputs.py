@@ -33,6 +33,7 @@ from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
 from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
+from support.searches import few_candidates
 from support.setting_words import classifier_with, regressor_with
 
 RNG = np.random.default_rng(0)
@@ -281,14 +282,19 @@ def test_categories_that_are_unknown_in_most_rows_are_reported(tmp_path: Path) -
 
 def test_a_fit_in_memory_writes_nothing_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the search of a fit without settings nor one within a budget."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     for name in (
         "dcpred_tasks.storage.atomic_files.partial_name",
+        "dcpred_tasks.storage.atomic_files.write_bytes",
+        "dcpred_tasks.storage.atomic_files.replace_bytes",
         "dcpred_tasks.storage.zarr_arrays.create_array",
     ):
         monkeypatch.setattr(name, None)
-    assert DCPredClassifier(random_state=0).fit(X, Y).score(X, Y) > 0.9
-    fitted = DCPredClassifier(random_state=0, budget="100x").fit(X, np.where(Y, "yes", "no"))
+    with few_candidates():
+        assert DCPredClassifier(random_state=0).fit(X, Y).score(X, Y) > 0.9
+        fitted = DCPredClassifier(random_state=0, budget="100x").fit(X, np.where(Y, "yes", "no"))
+    assert list(tmp_path.iterdir()) == []
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert fitted.settings_["scaling"] in ("learned", "sharpened", "standard")
 

@@ -115,14 +115,14 @@ def units(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_without_a_setting_fit_chooses_them_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = units(3_000, 0)
     with few_candidates():
-        plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:2_000], y[:2_000])
+        plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:1_200], y[:1_200])
     assert plain.settings_["scaling"] == "learned"
     assert plain.score(X[2_000:], y[2_000:]) > 0.85
     assert capsys.readouterr().err.count("chosen: ") == 1
-    named = DCPredClassifier(C=3.0, random_state=0).fit(X[:2_000], y[:2_000])
+    named = DCPredClassifier(C=3.0, random_state=0).fit(X[:200], y[:200])
     assert named.settings_["scaling"] == "standard", "as it is documented"
     with few_candidates():
-        lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:2_000], chunks=(500, 6)), y[:2_000])
+        lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:1_200], chunks=(300, 6)), y[:1_200])
     assert lazy.score(X[2_000:], y[2_000:]) > 0.85
 
 
@@ -172,12 +172,11 @@ def test_the_unit_of_weights_changes_nothing_that_is_chosen_without_a_setting() 
     """Local SVMs multiply C by weights, and what is tried follows their mean."""
     X, y = units(200, 0)
     with few_candidates():
-        plain, light, heavy = (
-            DCPredClassifier(random_state=0).fit(X, y, np.full(200, weight)) for weight in (1.0, 0.25, 64.0)
+        plain, heavy = (
+            DCPredClassifier(random_state=0).fit(X, y, np.full(200, weight)) for weight in (1.0, 64.0)
         )
-    for other, weight in ((light, 0.25), (heavy, 64.0)):
-        assert other.settings_ == plain.settings_ | {"C": plain.settings_["C"] / weight}
-        np.testing.assert_array_equal(other.predict(X), plain.predict(X))
+    assert heavy.settings_ == plain.settings_ | {"C": plain.settings_["C"] / 64.0}
+    np.testing.assert_array_equal(heavy.predict(X), plain.predict(X))
 
 
 def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -243,7 +242,7 @@ def test_a_regression_on_few_rows_neither_trusts_noise_nor_misses_a_function(
 ) -> None:
     """On noise R² was -1.7 in the mean, and on the function 0.9."""
     scores = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(440, 3))
         y = signal * (np.sin(2 * X[:, 0]) + X[:, 1]) + rng.normal(size=440) * (0.1 if signal else 1.0)

@@ -776,6 +776,7 @@ def test_llvm_that_fails_at_any_step_gives_a_plan_with_numpy(
 def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
     asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DCPRED_TILES", "0")  # which are named as well
     assert asked.arithmetic() is None
     machine_code._own_code.cache_clear()
     monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
@@ -832,6 +833,7 @@ def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
 def test_a_worker_that_failed_once_follows_a_plan_with_machine_code(
     asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DCPRED_TILES", "0")  # which are named as well
     with monkeypatch.context() as failing:
         failing.setattr(machine_code, "compile_bitcode", fails)
         with pytest.warns(RuntimeWarning, match="LLVM fails"):

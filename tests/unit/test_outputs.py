@@ -27,6 +27,7 @@ from dcpred_tasks.scoring.outputs import (
     encode_outputs,
     possible_outputs,
 )
+from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, value_counts
 from dcpred_tasks.task_bodies.score_block import create_scores, score_block
 from dcpred_tasks.task_bodies.verify_block import tolerance, verify_block, verify_rows
@@ -238,6 +239,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         chunk_rows=30,
         block_rows=60,
         alpha=0.2 if model.task == "regression" else None,
+        arithmetic=arithmetic(),
     )
     create_scores(run, model)
     (folder / "out" / "blocks").mkdir()

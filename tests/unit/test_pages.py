@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -24,6 +24,7 @@ from dcpred.scoring.score import check_outputs
 from dcpred_tasks.errors import SettingsError
 from support.data import make_blobs
 from support.pools import inline
+from support.searches import few_candidates
 from support.tables import table, write_csv
 
 ROOT = Path(__file__).parents[2]
@@ -92,8 +93,10 @@ def commands(block: Block) -> list[list[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the data files that pages name; workers are this process."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with the data files that pages name; workers are this process, and searches try
+    few settings.
+    """
     blobs = make_blobs(500, n_features=4, n_classes=3, seed=0)
     names = np.array(["ash", "oak", "yew"])[blobs.y]
     rows = [",".join(f"{value:.3f}" for value in row) for row in blobs.X]
@@ -109,7 +112,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run("import", "known.csv", "known.zarr", "--target", "label")
     run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")
-    return tmp_path
+    with few_candidates():
+        yield tmp_path
 
 
 def run(*arguments: str) -> str:
@@ -278,23 +282,20 @@ def test_each_of_the_five_questions_has_short_answers() -> None:
         assert (program.language, len(program.text.splitlines()) <= 3) == ("python", True)
 
 
-def test_the_picture_is_drawn_from_what_was_measured() -> None:
-    code = "import picture; print(picture.picture(picture.read(picture.HERE / picture.CSV)), end='')"
-    drawn = subprocess.run(
+def test_pictures_are_drawn_from_what_was_measured() -> None:
+    """That of other systems by its texts: matplotlib draws lines as its version will."""
+    pytest.importorskip("matplotlib", reason="matplotlib draws a picture")
+    code = (
+        "import picture as p, side_by_side as s; print(p.picture(p.read(p.HERE / p.CSV)), end='\\0');"
+        "print(s.drawn(s.read(s.HERE / s.CSV)), end='')"
+    )
+    both = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
     ).stdout
-    assert drawn == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
+    plain, drawn = both.split("\0")
+    assert plain == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
     for name in ("DC-Pred++", "LightGBM", "exact SVM"):
-        assert f">{name}</text>" in drawn
-
-
-def test_the_picture_of_other_systems_has_what_was_measured() -> None:
-    """By its texts: matplotlib draws lines as its version will."""
-    pytest.importorskip("matplotlib", reason="matplotlib draws the picture")
-    code = "import side_by_side as s; print(s.drawn(s.read(s.HERE / s.CSV)), end='')"
-    drawn = subprocess.run(
-        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
-    ).stdout
+        assert f">{name}</text>" in plain
     stored = (BENCHMARKS / "side_by_side.svg").read_text()
     texts = [re.findall(r">([^<>]+)</text>", one) for one in (drawn, stored)]
     assert texts[0] == texts[1], "run tests/benchmarks/side_by_side.py --picture letter"

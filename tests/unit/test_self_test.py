@@ -17,12 +17,12 @@ from dcpred_tasks.task_bodies.score_block import open_model
 from support.models import SCALINGS, constant_leaves, random_model
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_engine_and_the_definition_pass(scaling: str, kernel: str) -> None:
+@pytest.mark.parametrize(("number", "scaling"), list(enumerate(SCALINGS)))
+def test_the_engine_and_the_definition_pass(number: int, scaling: str) -> None:
     for seed, (task, n_outputs) in enumerate(
         [("classification", 1), ("classification", 3), ("regression", 1), ("classification", 2)]
     ):
+        kernel = KERNELS[(number + seed) % len(KERNELS)]
         model = random_model(seed, kernel, d=5, task=task, n_outputs=n_outputs, scaling=scaling, depth=seed)
         test = make_self_test(model)
         assert 0 < len(test.rows) <= ROWS

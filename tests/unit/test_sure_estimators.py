@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, Settings, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from support.data import Classes, make_blobs
+from support.searches import few_candidates
 from support.setting_words import classifier_with, regressor_with
 
 SMALL: dict[str, Any] = {
@@ -139,7 +140,8 @@ def test_tools_of_scikit_learn_take_them(data: Classes) -> None:
 def test_a_budget_keeps_them(data: Classes) -> None:
     """The model is then trained on numbers of classes, and named afterwards."""
     names = np.array(["ash", "oak", "yew"])[data.y]
-    model = DCPredClassifier(budget="40x", random_state=0).fit(data.X[:200], names[:200])
+    with few_candidates():
+        model = DCPredClassifier(budget="40x", random_state=0).fit(data.X[:200], names[:200])
     p = model.predict_proba(data.X[200:])
     np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(data.X[200:]))
 

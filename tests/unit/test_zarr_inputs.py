@@ -33,7 +33,9 @@ from dcpred_tasks.storage.zarr_arrays import (
     create_array,
     create_group,
     find_array,
+    member,
     open_array,
+    open_group,
     read_rows,
 )
 from dcpred_tasks.training.settings import make_settings
@@ -325,3 +327,21 @@ def test_chunks_that_a_store_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
         states.append(open_input(f"{where}/X", now))
     np.testing.assert_array_equal(found[:, 0], np.repeat([1, 7, 1, 1], 5))
     assert not states[0].unchanged(states[1], 0, 5), "what is left out means something else"
+
+
+def test_an_array_of_a_local_group_is_opened_by_its_metadata_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zarr looks for each of the fifty arrays of a model in a thread of its own."""
+    X = np.arange(12, dtype=np.float32).reshape(4, 3)
+    made = create_group(tmp_path / "d.zarr")
+    create_array(made, "X", X.shape, X.dtype, 2)[...] = X
+    made.create_group("below")
+    group = open_group(tmp_path / "d.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(zarr.Group, "__getitem__", None)
+        np.testing.assert_array_equal(member(group, "X")[...], X)
+    with pytest.raises(KeyError):
+        member(group, "absent")
+    with pytest.raises(TypeError, match="below is not an array"):
+        member(group, "below")

@@ -532,6 +532,8 @@ OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (
 OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be requested, and quantiles
 QUANTILE_COLUMNS: tuple[OutputColumn, ...] = tuple(QuantileColumn(float(share)) for share in SHARES)
 QUANTILES = tuple(column.name for column in QUANTILE_COLUMNS)
+# Every block asks for its columns, and to name a quantile takes as long as to find one.
+_BY_NAME = dict(zip((*OUTPUTS, *QUANTILES), (*OUTPUT_COLUMNS, *QUANTILE_COLUMNS), strict=True))
 
 
 def columns(
@@ -542,7 +544,7 @@ def columns(
     alpha  for columns with `takes_alpha`; None: their default
     costs  for columns with `takes_costs`; None: their default
     """
-    asked = (column for column in (*OUTPUT_COLUMNS, *QUANTILE_COLUMNS) if column.name in outputs)
+    asked = (column for name, column in _BY_NAME.items() if name in outputs)
     if alpha is not None:
         asked = (IntervalColumn(alpha) if column.takes_alpha else column for column in asked)
     if costs is not None:

@@ -314,7 +314,7 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
         return None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]:
     """The array with these metadata, cached: tasks of a run open the same ones, 0.3 ms each."""
     store = StorePath(PlainStore(path, read_only=read_only))
@@ -387,6 +387,10 @@ def _encoded_values(
 
 def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
     """An array of a group that `open_group` opened. Raises KeyError or TypeError for anything else."""
+    if isinstance(group.store_path.store, PlainStore):
+        known = _known(below(address_of(group), name), read_only=True)
+        if known is not None:
+            return known
     node = group[name]
     if not isinstance(node, zarr.Array):
         raise TypeError(f"{name} is not an array")
