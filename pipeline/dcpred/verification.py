@@ -206,7 +206,8 @@ class FastCheck:
                 if name.startswith("scores.zarr/")
             }
         )
-        self._tables(place.listing(TABLES) if self.run.ids is not None else {})
+        if self.run.ids is not None:
+            self._tables(place.listing(TABLES))
         self._look_closer()
         if self.finished:
             self._manifest()

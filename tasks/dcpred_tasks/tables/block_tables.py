@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ class BlockTable:
 
     def discard(self) -> None:
         """Remove what has not got its name."""
+        with suppress(OSError, ValueError, pa.ArrowException):  # for example of a full disk
+            self.writer.writer.close()
         self.file.close()
         self.path.unlink(missing_ok=True)
         if self.folder is not None:
