@@ -34,6 +34,7 @@ from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 
+STORE_ATTEMPTS = 3  # at opening a table on a store
 ATTEMPTS = 20  # at a transaction, while other writers of the table are faster
 TRANSACTION_VERSION = 1  # of the application that a run is for Delta: a run is committed once
 LOG = "_delta_log"
@@ -212,16 +213,28 @@ def _first_line(error: BaseException) -> str:
 
 
 def _opened(address: str) -> Any:
-    """The table as it is now; None if there is none. Raises DataError for a damaged one."""
+    """The table as it is now; None if there is none. Raises DataError for a damaged one, IncompleteError
+    where a store does not answer.
+    """
     package, errors = _deltalake(), _deltalake("exceptions")
-    try:
-        return package.DeltaTable(address, storage_options=_storage_options(address))
-    except errors.TableNotFoundError:
-        return None
-    except errors.DeltaError as error:
-        raise DataError(
-            f"Cannot open the Delta table {address}: {_first_line(error)}. Restore it, or name another."
-        ) from None
+    for _ in range(STORE_ATTEMPTS if is_remote(address) else 1):
+        try:
+            return package.DeltaTable(address, storage_options=_storage_options(address))
+        except errors.TableNotFoundError:
+            return None
+        except (errors.DeltaError, OSError) as error:
+            doubt = error
+    if is_remote(address):
+        raise _failed("open", address, doubt)
+    raise DataError(
+        f"Cannot open the Delta table {address}: {_first_line(doubt)}. Restore it, or name another."
+    )
+
+
+def _failed(doing: str, address: str, error: Exception) -> IncompleteError:
+    return IncompleteError(
+        f"Cannot {doing} the Delta table {address}: {_first_line(error)}. Run the same command again."
+    )
 
 
 def _created(address: str, schema: Any) -> Any:
@@ -231,10 +244,14 @@ def _created(address: str, schema: Any) -> Any:
         _deltalake().DeltaTable.create(
             address, schema=schema, mode="ignore", storage_options=_storage_options(address)
         )
-    except _deltalake("exceptions").DeltaError:
-        if _opened(address) is None:
-            raise
-    return _opened(address)
+    except (_deltalake("exceptions").DeltaError, OSError) as error:
+        doubt: Exception | None = error
+    else:
+        doubt = None
+    table = _opened(address)
+    if table is None:
+        raise _failed("create", address, doubt or OSError("it is missing"))
+    return table
 
 
 def _is_committed(table: Any, run: ScoreRun) -> bool:
@@ -256,6 +273,9 @@ def _added(table: Any, run: ScoreRun, added: list[Any]) -> bool:
         table.create_write_transaction(added, "append", table.schema(), commit_properties=properties)
     except errors.CommitFailedError:
         return False
+    except (errors.DeltaError, OSError) as error:
+        # The next call finds the transaction if this one was written, although the reply was lost.
+        raise _failed("commit to", str(run.delta), error) from error
     return True
 
 

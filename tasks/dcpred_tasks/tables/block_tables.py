@@ -131,7 +131,8 @@ class BlockTable:
         """Remove what has not got its name."""
         with suppress(OSError, ValueError, pa.ArrowException):  # for example of a full disk
             self.writer.writer.close()
-        self.file.close()
+        with suppress(OSError):
+            self.file.close()
         self.path.unlink(missing_ok=True)
         if self.folder is not None:
             self.folder.cleanup()
