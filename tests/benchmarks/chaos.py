@@ -26,6 +26,7 @@ rows are read back, by other people's readers, and compared with those of the ru
 
 import argparse
 import faulthandler
+import io
 import multiprocessing
 import os
 import random
@@ -37,6 +38,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,8 +61,10 @@ from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score, score_shard
 from dcpred.training.train import train
+from dcpred_tasks.artifacts.commit_records import TABLES
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
 
@@ -75,6 +79,7 @@ QUICK_ROWS = 5_000, 1_000  # rows to score and to train on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
+REMOVED_AT_ONCE = 8
 TABLE, TWIN = "-table", "-twin"  # endings of the Delta table of an output, and of a second output
 LEASE_SECONDS = 4.0  # of a lease on a store, which no system releases
 Place = str | Path
@@ -325,8 +330,9 @@ def stop_driver(arena: Arena, output: Place) -> Toll:
 def kill_commit(arena: Arena, output: Place) -> Toll:
     """From the last block on: while files are copied, the transaction is written, or after it."""
     toll, process = Toll(), _run_driver(arena, output)
-    while process.exitcode is None and not Path(output, "manifest.json").exists():
-        time.sleep(0.002)
+    place = open_place(output)
+    while process.exitcode is None and not place.present(["manifest.json"]):
+        time.sleep(0.05 if place.many_at_once else 0.002)
     time.sleep(arena.chance.uniform(0, arena.commit_seconds))
     toll.hits += _signalled(process, signal.SIGKILL)
     return _finish(arena, output, toll, _end(process))
@@ -342,8 +348,18 @@ def two_commits(arena: Arena, output: Place) -> Toll:
         toll.hits += _signalled(first, signal.SIGKILL)
     codes = _end(first), _end(second)
     _finish(arena, twin, toll, codes[1])
-    shutil.rmtree(twin)
+    remove(twin)
     return _finish(arena, output, toll, codes[0])
+
+
+def remove(output: Place) -> None:
+    """Remove all that lies there."""
+    place = open_place(output)
+    if place.folder is not None:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return
+    with ThreadPoolExecutor(REMOVED_AT_ONCE) as pool:
+        list(pool.map(place.remove, place.listing()))
 
 
 def hit_worker(number: int) -> Attack:
@@ -459,9 +475,13 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.sort_by("id").combine_chunks().replace_schema_metadata()
 
 
-def tables_of(output: Path, *, delta: bool) -> list[pa.Table]:
+def tables_of(output: Place, *, delta: bool) -> list[pa.Table]:
     """The rows of the Parquet files of an output, and of its Delta table."""
-    found = [pq.read_table(output / "scores.parquet")]
+    place = open_place(output)
+    names = sorted(name for name in place.listing(TABLES) if ".partial" not in name)
+    found = [pa.concat_tables([pq.read_table(io.BytesIO(place.read(name).data)) for name in names])]
+    if place.folder is not None:
+        assert pq.read_table(place.folder / TABLES).equals(found[0])
     if delta:
         table = DeltaTable(f"{output}{TABLE}")
         found.append(table.to_pyarrow_table().cast(found[0].schema))
@@ -549,8 +569,8 @@ def main() -> None:
             for table in tables_of(output, delta=arena.delta) if truth is not None else ():
                 examine_rows(table, truth, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
-                shutil.rmtree(output)  # one that came to harm is kept to be looked at
-                shutil.rmtree(f"{output}{TABLE}", ignore_errors=True)
+                remove(output)  # one that came to harm is kept to be looked at
+                remove(f"{output}{TABLE}")
             if number % 50 == 49:
                 print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
     show(tallies)
