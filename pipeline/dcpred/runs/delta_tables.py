@@ -36,7 +36,7 @@ from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 
 STORE_ATTEMPTS = 3  # at opening a table on a store
 ATTEMPTS = 20  # at a transaction, while other writers of the table are faster
-TRANSACTION_VERSION = 1  # of the application that a run is for Delta: a run is committed once
+TRANSACTION_VERSION = 1  # Delta takes a run for an application, which has one transaction
 LOG = "_delta_log"
 # Storage options by the names that deltalake gives them.
 OPTIONS = {

@@ -226,10 +226,7 @@ def plan_run(
     forget_failures()
     models = models_that_score(model, columns(outputs, alpha))
     x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
-    ids = planned_ids(x, ids, X.shape[0])
-    if delta is not None:
-        check_apart(x, str(delta))
-        delta = absolute(delta)
+    ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
     table, parts = table_identity(x, ids, delta), (plan.chunk_rows, plan.block_rows, alpha, scored_by, costs)
     run = ScoreRun(
         run=run_hash(X, artifact.hash, outputs, *parts, table),
@@ -249,12 +246,23 @@ def plan_run(
         ids=ids,
         delta=delta,
     )
-    if ids is not None:
-        schema = _table_schema(run, model)
-        if delta is not None:
-            delta_tables.check_table(run, schema)
-        plan = replace(plan, task_bytes=plan.task_bytes + _group_bytes(run, model))
-    return run, plan, model
+    return run, plan if ids is None else _with_tables(plan, run, model), model
+
+
+def _planned_delta(x: str, delta: str | Path | None) -> str | None:
+    """The address of the Delta table. Raises DataError."""
+    if delta is None:
+        return None
+    check_apart(x, str(delta))
+    return absolute(delta)
+
+
+def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
+    """The plan with the memory of Parquet files. Raises a RefusedError if the run cannot write them."""
+    schema = _table_schema(run, model)
+    if run.delta is not None:
+        delta_tables.check_table(run, schema)
+    return replace(plan, task_bytes=plan.task_bytes + _group_bytes(run, model))
 
 
 def planned_ids(x: str, ids: tuple[str, ...] | None, n_rows: int) -> tuple[str, ...] | None:
