@@ -36,7 +36,7 @@ CASES = [(name, ()) for name in BENCHMARKS] + list(FORMS.items())
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[" ".join((name, *more)) for name, more in CASES])
 def test_quick(name: str, options: tuple[str, ...], tmp_path: Path, real_data: Path) -> None:
     result = processes.run(
         [sys.executable, "-W", "error", HERE / f"{name}.py", "--quick", *options],
