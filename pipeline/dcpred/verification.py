@@ -14,6 +14,7 @@ import zarr
 
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs import delta_tables
 from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger, read_records, runs_of_parts
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.summary import Summary
@@ -21,6 +22,7 @@ from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
     OPTIONAL,
+    TABLES,
     CommitRecord,
     ScoreRun,
     block_of,
@@ -152,8 +154,20 @@ def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[An
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
 # Fields of a plan that its manifest repeats.
-PLAN = ("run", "model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+PLAN = (
+    "run",
+    "model_hash",
+    "outputs",
+    "alpha",
+    "costs",
+    "n_rows",
+    "chunk_rows",
+    "block_rows",
+    "ids",
+    "delta",
+)
 
+LEFT = "an interrupted attempt left it; it does no harm"
 Listing = dict[str, Entry]  # files by their path below the output
 
 
@@ -188,12 +202,14 @@ class FastCheck:
                 if name.startswith("scores.zarr/")
             }
         )
+        if self.run.ids is not None:
+            self._tables(place.listing(TABLES))
         self._look_closer()
         if self.finished:
             self._manifest()
         for name in sorted(records | files):
             if PARTIAL in Path(name).name:
-                self._add(Kind.LEFTOVER, None, name, "an interrupted attempt left it; it does no harm")
+                self._add(Kind.LEFTOVER, None, name, LEFT)
 
     @property
     def given_up(self) -> list[int]:
@@ -326,6 +342,28 @@ class FastCheck:
         elif tag and not same_tag(found.tag, tag):
             self.suspects.add(block)
 
+    def _tables(self, files: Listing) -> None:
+        """Compare the Parquet files with the records."""
+        known = {self.run.table_name(block): block for block in range(self.ledger.n_blocks)}
+        for name, block in known.items():
+            record, found = self.records.get(block), files.get(name)
+            if record is None:
+                continue
+            if found is None:
+                why = f"the Parquet file of {_rows(self.run, block)} is missing"
+                self._add(Kind.MISSING_TABLE, block, name, why)
+            elif found.size != record.table["size"]:
+                state = "is empty" if not found.size else f"has {found.size:,} bytes"
+                why = f"it {state}, but {record.table['size']:,} were written"
+                self._add(Kind.TABLE_SIZE, block, name, why)
+            elif (tag := record.table["tag"]) and not same_tag(found.tag, tag):
+                self.suspects.add(block)
+        for name in sorted(files):
+            if PARTIAL in Path(name).name:
+                self._add(Kind.LEFTOVER, None, name, LEFT)
+            elif name not in known:
+                self._add(Kind.FOREIGN_FILE, None, name, "the plan has no such Parquet file; remove it")
+
     def _look_closer(self) -> None:
         """Decode the blocks with a rewritten chunk. Another tag is only a suspicion: overlapping
         attempts write the same bytes, which some stores give another tag. With damaged metadata nothing
@@ -445,6 +483,8 @@ def _impossible_record(run: ScoreRun, record: CommitRecord) -> tuple[Kind, str] 
         )
     if set(record.sizes) != {*run.arrays} or any(len(sizes) != n_chunks for sizes in record.sizes.values()):
         return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
+    if bool(record.table) != (run.ids is not None):
+        return Kind.ALTERED_RECORD, "it does not name the Parquet file that this block has by the plan"
     if record.status.get("0"):
         return (
             Kind.STATUS,
@@ -509,6 +549,8 @@ class VerifyReport(Summary):
         The findings.
     seconds : float
         Duration in seconds.
+    in_delta : bool or None
+        Whether the Delta table of the run holds its rows; None for a run without one.
     ok : bool
         Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
         rows are not.
@@ -526,6 +568,7 @@ class VerifyReport(Summary):
     found: dict[str, int]
     findings: list[Finding]
     seconds: float
+    in_delta: bool | None
     ok: bool
 
 
@@ -574,6 +617,11 @@ def verify(
         with pool() as workers:
             say_where(say, "verifying", workers)
             findings += check_sample(ledger.run, workers, spans, say)
+    in_delta = None
+    if ledger.run.delta is not None:
+        wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if fast.finished else []
+        in_delta = fast.finished and not any(finding.file == ledger.run.delta for finding in wrong)
+        findings += wrong
     return VerifyReport(
         output=ledger.address,
         level=level,
@@ -587,7 +635,12 @@ def verify(
         found=dict(Counter(str(finding.kind) for finding in findings)),
         findings=findings,
         seconds=time.perf_counter() - begin,
-        ok=fast.finished and not fast.left and not fast.given_up and not any(f.is_damage for f in findings),
+        in_delta=in_delta,
+        ok=in_delta is not False
+        and fast.finished
+        and not fast.left
+        and not fast.given_up
+        and not any(f.is_damage for f in findings),
     )
 
 

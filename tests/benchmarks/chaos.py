@@ -2,6 +2,7 @@
 come to its end.
 
     python tests/benchmarks/chaos.py [--runs 1000] [--seed 0] [--attacks kill-driver,…] [--work DIR] [--quick]
+                                     [--parquet] [--delta]
 
 Each run scores the 20,000 rows of letter into a directory of its own, in 16 blocks, is attacked, is run again
 after every end that was not its own, and is compared file by file with a run that was left in peace. Attacks:
@@ -14,10 +15,18 @@ after every end that was not its own, and is compared file by file with a run th
     bad-reads                   a third of all reads time out, others are slow
     two-drivers                 two drivers at once on one directory, one of them killed
     stop-driver                 SIGSTOP to the driver while a second one tries, at times without a lock
+
+With --parquet each run also writes Parquet files, and with --delta a Delta table of its own gets them. Their
+rows are read back, by other people's readers, and compared with those of the run that was left in peace.
+--delta has two attacks more:
+
+    kill-commit                 SIGKILL to the driver from the moment when all blocks are done
+    two-commits                 two drivers at once on two directories and one table, one of them killed
 """
 
 import argparse
 import faulthandler
+import io
 import multiprocessing
 import os
 import random
@@ -29,6 +38,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +48,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zarr
 from common import Table, data_folder, letter, write_group
+from deltalake import DeltaTable
 
 from dcpred import plan
 from dcpred.execution import lease
@@ -47,8 +61,10 @@ from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score, score_shard
 from dcpred.training.train import train
+from dcpred_tasks.artifacts.commit_records import TABLES
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
 
@@ -63,6 +79,8 @@ QUICK_ROWS = 5_000, 1_000  # rows to score and to train on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
+REMOVED_AT_ONCE = 8
+TABLE, TWIN = "-table", "-twin"  # endings of the Delta table of an output, and of a second output
 LEASE_SECONDS = 4.0  # of a lease on a store, which no system releases
 Place = str | Path
 Attack = Callable[["Arena", Any], "Toll"]
@@ -104,6 +122,13 @@ class Arena:
     # of drivers; there is one where outputs lie on an object store
     environment: dict[str, str] = field(default_factory=dict)
     lease_seconds: float = LEASE_SECONDS
+    parquet: bool = False
+    delta: bool = False
+    commit_seconds: float = 1.0  # from the last block to the end of a driver
+
+    def options(self, output: Place) -> dict[str, Any]:
+        table = f"{str(output).removesuffix(TWIN)}{TABLE}" if self.delta else None
+        return {"ids": ("id",), "delta": table} if self.parquet else {}
 
     def args(self, output: Place) -> tuple[str | Path, str, Place]:
         return self.model, f"{self.data}/X", output
@@ -190,8 +215,10 @@ def _spoil_reads(chance: random.Random) -> None:
 
 def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | None = None) -> Any:
     """A driver that scores the whole or a shard by itself."""
-    args = arena.args(output)
-    work = partial(score, *args, alone) if shard is None else partial(score_shard, *args, shard, alone)
+    args, more = arena.args(output), arena.options(output)
+    work = partial(score, *args, alone, **more)
+    if shard is not None:
+        work = partial(score_shard, *args, shard, alone)
     return start_driver(arena, work, str(output), fault)
 
 
@@ -300,6 +327,41 @@ def stop_driver(arena: Arena, output: Place) -> Toll:
     return _finish(arena, output, Toll(hits=1), min(code, _end(first), key=lambda c: c != 0))
 
 
+def kill_commit(arena: Arena, output: Place) -> Toll:
+    """From the last block on: while files are copied, the transaction is written, or after it."""
+    toll, process = Toll(), _run_driver(arena, output)
+    place = open_place(output)
+    while process.exitcode is None and not place.present(["manifest.json"]):
+        time.sleep(0.05 if place.many_at_once else 0.002)
+    time.sleep(arena.chance.uniform(0, arena.commit_seconds))
+    toll.hits += _signalled(process, signal.SIGKILL)
+    return _finish(arena, output, toll, _end(process))
+
+
+def two_commits(arena: Arena, output: Place) -> Toll:
+    """The same run in two directories: Delta alone decides between their commits."""
+    twin = f"{output}{TWIN}"
+    first, second = _run_driver(arena, output), _run_driver(arena, twin)
+    toll = Toll()
+    if arena.chance.random() < 1 / 2:
+        time.sleep(arena.chance.uniform(0, 2 * arena.seconds))
+        toll.hits += _signalled(first, signal.SIGKILL)
+    codes = _end(first), _end(second)
+    _finish(arena, twin, toll, codes[1])
+    remove(twin)
+    return _finish(arena, output, toll, codes[0])
+
+
+def remove(output: Place) -> None:
+    """Remove all that lies there."""
+    place = open_place(output)
+    if place.folder is not None:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return
+    with ThreadPoolExecutor(REMOVED_AT_ONCE) as pool:
+        list(pool.map(place.remove, place.listing()))
+
+
 def hit_worker(number: int) -> Attack:
     def attack(arena: Arena, output: Place) -> Toll:
         assert arena.workers is not None
@@ -307,7 +369,8 @@ def hit_worker(number: int) -> Attack:
 
         def drive() -> None:
             try:
-                score(*arena.args(output), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
+                pool = lambda: nullcontext(arena.workers)  # noqa: E731
+                score(*arena.args(output), pool, **arena.options(output))  # type: ignore[arg-type]
                 ended.append(None)
             except Exception as error:
                 ended.append(error)
@@ -369,6 +432,7 @@ ATTACKS: dict[str, Attack] = {
     "two-drivers": two_drivers,
     "stop-driver": stop_driver,
 }
+OF_DELTA: dict[str, Attack] = {"kill-commit": kill_commit, "two-commits": two_commits}
 # runs under these take less time
 OFTEN = (
     "kill-driver",
@@ -377,6 +441,7 @@ OFTEN = (
     "bad-reads",
     "two-drivers",
     "stop-driver",
+    *OF_DELTA,
 )
 
 
@@ -395,12 +460,41 @@ def committed(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.endswith(".json") and ".conflict-" not in name}
 
 
+def examine_rows(found: pa.Table, right: pa.Table, tally: Tally) -> None:
+    """Count rows that a table lacks, has twice, or has with other values."""
+    ids, wanted = (np.asarray(table["id"]) for table in (found, right))
+    tally.lost += len(np.setdiff1d(wanted, ids))
+    tally.twice += len(ids) - len(np.unique(ids))
+    if len(ids) != len(wanted) or found.equals(right):
+        return
+    pairs = zip(found.to_batches(1), right.to_batches(1), strict=True)
+    tally.wrong += sum(not one.equals(other) for one, other in pairs)
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by("id").combine_chunks().replace_schema_metadata()
+
+
+def tables_of(output: Place, *, delta: bool) -> list[pa.Table]:
+    """The rows of the Parquet files of an output, and of its Delta table."""
+    place = open_place(output)
+    names = sorted(name for name in place.listing(TABLES) if ".partial" not in name)
+    found = [pa.concat_tables([pq.read_table(io.BytesIO(place.read(name).data)) for name in names])]
+    if place.folder is not None:
+        assert pq.read_table(place.folder / TABLES).equals(found[0])
+    if delta:
+        table = DeltaTable(f"{output}{TABLE}")
+        found.append(table.to_pyarrow_table().cast(found[0].schema))
+    return list(map(in_order, found))
+
+
 def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) -> None:
     """Count rows that are lost or wrong, and blocks that were committed with two values."""
     names, in_peace = ({p.name for p in (folder / "blocks").iterdir()} for folder in (output, peace))
     tally.twice += sum(".conflict-" in name for name in names)
     tally.lost += len(committed(in_peace) - committed(names)) * (N_ROWS // N_BLOCKS)
-    if contents(output) == right:
+    own = {"zarr.json": right.get("zarr.json")} if Path(f"{output}{TABLE}").exists() else {}
+    if contents(output) | own == right:  # The group names the run, whose hash knows its Delta table.
         return
     one, two = (zarr_arrays.open_group(folder / "scores.zarr") for folder in (peace, output))
     status = np.asarray(two["status"][...])
@@ -414,7 +508,9 @@ def prepare(work: Path, quick: bool) -> Arena:
     X, y, X_test, y_test = letter(data_folder())
     train_data = write_group(work / "train.zarr", X[:n_train], y[:n_train], 5_000)
     X, y = np.concatenate([X, X_test])[:n_rows], np.concatenate([y, y_test])[:n_rows]
-    write_group(work / "data.zarr", X, y, INPUT_ROWS)
+    group = write_group(work / "data.zarr", X, y, INPUT_ROWS)
+    ids = np.arange(len(X)) + 10**9
+    zarr.open_group(group, mode="r+").create_array("id", data=ids, chunks=(5_000,))
     settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
     train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, alone)
     return Arena(work / "model", work / "data.zarr", random.Random())
@@ -431,20 +527,27 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one run under each attack, of one hit; 5,000 rows"
     )
+    parser.add_argument("--parquet", action="store_true", help="also Parquet files")
+    parser.add_argument("--delta", action="store_true", help="also Parquet files, and a Delta table of them")
     args = parser.parse_args()
     small_plan()
-    wanted = args.attacks.split(",") if args.attacks else list(ATTACKS)
+    attacks = ATTACKS | (OF_DELTA if args.delta else {})
+    wanted = args.attacks.split(",") if args.attacks else list(attacks)
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     arena = prepare(args.work, args.quick)
     arena.chance = random.Random(args.seed)
     arena.most_hits = 1 if args.quick else MOST_HITS
+    arena.parquet, arena.delta = args.parquet or args.delta, args.delta
     peace = args.work / "peace"
     for _ in range(2):  # the first compiles
-        shutil.rmtree(peace, ignore_errors=True)
+        for place in (peace, f"{peace}{TABLE}"):
+            shutil.rmtree(place, ignore_errors=True)
         begin = time.monotonic()
         _end(_run_driver(arena, peace))
         arena.seconds = time.monotonic() - begin
+    arena.commit_seconds = time.time() - (peace / "manifest.json").stat().st_mtime
+    truth = tables_of(peace, delta=False)[0] if arena.parquet else None
     right = contents(peace)
     tallies: dict[str, Tally] = {name: Tally() for name in wanted}
     order = _order(wanted, len(wanted) if args.quick else args.runs, arena.chance)
@@ -454,7 +557,7 @@ def main() -> None:
             arena.worker_seconds = _seconds_by_workers(arena)
         for number, name in enumerate(order):
             output, tally, begin = args.work / f"run-{number}", tallies[name], time.monotonic()
-            toll = ATTACKS[name](arena, output)
+            toll = attacks[name](arena, output)
             tally.runs, tally.hits, tally.resumes = (
                 tally.runs + 1,
                 tally.hits + toll.hits,
@@ -463,8 +566,11 @@ def main() -> None:
             tally.seconds.append(time.monotonic() - begin)
             harm = (tally.lost, tally.wrong, tally.twice)
             examine(output, right, peace, tally)
+            for table in tables_of(output, delta=arena.delta) if truth is not None else ():
+                examine_rows(table, truth, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
-                shutil.rmtree(output)  # one that came to harm is kept to be looked at
+                remove(output)  # one that came to harm is kept to be looked at
+                remove(f"{output}{TABLE}")
             if number % 50 == 49:
                 print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
     show(tallies)
@@ -477,7 +583,8 @@ def _seconds_by_workers(arena: Arena) -> float:
     assert arena.workers is not None
     for name in ("first", "second"):
         begin = time.monotonic()
-        score(*arena.args(f"{arena.data}-{name}"), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
+        output, pool = f"{arena.data}-{name}", lambda: nullcontext(arena.workers)
+        score(*arena.args(output), pool, **arena.options(output))  # type: ignore[arg-type]
     return time.monotonic() - begin
 
 
@@ -498,7 +605,7 @@ def show(tallies: dict[str, Tally]) -> None:
         "run again",
         "rows lost",
         "rows wrong",
-        "blocks with two values",
+        "blocks with two values, rows twice",
         "s per run",
     )
     total: Counter[str] = Counter()

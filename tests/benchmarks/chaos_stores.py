@@ -2,13 +2,13 @@
 are spoiled, until every run has come to its end.
 
     python tests/benchmarks/chaos_stores.py [--store s3|gs|az] [--runs 300] [--share 0.08] [--seed 0]
-                                            [--work DIR] [--quick]
+                                            [--work DIR] [--quick] [--parquet] [--delta]
 
 Model, data and output lie in a bucket of a server on loopback (moto, a small Google server, Azurite), behind
 a proxy that spoils so many of all requests: connections that end before or after a request took place, 503
 before and after, 429, 409 to puts, half replies. The attacks are those of chaos.py that have a meaning there;
 leases are short, since no system releases them. Each output is compared, byte by byte, with a run that was
-left in peace on a disk.
+left in peace on a disk. --parquet and --delta are those of chaos.py.
 """
 
 import argparse
@@ -84,6 +84,8 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one run under each of three attacks; 5,000 rows"
     )
+    parser.add_argument("--parquet", action="store_true", help="also Parquet files")
+    parser.add_argument("--delta", action="store_true", help="also Parquet files, and a Delta table of them")
     args = parser.parse_args()
     share = (0.02 if args.quick else 0.08) if args.share is None else args.share
     small_plan()
@@ -93,11 +95,14 @@ def main() -> None:
         chaos.INPUT_ROWS = chaos.CHUNK_ROWS  # a fifth of the requests for data
     local = prepare(args.work, args.quick)
     local.chance = random.Random(args.seed)
+    local.parquet, local.delta = args.parquet or args.delta, args.delta
+    attacks = ATTACKS | (chaos.OF_DELTA if args.delta else {})
     peace = args.work / "peace"
     chaos._end(chaos._run_driver(local, peace))
     # The group names the run, whose hash knows the tags of its input.
     right = {name: data for name, data in contents(peace).items() if name != "zarr.json"}
-    chosen = QUICK if args.quick else CHOSEN
+    truth = chaos.tables_of(peace, delta=False)[0] if local.parquet else None
+    chosen = QUICK if args.quick else CHOSEN + (tuple(chaos.OF_DELTA) if args.delta else ())
     tallies = {name: Tally() for name in chosen}
     with ExitStack() as stack:
         server = stack.enter_context(SERVERS[args.store]())
@@ -107,11 +112,13 @@ def main() -> None:
         upload(Path(local.data), open_place(proxy.address("data.zarr")))
         arena = Arena(proxy.address("model"), proxy.address("data.zarr"), local.chance)
         arena.environment = proxy.environment
+        arena.parquet, arena.delta = local.parquet, local.delta
         arena.most_hits = 1 if args.quick else chaos.MOST_HITS
         arena.lease_seconds = QUICK_LEASE_SECONDS if args.quick else chaos.LEASE_SECONDS
         begin = time.monotonic()
         chaos._end(chaos._run_driver(arena, proxy.address("first")))
         arena.seconds = time.monotonic() - begin
+        arena.commit_seconds = arena.seconds / 4
         arena.workers = stack.enter_context(connect(2))
         arena.worker_seconds = chaos._seconds_by_workers(arena)
         chaos.short_lease(arena.lease_seconds)
@@ -122,7 +129,7 @@ def main() -> None:
             output = proxy.address(f"run-{number}")
             tally, begin = tallies[name], time.monotonic()
             proxy.set_faults(*faults(share))
-            toll = ATTACKS[name](arena, output) if name != "peace" else chaos.in_peace(arena, output)
+            toll = attacks[name](arena, output) if name != "peace" else chaos.in_peace(arena, output)
             proxy.set_faults()
             tally.runs, tally.hits, tally.resumes = (
                 tally.runs + 1,
@@ -133,9 +140,11 @@ def main() -> None:
             harm = (tally.lost, tally.wrong, tally.twice)
             place = open_place(output)
             examine(place, right, peace, tally)
+            for table in chaos.tables_of(output, delta=arena.delta) if truth is not None else ():
+                chaos.examine_rows(table, truth, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
-                with ThreadPoolExecutor(AT_ONCE) as pool:
-                    list(pool.map(place.remove, place.listing()))
+                chaos.remove(output)
+                chaos.remove(f"{output}{chaos.TABLE}")
             if number % 20 == 19:
                 print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
         spoilt = {name: n for name, n in proxy.counts().items() if " " in name or name == "half"}

@@ -30,11 +30,16 @@ SHOWN = {
 }
 
 
+# Further forms of a benchmark, by their options.
+FORMS = {"chaos": ("--delta", "--attacks=kill-driver,full-disk,kill-commit,two-commits")}
+CASES = [(name, ()) for name in BENCHMARKS] + list(FORMS.items())
+
+
 @pytest.mark.quick
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[" ".join((name, *more)) for name, more in CASES])
+def test_quick(name: str, options: tuple[str, ...], tmp_path: Path, real_data: Path) -> None:
     result = processes.run(
-        [sys.executable, "-W", "error", HERE / f"{name}.py", "--quick"],
+        [sys.executable, "-W", "error", HERE / f"{name}.py", "--quick", *options],
         cwd=tmp_path,
         env=os.environ | {"DCPRED_DATA": str(real_data.resolve())},
     )

@@ -19,16 +19,20 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import zarr
+from deltalake import DeltaTable
 
 from dcpred.execution.workers import InlineWorkers
+from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
@@ -37,7 +41,7 @@ from dcpred.scoring.score import ScoreReport, ShardReport, score, score_shard
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
 from dcpred.verification import verify
-from dcpred_tasks.artifacts.commit_records import list_records
+from dcpred_tasks.artifacts.commit_records import TABLES, list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
@@ -268,15 +272,17 @@ class Job:
     model: Path
     data: Path
     truth: Path
+    ids: tuple[str, ...] | None = None  # of Parquet files
+    delta: Path | None = None
 
     def score(self, output: Path, pool: Any = inline) -> ScoreReport:
-        return score(self.model, f"{self.data}/X", output, pool)
+        return score(self.model, f"{self.data}/X", output, pool, ids=self.ids, delta=self.delta)
 
     def shard(self, output: Path, index: int) -> ScoreReport | ShardReport:
         return score_shard(self.model, f"{self.data}/X", output, Shard(index, N_BLOCKS), inline)
 
     def repair(self, output: Path) -> ScoreReport:
-        return repair(self.model, f"{self.data}/X", output, inline)
+        return repair(self.model, f"{self.data}/X", output, inline, ids=self.ids, delta=self.delta)
 
 
 @pytest.fixture(scope="module")
@@ -293,16 +299,34 @@ def job(tmp_path_factory: pytest.TempPathFactory, small: None) -> Job:
     return made
 
 
-def stored(output: Path) -> State:
-    """What lies in scores.zarr under a name that it keeps."""
-    return {name: data for name, data in state_of(output / "scores.zarr").items() if not UNNAMED.search(name)}
+@pytest.fixture(scope="module")
+def parquet_job(job: Job) -> Job:
+    """The same with Parquet files and ids."""
+    zarr.open_group(job.data, mode="r+").create_array("id", data=np.arange(N_ROWS) + 1_000, chunks=(70,))
+    made = replace(job, truth=job.truth.with_name("parquet"), ids=("id",))
+    made.score(made.truth)
+    assert len(pq.read_table(made.truth / TABLES)) == N_ROWS
+    return made
+
+
+def stored(job: Job, output: Path) -> State:
+    """What lies in scores.zarr and scores.parquet under a name that it keeps. The metadata of the group name
+    the run, whose hash knows its Delta table.
+    """
+    own = () if job.delta is None else ("zarr.json",)
+    return {
+        f"{folder}/{name}": data
+        for folder in ("scores.zarr", TABLES)
+        for name, data in state_of(output / folder).items()
+        if not UNNAMED.search(name) and name not in own
+    }
 
 
 def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     """All rows are scored, all blocks committed, all bytes those of the undisturbed run, and verification
     finds no damage.
     """
-    assert stored(output) == stored(job.truth)
+    assert stored(job, output) == stored(job, job.truth)
     assert report.status == {"1": N_ROWS}
     ledger, right = open_ledger(output), open_ledger(job.truth)
     records = {Path(ledger.run.record_name(block)).name for block in range(N_BLOCKS)}
@@ -310,11 +334,12 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert all(UNNAMED.search(name) for name in ledger.place.names("blocks") - records)
     assert run_status(output).failing == []
     for mine, its in zip(ledger.records(), right.records(), strict=True):
-        assert (mine.block, mine.digest, mine.sizes, mine.status) == (
+        assert (mine.block, mine.digest, mine.sizes, mine.status, mine.table) == (
             its.block,
             its.digest,
             its.sizes,
             its.status,
+            its.table,
         )
     found = verify(output, "full", inline)
     assert found.ok
@@ -354,6 +379,66 @@ def test_scoring_is_resumed_from_every_crash_point(job: Job, points: CrashPoints
         job.score(output)
     assert len(points.states) > 90
     resume_each(points, lambda: check_whole(job, output, job.score(output)), every)
+
+
+def test_scoring_with_parquet_is_resumed_from_every_crash_point(
+    parquet_job: Job, points: CrashPoints, every: int
+) -> None:
+    output = points.root / "out"
+    with watched(points.root, points):
+        parquet_job.score(output)
+    assert f"replace out/{TABLES}/000001.parquet" in points.operations
+    resume_each(points, lambda: check_whole(parquet_job, output, parquet_job.score(output)), every)
+
+
+def test_a_repair_of_parquet_is_resumed_from_every_crash_point(
+    parquet_job: Job, points: CrashPoints, every: int
+) -> None:
+    output = points.root / "out"
+    parquet_job.score(output)
+    (output / TABLES / "000000.parquet").write_bytes(b"PAR1")
+    with watched(points.root, points):
+        check_whole(parquet_job, output, parquet_job.repair(output))
+    resume_each(points, lambda: check_whole(parquet_job, output, parquet_job.repair(output)), every)
+
+
+def test_a_delta_commit_is_resumed_from_every_crash_point(
+    parquet_job: Job, points: CrashPoints, every: int
+) -> None:
+    """What Delta does by itself is one operation each: Python does not see its parts."""
+    output, table = points.root / "out", points.root / "table"
+    job = replace(parquet_job, delta=table, truth=parquet_job.truth.with_name("delta"))
+    replace(job, delta=job.truth.with_name("delta-table")).score(job.truth)
+    with pytest.MonkeyPatch.context() as patch, watched(points.root, points):
+        for name in ("_created", "_added"):
+            patch.setattr(delta_tables, name, seen_by(points, getattr(delta_tables, name)))
+        job.score(output)
+    told = points.operations
+    manifest = told.index("link out/manifest.json")
+    assert manifest < told.index("delta table/_created") < told.index("delta table/_added")
+    late = {at: state for at, state in points.states.items() if int(at.partition(":")[0]) > manifest}
+    assert len(late) > 2 * N_BLOCKS
+    points.states = late
+
+    def resume() -> None:
+        for _ in range(2):
+            check_whole(job, output, job.score(output))
+            found = DeltaTable(table)
+            assert sorted(found.to_pyarrow_table()["id"].to_pylist()) == list(range(1_000, 1_000 + N_ROWS))
+            assert found.version() == 1
+
+    resume_each(points, resume, every)
+
+
+def seen_by(points: CrashPoints, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        operation = Operation("delta", f"table/{real.__name__}")
+        points("before", operation)
+        result = real(*args)
+        points("after", operation)
+        return result
+
+    return call
 
 
 def test_the_first_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints, every: int) -> None:

@@ -31,6 +31,7 @@ from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, R
 from dcpred_tasks.schema.column import Codes, Date, Number, TargetCodes
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks
+from dcpred_tasks.tables import score_columns
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
@@ -58,7 +59,7 @@ def small() -> Iterator[None]:
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
         patch.setattr("dcpred.plan.BLOCKS", 3)
         patch.setattr(stored_scores, "PIECE_ROWS", 2 * CHUNK_ROWS)
-        patch.setattr(table_files, "GROUP_ROWS", 120)
+        patch.setattr(score_columns, "GROUP_ROWS", 120)
         yield
 
 

@@ -315,3 +315,13 @@ def settings_given(settings: Any, task: str | None) -> dict[str, object]:
             settings = settings.given()
         values = {str(name): value for name, value in settings.items()}
     return values if task is None else values | {"task": task}
+
+
+def table_request(parquet: bool, names: Sequence[str], delta: str | Path | None = None) -> dict[str, Any]:
+    """The arguments of a run for its Parquet files. Raises SettingsError."""
+    if names and not parquet and delta is None:
+        raise SettingsError(
+            "Cannot name ids: no Parquet files are written. Add --parquet or --delta (in Python parquet=True"
+            " or delta=TABLE), or omit them."
+        )
+    return {"ids": tuple(names) if parquet or delta is not None else None}

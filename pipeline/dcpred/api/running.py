@@ -16,6 +16,7 @@ from dcpred.api.arguments import (
     pool_for,
     progress,
     rows_to_score,
+    table_request,
     tolerance,
     typed,
 )
@@ -66,6 +67,9 @@ def score(
     alpha: float | None = None,
     threshold: float | str | None = None,
     costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
+    delta: str | Path | None = None,
     x: str = "X",
     quarantine: bool = False,
     max_failures: int = 20,
@@ -96,6 +100,14 @@ def score(
         Minimum probability for the label of the second of two classes, or ``"cost=50"``.
     costs : array-like of shape (n_classes, n_classes), optional
         Cost of each label (column) for rows of each class.
+    parquet : bool, default False
+        Write a Parquet file for each block, too: `output/scores.parquet`.
+    id : sequence of str, optional
+        Columns before the scores in these files: arrays next to the features, columns of a Parquet table, or
+        features. By default the ids that import stored, or else row numbers.
+    delta : str or Path, optional
+        Path or address of a Delta table, which gets all of these files in one transaction once the run is
+        finished.
     x : str, default "X"
         Name of the array of features in stored data.
     quarantine : bool, default False
@@ -150,6 +162,7 @@ def score(
         tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
         given_costs(threshold, costs),
     )
+    files = table_request(parquet, id, delta)
     if shard is not None and client is not None:
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
@@ -158,7 +171,7 @@ def score(
     with rows_to_score(data, x, path, client, output) as X:
         pool = pool_for(X, output, workers, client)
         given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
-        given |= {"tolerance": policy, "say": progress(verbose)}
+        given |= {"tolerance": policy, "say": progress(verbose), "delta": delta, **files}
         if part is not None:
             report = scoring.score_shard(path, X, output, part, pool, **given)
             if isinstance(report, ShardReport):
@@ -179,6 +192,9 @@ def repair(
     alpha: float | None = None,
     threshold: float | str | None = None,
     costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
+    delta: str | Path | None = None,
     x: str = "X",
     quarantine: bool = False,
     max_failures: int = 20,
@@ -208,6 +224,12 @@ def repair(
         Threshold of the label, as for `score`.
     costs : array-like of shape (n_classes, n_classes), optional
         Costs of labels, as for `score`.
+    parquet : bool, default False
+        Whether the run has Parquet files, as for `score`.
+    id : sequence of str, optional
+        Columns of these files, as for `score`.
+    delta : str or Path, optional
+        The Delta table of the run, as for `score`.
     x : str, default "X"
         Name of the array of features in stored data.
     quarantine : bool, default False
@@ -246,6 +268,7 @@ def repair(
         tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
         given_costs(threshold, costs),
     )
+    files = table_request(parquet, id, delta)
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output) as X:
@@ -257,9 +280,11 @@ def repair(
             outputs=names,
             alpha=alpha,
             costs=taken,
+            delta=delta,
             tolerance=policy,
             level=level,
             say=progress(verbose),
+            **files,
         )
     return checked(report, partial(check_rows_scored, report, policy))
 
@@ -274,6 +299,8 @@ def refresh(
     alpha: float | None = None,
     threshold: float | str | None = None,
     costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
     x: str = "X",
     full: bool = False,
     keep: int | None = None,
@@ -304,6 +331,10 @@ def refresh(
         Threshold of the label, as for `score`; the first run fixes it.
     costs : array-like of shape (n_classes, n_classes), optional
         Costs of labels, as for `score`; the first run fixes them.
+    parquet : bool, default False
+        Write a Parquet file for each block, too, as for `score`, which the first run fixes.
+    id : sequence of str, optional
+        Columns before the scores in these files, as for `score`, which the first run fixes.
     x : str, default "X"
         Name of the array of features in the data.
     full : bool, default False
@@ -346,6 +377,7 @@ def refresh(
     status : List the runs.
     """
     policy, taken = tolerance(quarantine, None, None), given_costs(threshold, costs)
+    files = table_request(parquet, id)
     limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
     path = address_of_model(model)
     X = _stored(data, x, path)
@@ -363,6 +395,7 @@ def refresh(
         keep=keep,
         full=full,
         say=progress(verbose),
+        **files,
     )
     return checked(report, partial(check_published, report))
 

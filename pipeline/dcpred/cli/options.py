@@ -516,6 +516,22 @@ def outputs_options(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
+def parquet_options(command: F) -> F:
+    """Parquet files of a run. The columns of ids reach the command as `id`, a tuple."""
+    parquet = click.option(
+        "--parquet", is_flag=True, help="Write a Parquet file for each block, too: OUTPUT/scores.parquet."
+    )
+    ids = click.option(
+        "--id",
+        "id",
+        multiple=True,
+        metavar="COLUMN",
+        help="A column of DATA to write before the scores in these files [default: the ids that import"
+        " stored, else row numbers]; repeatable.",
+    )
+    return parquet(ids(command))
+
+
 def costs_options(command: F) -> F:
     """How to label rows. The matrix reaches the command as `costs`, a list of lines."""
 

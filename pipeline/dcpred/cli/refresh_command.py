@@ -21,6 +21,7 @@ from dcpred.cli.options import (
     json_option,
     outcome_of,
     outputs_options,
+    parquet_options,
     reports_errors,
     storage_option,
 )
@@ -68,6 +69,7 @@ NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
 @click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
 @outputs_options
 @costs_options
+@parquet_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and blocks anew.")
 @click.option(

@@ -376,6 +376,8 @@ def verified(r: dict[str, Any]) -> str:
             "complete and unmodified" if r["ok"] else "modified or damaged" if wrong else "not complete",
         ),
     ]
+    if r["in_delta"] is not None:
+        pairs.append(("Delta table", "holds the run" if r["in_delta"] else "lacks the run"))
     if not r["finished"] and not r["left_blocks"]:
         pairs.append(("manifest", f"not written yet; run `dcpred score` again{LIMITED}"))
     lines = sentences([f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]])

@@ -21,6 +21,7 @@ from dcpred.cli.options import (
     json_option,
     outcome_of,
     outputs_options,
+    parquet_options,
     reports_errors,
     storage_option,
 )
@@ -51,6 +52,13 @@ SHARD = ShardType()
 @click.argument("output", type=ADDRESS)
 @outputs_options
 @costs_options
+@parquet_options
+@click.option(
+    "--delta",
+    type=ADDRESS,
+    metavar="TABLE",
+    help="A Delta table that gets all Parquet files in one transaction once the run is finished.",
+)
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
     "--quarantine",

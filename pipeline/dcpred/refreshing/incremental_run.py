@@ -11,8 +11,8 @@ from dcpred.execution.lease import Lock
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
-from dcpred.refreshing.root import Root, each_of, run_number
-from dcpred.runs.ledger import RUNS, Ledger
+from dcpred.refreshing.root import Root, run_number
+from dcpred.runs.ledger import RUNS, Ledger, each_of
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import (
     RECORD_BYTES,
@@ -21,9 +21,11 @@ from dcpred.scoring.score import (
     default_pool,
     output_bytes,
     plan_run,
+    planned_ids,
     score,
 )
 from dcpred_tasks.artifacts.commit_records import (
+    TABLES,
     CommitRecord,
     ScoreRun,
     list_records,
@@ -46,7 +48,7 @@ LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
 
 def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
     """Whether blocks of one run may be those of another, by their plans."""
-    kept = ("x", "model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride")
+    kept = ("x", "model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride", "ids")
     return all(getattr(old, name) == getattr(run, name) for name in kept)
 
 
@@ -86,7 +88,8 @@ def take_over(
                 whole.append(block)
             _look(block, lease)
             advance(1)
-        stored = place.listing(f"{RUNS}/{name}/scores.zarr") if place.has_tags else {}
+        folders = ("scores.zarr", TABLES) if place.has_tags else ()
+        stored = {k: v for folder in folders for k, v in place.listing(f"{RUNS}/{name}/{folder}").items()}
         renew = partial(_renew_record, old, source, run, suffixes, f"{RUNS}/{name}", stored)
         for block, done in each_of(place, renew, whole):
             n += done
@@ -115,9 +118,11 @@ def _link_chunks(
 ) -> bool:
     """Whether all chunks of a block existed."""
     retrying = Retrying()
-    for _, chunk in _chunks(run, suffixes, block):
+    files = [chunk for _, chunk in _chunks(run, suffixes, block)]
+    files += [] if run.ids is None else [run.table_name(block)]
+    for file in files:
         try:
-            retrying(partial(place.duplicate, f"{RUNS}/{source}/{chunk}", f"{RUNS}/{name}/{chunk}"))
+            retrying(partial(place.duplicate, f"{RUNS}/{source}/{file}", f"{RUNS}/{name}/{file}"))
         except FileNotFoundError:
             return False
     return True
@@ -142,7 +147,12 @@ def _renew_record(
     for array, chunk in _chunks(run, suffixes, block):
         if stored:
             tags[array].append(stored[f"{folder}/{chunk}"].tag)
-    data = record_bytes(_renewed(record, run.run, source, tags))
+    if bool(record.table) != (run.ids is not None):
+        return False
+    table = record.table
+    if stored and table:
+        table = {**table, "tag": stored[f"{folder}/{run.table_name(block)}"].tag}
+    data = record_bytes(replace(_renewed(record, run.run, source, tags), table=table))
     place = run.place
     if place.folder is not None:
         with resource_errors(place.folder):
@@ -187,6 +197,8 @@ class Job:
     """The alpha of one of them; None if none has one."""
     costs: Costs | None
     """The same for costs."""
+    ids: tuple[str, ...] | None
+    """Requested columns before the scores in Parquet files, as for `plan_run`."""
     pool: Pool | None
     tolerance: FailurePolicy
     full: bool
@@ -223,7 +235,7 @@ class IncrementalRun:
             if not name:
                 name = self._made(state)
                 self.made.append(name)
-                if not open_input(self.x, self._now()).unchanged(state, 0, state.n_rows):
+                if not self._input().unchanged(state, 0, state.n_rows):
                     self.job.say.say("the input changed during scoring; scoring the changes again")
                     continue
             for other in {*self.made, *self.root.settings.unfinished} - {name}:
@@ -244,11 +256,18 @@ class IncrementalRun:
 
     def _state(self) -> InputState:
         """The current input, once its youngest chunk is older than one that is written later."""
-        state = open_input(self.x, self._now())
+        state = self._input()
         if "" in state.marks:
             time.sleep(stored_chunks.SETTLED_SECONDS + TICK_SECONDS)
-            state = open_input(self.x, self._now())
+            state = self._input()
         return state
+
+    def _input(self) -> InputState:
+        return open_input(self.x, self._now(), self._ids(1) or ())
+
+    def _ids(self, n_rows: int) -> tuple[str, ...] | None:
+        """The columns before the scores in Parquet files; None without such files."""
+        return planned_ids(self.x, self.job.ids, n_rows)
 
     def _check_input(self, state: InputState) -> None:
         before = self.root.state(self.latest) if self.latest and not self.job.full else None
@@ -277,8 +296,8 @@ class IncrementalRun:
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Compares the plan first: it is small, and a mismatch saves further reads."""
         job = self.job
-        asked = job.model_hash, job.outputs, job.alpha, job.costs, self.x, state.n_rows
-        if (run.model_hash, run.outputs, run.alpha, run.costs, run.x, run.n_rows) != asked:
+        asked = job.model_hash, job.outputs, job.alpha, job.costs, self._ids(1), self.x, state.n_rows
+        if (run.model_hash, run.outputs, run.alpha, run.costs, run.ids, run.x, run.n_rows) != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
@@ -307,6 +326,7 @@ class IncrementalRun:
             costs=job.costs,
             may_lack_chunks=job.tolerance.quarantine,
             cut=cut,
+            ids=job.ids,
         )
         name, begun = self._place_for(run, state)
         planned = replace(run, output=absolute(self.root.address(name))), plan, model

@@ -123,7 +123,8 @@ class Parts:
         """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
-        found = open_root(place, Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs) if x else None)
+        new = Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs, ids=fixed.ids) if x else None
+        found = open_root(place, new)
         if x and lasting(found.settings.data) != lasting(x) and not self.job.full:
             raise PlanConflictError(
                 f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"

@@ -116,6 +116,7 @@ def refresh(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
+    ids: tuple[str, ...] | None = None,
     tolerance: FailurePolicy = STRICT,
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
@@ -130,6 +131,8 @@ def refresh(
     outputs    output columns, which the first run fixes; None: the same, or the default of the model
     alpha      fraction of rows outside of intervals, which the first run fixes, too
     costs      costs of labels (dcpred_tasks.model.label_rule), which the first run fixes, too
+    ids        columns before the scores in the Parquet file of each block, as for `plan_run`; the first run
+               fixes them, too
     tolerance  what a run tolerates before it is finished; `limits` apply to its result
     keep       number of newest finished runs to keep; None: all
     full       score everything, and fix input, outputs and blocks anew
@@ -143,26 +146,34 @@ def refresh(
         raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
     artifact, place = open_artifact(model), open_place(root)
     inputs = find_parts(x, array, model) if is_pattern(x) else []
-    given = Settings(absolute(x), outputs, alpha, costs=costs)
+    given = Settings(absolute(x), outputs, alpha, costs=costs, ids=ids)
     if not is_root(place):
         open_root(place, given)
         for each in [part.x for part in inputs] or [x]:
             plan_run(
-                model, each, root, outputs, alpha=alpha, costs=costs, may_lack_chunks=tolerance.quarantine
+                model,
+                each,
+                root,
+                outputs,
+                alpha=alpha,
+                costs=costs,
+                may_lack_chunks=tolerance.quarantine,
+                ids=ids,
             )
     place.make_folder("")
     with acquire_lock(place) as lease:
         found = open_root(place, given)
         if full:
             found.settings = replace(
-                found.settings, data=given.data, outputs=outputs, alpha=alpha, costs=costs
+                found.settings, data=given.data, outputs=outputs, alpha=alpha, costs=costs, ids=ids
             )
         check_given(found.settings, given, place.address)
         task = str(artifact.body.get("task"))
         wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            job = Job(model, artifact.hash, wanted, taken, found.settings.costs, same, tolerance, full, say)
+            fixed = found.settings.costs, found.settings.ids
+            job = Job(model, artifact.hash, wanted, taken, *fixed, same, tolerance, full, say)
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
@@ -181,6 +192,8 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
         so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, not {given.alpha:g}"
     elif given.costs is not None and given.costs != found.costs:
         so = "runs with another threshold or other costs"
+    elif given.ids is not None and given.ids != found.ids:
+        so = "runs without Parquet files" if found.ids is None else "runs with other ids in Parquet files"
     else:
         return
     raise PlanConflictError(

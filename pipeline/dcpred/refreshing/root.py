@@ -3,12 +3,10 @@
 import operator
 import re
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
@@ -21,6 +19,7 @@ from dcpred.runs.ledger import (
     RUNS,
     SETTINGS,
     Ledger,
+    each_of,
     latest_run,
     read_inputs,
     standing_run,
@@ -43,12 +42,8 @@ from dcpred_tasks.storage.place import (
     write_document,
 )
 from dcpred_tasks.storage.plain_files import is_system_file
-from dcpred_tasks.storage.store_requests import request_threads, waited_for
 from dcpred_tasks.storage.stored_chunks import InputState
 
-T = TypeVar("T")
-Item = TypeVar("Item")
-AT_ONCE = 64  # concurrent requests to a store
 FORMAT, VERSION = "dcpred-refresh", 1
 # What a root may hold before its settings are written.
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
@@ -72,6 +67,8 @@ class Settings:
     """Digest of the form of the input that the blocks were made for (`InputState.form`)."""
     unfinished: tuple[str, ...] = ()
     """Runs that are being made or removed: they have no guarantee."""
+    ids: tuple[str, ...] | None = None
+    """Requested columns before the scores in Parquet files; empty for the default; None: no such files."""
     passed_over: tuple[str, ...] = ()
     """Finished runs that a person replaced by an older one."""
 
@@ -175,19 +172,6 @@ class Root:
         self.end(name)
 
 
-def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
-    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
-    if not place.many_at_once:
-        yield from ((item, call(item)) for item in items)
-        return
-    left, threads = iter(items), request_threads()
-    under_way = deque((item, threads.submit(call, item)) for item in islice(left, AT_ONCE))
-    while under_way:
-        item, future = under_way.popleft()
-        yield item, waited_for(future, place.address)
-        under_way.extend((item, threads.submit(call, item)) for item in islice(left, 1))
-
-
 def run_number(name: str) -> int:
     return int(name.partition("-")[0])
 
@@ -247,6 +231,7 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             outputs=None if outputs is None else tuple(str(name) for name in outputs),
             alpha=None if alpha is None else float(alpha),
             costs=None if costs is None else tuple(map(float, costs)),
+            ids=None if value.get("ids") is None else tuple(map(str, value["ids"])),
             cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
             **texts,
             **lists,

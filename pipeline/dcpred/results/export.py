@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from dcpred.execution.progress import SILENT, Reporter
-from dcpred.results.extra_columns import (
-    ROW,
-    STATUS_NAME,
-    Beside,
-    Field,
-    Rows,
-    find_beside,
-    kept_ids,
-    parse_beside,
-    run_fields,
-)
+from dcpred.results.extra_columns import find_beside, kept_ids, parse_beside
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.summary import Summary
 from dcpred_tasks.dtypes import Status
@@ -41,35 +30,10 @@ from dcpred_tasks.storage.atomic_files import (
     sync_directory,
 )
 from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.tables.extra_columns import Beside
+from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
 
 ENDINGS = (".parquet", ".csv", ".feather", ".arrow")
-# Size of a row group of Parquet or a batch of Arrow, unless fewer rows take GROUP_BYTES.
-GROUP_ROWS = 2**17
-GROUP_BYTES = 64 * 2**20
-
-
-class TableWriter:
-    """Writes pieces of a table in the order of their rows, in large groups: each piece may have few."""
-
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
-        self.held: list[pa.Table] = []
-
-    def write(self, piece: pa.Table) -> None:
-        self.held.append(piece)
-        if sum(map(len, self.held)) >= GROUP_ROWS or sum(p.nbytes for p in self.held) >= GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        table = pa.concat_tables(self.held).combine_chunks()
-        self.held = []
-        if len(table):
-            self.writer.write_table(table)
-
-    def close(self) -> None:
-        if self.held:
-            self._flush()
-        self.writer.close()
 
 
 def check_out(out: str | Path) -> Place | None:
@@ -141,9 +105,6 @@ def _publish(partial: Path, path: Path) -> None:
             f"Cannot export to {path}: another process created it meanwhile. Choose another path."
         ) from None
     sync_directory(path.absolute().parent)
-
-
-MADE_HERE = (ROW, STATUS_NAME)  # computed columns, present only on request
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,7 +243,7 @@ def _asked(
         if asked is not None and not asked:
             raise SettingsError(f"Cannot export no {name}: the table would be empty. Name some, or omit it.")
     scores = open_stored(output, partial=partial)
-    fields = {field.name: field for field in run_fields(scores)}
+    fields = run_fields(scores.run.output, scores.columns, scores.arrays)
     others = _beside(scores, beside, columns is None, say)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:

@@ -8,12 +8,13 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import zarr
 
@@ -125,6 +126,22 @@ def _target(link: Path) -> str:
 
 
 READ_AT_ONCE = 32
+AT_ONCE = 64  # concurrent requests to a store
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
+    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
+    if not place.many_at_once:
+        yield from ((item, call(item)) for item in items)
+        return
+    left, threads = iter(items), request_threads()
+    under_way = deque((item, threads.submit(call, item)) for item in islice(left, AT_ONCE))
+    while under_way:
+        item, future = under_way.popleft()
+        yield item, waited_for(future, place.address)
+        under_way.extend((item, threads.submit(call, item)) for item in islice(left, 1))
 
 
 @dataclass
@@ -226,8 +243,11 @@ def run_hash(
     alpha: float | None = None,
     arithmetic: str | None = None,
     costs: Costs | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> str:
-    """The hash of a run: input, model, outputs with alpha and costs, blocks, and any special arithmetic."""
+    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
+    its arithmetic if that is not the compiled engine, and its Parquet files (`table_identity`).
+    """
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
@@ -240,8 +260,20 @@ def run_hash(
         **({} if costs is None else {"costs": list(costs)}),
         **filled(),
         **({} if arithmetic is None else {"arithmetic": arithmetic}),
+        **({} if table is None else {"table": dict(table)}),
     }
     return digest_json(identity)
+
+
+def table_identity(x: str, ids: tuple[str, ...] | None, delta: str | None) -> dict[str, Any] | None:
+    """What identifies the Parquet files of a run besides its scores: the current ids, and the Delta table.
+    None without such files.
+    """
+    if ids is None:
+        return None
+    beside = arrays_beside(x)
+    found = {name: stored_chunks.fingerprint(beside[name]) for name in ids if name in beside}
+    return {"ids": list(ids), "arrays": found, "delta": delta}
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
@@ -249,16 +281,16 @@ def record_input(run: ScoreRun) -> dict[str, Any]:
     X = zarr_arrays.open_array(run.x)
     arrays = {
         name: asdict(rows_identity(array, run.n_rows))
-        for name, array in arrays_beside(run).items()
+        for name, array in arrays_beside(run.x).items()
         if array.shape[0] >= run.n_rows
     }
     return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
 
 
-def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
+def arrays_beside(x: str) -> dict[str, zarr.Array[Any]]:
     """One-dimensional arrays in the group of X; none if it is in no group."""
     try:
-        node = zarr_arrays.open_any(run.x.rstrip("/").rpartition("/")[0])
+        node = zarr_arrays.open_any(x.rstrip("/").rpartition("/")[0])
         if not isinstance(node, zarr.Group):
             return {}
         return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
@@ -299,7 +331,8 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
     X = zarr_arrays.open_array(run.x)
     if X.shape[0] == run.n_rows:
         parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic, run.costs
-        now = run_hash(X, run.model_hash, run.outputs, *parts)
+        table = table_identity(run.x, run.ids, run.delta)
+        now = run_hash(X, run.model_hash, run.outputs, *parts, table)
         if now == run.run or now in accepted:
             return True
     return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))
@@ -409,14 +442,32 @@ class Ledger:
             return self
         if self.run.run in self.accepted():
             return replace(self, run=replace(self.run, run=standing.run))
-        X = zarr_arrays.open_array(self.run.x)
-        same = same_rows(self.recorded_input(), X, self.run.n_rows)
+        same = self._has_same_rows()
         return replace(self, run=replace(self.run, run=standing.run)) if same else self
 
+    def _has_same_rows(self) -> bool:
+        """Whether X, and the ids of the run, hold the rows that the plan recorded."""
+        recorded, n_rows = self.recorded_input(), self.run.n_rows
+        beside = arrays_beside(self.run.x) if self.run.ids else {}
+        arrays = {"": zarr_arrays.open_array(self.run.x)}
+        arrays |= {name: beside[name] for name in self.run.ids or () if name in beside}
+        return all(same_rows(recorded, array, n_rows, name) for name, array in arrays.items())
+
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        summary = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
-        named = {"costs": "the threshold or costs"}
-        return [named.get(k, k) for k in summary if plan.get(k) != _plain(getattr(self.run, k))]
+        own = (
+            "model_hash",
+            "outputs",
+            "alpha",
+            "costs",
+            "n_rows",
+            "chunk_rows",
+            "block_rows",
+            "ids",
+            "delta",
+        )
+        named = {"costs": "the threshold or costs", "ids": "the Parquet files or their ids"}
+        named |= {"delta": "the Delta table"}
+        return [named.get(k, k) for k in own if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -583,7 +634,9 @@ def open_ledger(output: str | Path) -> Ledger:
     try:
         # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
         values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.default is MISSING}
-        lists = {name: tuple(values[name]) for name in ("outputs", "costs") if values.get(name) is not None}
+        lists = {
+            name: tuple(values[name]) for name in ("outputs", "costs", "ids") if values.get(name) is not None
+        }
         run = ScoreRun(**{**values, **lists, "output": place.address})
         if not _possible(run):
             raise ValueError
@@ -623,6 +676,10 @@ def _possible(run: ScoreRun) -> bool:
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
     if type(run.stride) is not int or run.stride < 0:
+        return False
+    if not all(type(name) is str for name in run.ids or ()):
+        return False
+    if run.delta is not None and (run.ids is None or type(run.delta) is not str):
         return False
     if run.arithmetic is not None and not (
         type(run.arithmetic) is str and ARITHMETIC.fullmatch(run.arithmetic)

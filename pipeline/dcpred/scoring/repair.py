@@ -23,10 +23,11 @@ from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs import delta_tables
 from dcpred.runs.ledger import INPUTS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import STRICT, default_pool, plan_run, score
+from dcpred.scoring.score import STRICT, check_delta, default_pool, plan_run, score
 from dcpred.verification import (
     SAMPLE_ROWS,
     FastCheck,
@@ -56,6 +57,8 @@ def repair(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
+    ids: tuple[str, ...] | None = None,
+    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     level: str = "full",
     say: Reporter = SILENT,
@@ -72,8 +75,9 @@ def repair(
             f"Cannot repair at level {level!r}: a repair has {' or '.join(LEVELS)}. Use one of them."
         )
     ledger = open_ledger(output)
+    check_delta(delta, tolerance)
     planned, plan, model = plan_run(
-        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=True
+        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=True, ids=ids, delta=delta
     )
     _check_same_run(ledger.run, planned, plan.n_blocks)
     changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
@@ -85,7 +89,7 @@ def repair(
             _withdraw_what_is_wrong(
                 ledger, model, workers, level, tolerance, planned.run if changed else "", say
             )
-        return score(
+        report = score(
             model_path,
             x,
             output,
@@ -93,17 +97,24 @@ def repair(
             outputs=planned.outputs,
             alpha=planned.alpha,
             costs=planned.costs,
+            ids=planned.ids,
+            delta=planned.delta,
             tolerance=tolerance,
             repaired=ledger.run.run,
             say=say,
         )
+    if planned.delta is not None:
+        records = {record.block: record for record in ledger.records()}
+        wrong = delta_tables.find_wrong(ledger, records, full=level == "full")
+        delta_tables.restore_files(ledger, wrong, say)
+    return report
 
 
 def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, except for the content of input chunks."""
     if planned.run == was.run:
         return
-    kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+    kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
     if any(getattr(was, name) != getattr(planned, name) for name in kept):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
@@ -166,7 +177,7 @@ def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
     if known is None:
         return
     state, full = known
-    now = open_input(ledger.run.x, time.time())
+    now = open_input(ledger.run.x, time.time(), ledger.run.ids or ())
     rows = [ledger.run.rows(block) for block in blocks]
     other = [span for span in rows if not now.unchanged(state, *span)]
     if other:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from dcpred.execution.lease import Lock, acquire_lock
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
+from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import NO_LIMIT
-from dcpred.runs.ledger import Ledger, run_hash, standing_run
+from dcpred.runs.ledger import Ledger, run_hash, standing_run, table_identity
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
@@ -62,14 +64,23 @@ from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, reso
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import Retrying
-from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, create_scores, models_that_score
+from dcpred_tasks.task_bodies.score_block import (
+    AHEAD,
+    BEHIND,
+    create_scores,
+    models_that_score,
+    planned_scores,
+)
 
 RECORD_BYTES = 8 * 2**10  # maximum bytes of a commit record
+ID_BYTES = 32  # usual bytes of an id in a Parquet file
 
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
     """Maximum bytes of a run: outputs before compression, and commit records."""
     row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
+    if run.ids is not None:
+        row = 2 * row + ID_BYTES * len(run.ids)
     return run.n_rows * row + n_blocks * RECORD_BYTES
 
 
@@ -150,6 +161,7 @@ def check_apart(x: str, output: str) -> None:
 VERIFY_ROUNDS = 3
 STRICT = FailurePolicy()
 Planned = tuple[ScoreRun, BlockPlan, Model]
+BLOCK_TABLES = "dcpred_tasks.tables.block_tables"  # by its name: it loads pyarrow
 
 
 def plan_run(
@@ -162,6 +174,8 @@ def plan_run(
     costs: Costs | None = None,
     may_lack_chunks: bool = False,
     cut: Cut | None = None,
+    ids: tuple[str, ...] | None = None,
+    delta: str | Path | None = None,
 ) -> Planned:
     """Check everything possible before anything is written. Raises RefusedErrors.
 
@@ -169,6 +183,9 @@ def plan_run(
     costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
     cut    the blocks of the run. None: those of the run in `output`, if that has as many rows; else by the
            number of rows
+    ids    columns before the scores in the Parquet file of each block; empty: the ids that import stored,
+           else the numbers of rows; None: no such files
+    delta  the Delta table that gets these files
     """
     check_writable(output, "scores")
     artifact = open_artifact(model_path)
@@ -209,8 +226,10 @@ def plan_run(
     forget_failures()
     models = models_that_score(model, columns(outputs, alpha))
     x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
+    ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
+    table, parts = table_identity(x, ids, delta), (plan.chunk_rows, plan.block_rows, alpha, scored_by, costs)
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by, costs),
+        run=run_hash(X, artifact.hash, outputs, *parts, table),
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -224,8 +243,50 @@ def plan_run(
         costs=costs,
         arithmetic=scored_by,
         input=None if store is None else store.identity,
+        ids=ids,
+        delta=delta,
     )
-    return run, plan, model
+    return run, plan if ids is None else _with_tables(plan, run, model), model
+
+
+def _planned_delta(x: str, delta: str | Path | None) -> str | None:
+    """The address of the Delta table. Raises DataError."""
+    if delta is None:
+        return None
+    check_apart(x, str(delta))
+    return absolute(delta)
+
+
+def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
+    """The plan with the memory of Parquet files. Raises a RefusedError if the run cannot write them."""
+    schema = _table_schema(run, model)
+    if run.delta is not None:
+        delta_tables.check_table(run, schema)
+    return replace(plan, task_bytes=plan.task_bytes + _group_bytes(run, model))
+
+
+def planned_ids(x: str, ids: tuple[str, ...] | None, n_rows: int) -> tuple[str, ...] | None:
+    """The columns before the scores in Parquet files, which may be the default (`plan_run`). Raises DataError
+    unless the data set has them, with as many rows.
+    """
+    if ids is None:
+        return None
+    found: tuple[str, ...] = import_module(BLOCK_TABLES).planned_ids(x, ids, n_rows)
+    return found
+
+
+def _table_schema(run: ScoreRun, model: Model) -> Any:
+    """The columns of the Parquet files of a run, a schema of Arrow."""
+    arrays = dict(zarr_arrays.arrays_of(planned_scores(run, model)))
+    return import_module(BLOCK_TABLES).table_schema(run, arrays)
+
+
+def _group_bytes(run: ScoreRun, model: Model) -> int:
+    """Memory of rows that wait for their row group: as they are, and encoded."""
+    rows = min(
+        max(run.chunk_rows, import_module("dcpred_tasks.tables.score_columns").GROUP_ROWS), run.block_rows
+    )
+    return 2 * output_bytes(replace(run, n_rows=rows), model, 0)
 
 
 def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
@@ -247,6 +308,8 @@ def score(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
+    ids: tuple[str, ...] | None = None,
+    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
@@ -261,6 +324,8 @@ def score(
               checked them
     alpha     fraction of rows outside of intervals, if these are among the outputs; None: one in ten
     costs     costs of labels, if these are among the outputs
+    ids       columns before the scores in the Parquet file of each block, and
+    delta     the Delta table that gets these files: as for `plan_run`
     planned   the result of `plan_run` for this model, X, output and outputs, if known
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
@@ -268,8 +333,17 @@ def score(
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine or repaired is not None
+    check_delta(delta, tolerance)
     run, plan, model = planned or plan_run(
-        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=lacking
+        model_path,
+        x,
+        output,
+        outputs,
+        alpha=alpha,
+        costs=costs,
+        may_lack_chunks=lacking,
+        ids=ids,
+        delta=delta,
     )
     input_run = None if repaired is None else run.run
     ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
@@ -277,7 +351,7 @@ def score(
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, finished, begin, say)
+        return report_finished(ledger, plan, model, finished, begin, say)
     place = ledger.place
     new = not place.is_there()
     if not new:
@@ -304,6 +378,7 @@ def score(
             manifest = make_manifest(ledger, plan, scored.blocks, input_run)
             lease.check()
             manifest = ledger.finish(manifest)
+            commit_to_delta(ledger, model, say)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -314,12 +389,30 @@ def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
     say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
 
 
+def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
+    """Raise SettingsError for rows that would be committed without a score, and could not be replaced."""
+    if delta is not None and tolerance.quarantine:
+        raise SettingsError(
+            "Cannot combine a Delta table with quarantine: rows that were skipped would stay in the table"
+            " after a repair. Omit one of them."
+        )
+
+
+def commit_to_delta(ledger: Ledger, model: Model, say: Reporter) -> None:
+    """Commit a finished run to its Delta table, if it has one and that lacks it."""
+    if ledger.run.delta is not None:
+        delta_tables.commit_run(ledger, _table_schema(ledger.run, model), say)
+
+
 def report_finished(
-    ledger: Ledger, plan: BlockPlan, manifest: dict[str, Any], begin: float, say: Reporter
+    ledger: Ledger, plan: BlockPlan, model: Model, manifest: dict[str, Any], begin: float, say: Reporter
 ) -> ScoreReport:
-    """The report of a run with a manifest. Raises IncompleteError if it is modified or damaged."""
+    """The report of a run with a manifest, whose commit to a Delta table may be missing. Raises
+    IncompleteError if it is modified or damaged.
+    """
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
+    commit_to_delta(ledger, model, say)
     say_system_files(findings, say)
     say.say("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
@@ -475,6 +568,8 @@ def score_shard(
     outputs: tuple[str, ...] | None = None,
     alpha: float | None = None,
     costs: Costs | None = None,
+    ids: tuple[str, ...] | None = None,
+    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     say: Reporter = SILENT,
 ) -> ScoreReport | ShardReport:
@@ -488,15 +583,24 @@ def score_shard(
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine
+    check_delta(delta, tolerance)
     run, plan, model = plan_run(
-        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=lacking
+        model_path,
+        x,
+        output,
+        outputs,
+        alpha=alpha,
+        costs=costs,
+        may_lack_chunks=lacking,
+        ids=ids,
+        delta=delta,
     )
     ledger = Ledger(run, plan.n_blocks, shard).adopted()
     run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, finished, begin, say)
+        return report_finished(ledger, plan, model, finished, begin, say)
     ledger.check_free()
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
@@ -515,7 +619,7 @@ def score_shard(
             say_how(say, run, workers)
             done, left = _score_own(ledger, lease, workers, say, tolerance)
             if not left:
-                return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
+                return _finish(ledger, plan, model, lease, workers, done, tolerance, begin, say)
     own = counted(len(ledger.own_blocks), "block is", "blocks are")
     say.say(
         f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
@@ -557,6 +661,7 @@ def _score_own(
 def _finish(
     ledger: Ledger,
     plan: BlockPlan,
+    model: Model,
     lease: Lock,
     workers: Workers,
     done: Done,
@@ -577,6 +682,7 @@ def _finish(
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
+        commit_to_delta(whole, model, say)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 

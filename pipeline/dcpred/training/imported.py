@@ -22,7 +22,7 @@ from dcpred.execution.progress import Reporter, counted, rows_of
 from dcpred.training.scratch import make_scratch
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, is_remote, local_path, path_on_disk
+from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import read_own_json, write_json
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import open_place
@@ -49,7 +49,8 @@ class NamedColumns:
 def is_table(data: str | Path) -> bool:
     """Whether an address is that of a table with named columns, which `dcpred import` reads."""
     path = local_path(data)
-    if not is_remote(path) and any(os.path.exists(os.path.join(path, name)) for name in ZARR_FILES):
+    folder = open_place(path).folder
+    if folder is not None and any(os.path.exists(folder / name) for name in ZARR_FILES):
         return False
     return zarr_arrays.table_ending(path) in zarr_arrays.TABLES
 
@@ -177,9 +178,10 @@ def _identity(data: str | Path, columns: NamedColumns) -> str:
     """A digest that changes with the named columns, and with sizes and times of the files of a table."""
     path = local_path(data).rstrip("/")
     lines: list[str] = []
-    if is_remote(path):
-        folder, _, name = absolute(path).rpartition("/")
-        entry = open_place(folder).listing().get(name)
+    folder, _, name = absolute(path).rpartition("/")
+    place = open_place(folder)
+    if place.folder is None:
+        entry = place.listing().get(name)
         lines = [f"{name} {entry.size} {entry.tag}" if entry else name]
     else:
         files: Sequence[Path] = (

@@ -50,6 +50,11 @@ class ScoreRun:
     """What scores rows in place of the compiled engine (`scoring.scorer.arithmetic`)."""
     input: str | None = None
     """The identity of the files of a table, which every task compares; None for an array of Zarr."""
+    ids: tuple[str, ...] | None = None
+    """Columns before the scores in the Parquet file of each block; empty: the numbers of rows; None: there
+    are no such files."""
+    delta: str | None = None
+    """Address of the Delta table that gets these files when the run is finished."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -82,6 +87,10 @@ class ScoreRun:
     def record_name(self, block: int) -> str:
         """The name of the commit record of a block in the output, which may not exist."""
         return f"blocks/{block:06d}.json"
+
+    def table_name(self, block: int) -> str:
+        """The name of the Parquet file of a block in the output."""
+        return f"{TABLES}/{block:06d}.parquet"
 
     def rows(self, block: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last."""
@@ -136,13 +145,17 @@ class CommitRecord:
     """On object stores: identifies the record of this attempt where a reply was lost."""
     origin: str = ""
     """The name of the run that scored the block, where a refresh reuses it."""
+    table: dict[str, Any] = field(default_factory=dict)
+    """Size, digest and, on object stores, tag of the Parquet file of the block; empty without one."""
     tag: str = field(default="", compare=False)
     """On object stores: the tag of the record itself, which is not written."""
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
 CODES = {str(int(status)) for status in Status}
-OPTIONAL = ("tags", "attempt", "origin")  # omitted where empty
+OPTIONAL = ("tags", "attempt", "origin", "table")  # omitted where empty
+TABLES = "scores.parquet"  # the folder of the Parquet files of an output
+TABLE_FIELDS = {"size": int, "digest": str, "tag": str}
 
 
 def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
@@ -217,6 +230,7 @@ def _has_types(record: CommitRecord) -> bool:
         and all(isinstance(s, int | float) for s in seconds)
         and all(isinstance(text, str) for text in texts)
         and isinstance(record.statistics, dict)
+        and (not record.table or {k: type(v) for k, v in record.table.items()} == TABLE_FIELDS)
     )
 
 

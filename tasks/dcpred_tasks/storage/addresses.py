@@ -64,6 +64,24 @@ LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
 
 DELTA_LOG = "_delta_log"
 DELTA_VERSION = re.compile(rf"/{DELTA_LOG}/(\d{{20}})\.json$")  # the address of a version of a Delta table
+# Options of stores, as the library of Delta tables names them; credentials are in the environment.
+DELTA_OPTIONS = {
+    "s3": {
+        "endpoint": "aws_endpoint",
+        "region": "aws_region",
+        "allow_http": "aws_allow_http",
+        "virtual_hosted_style_request": "aws_virtual_hosted_style_request",
+        "request_payer": "aws_request_payer",
+        "skip_signature": "aws_skip_signature",
+    },
+    "gs": {"endpoint": "google_base_url", "allow_http": "allow_http", "skip_signature": "skip_signature"},
+    "az": {
+        "endpoint": "azure_storage_endpoint",
+        "account_name": "azure_storage_account_name",
+        "allow_http": "allow_http",
+        "skip_signature": "azure_skip_signature",
+    },
+}
 
 T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]
@@ -321,6 +339,15 @@ def _is_positive(text: str) -> bool:
 def current_options() -> Options:
     """The storage options of this thread's work."""
     return _options.get()
+
+
+def delta_options(address: str, options: Options) -> dict[str, str] | None:
+    """Storage options for the library of Delta tables; None for a disk."""
+    if not is_remote(address):
+        return None
+    known, given = DELTA_OPTIONS.get(address.partition("://")[0], {}), dict(options)
+    timeout = {"timeout": f"{given['timeout']}s"} if "timeout" in given else {}
+    return {known[name]: value for name, value in given.items() if name in known} | timeout
 
 
 def fills_missing_chunks() -> bool:

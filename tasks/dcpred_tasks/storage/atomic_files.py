@@ -36,8 +36,11 @@ PARTIAL = ".partial-000000000000"  # a suffix as long as that of `partial_name`
 
 
 def partial_name(path: Path) -> Path:
-    """A name beside `path` that no other attempt uses."""
-    return path.with_name(f"{path.name}.partial-{secrets.token_hex(6)}")
+    """A name beside `path` that no other attempt uses. A dot hides a file of Parquet from readers of its
+    folder.
+    """
+    hidden = "." if path.suffix == ".parquet" else ""
+    return path.with_name(f"{hidden}{path.name}.partial-{secrets.token_hex(6)}")
 
 
 @contextmanager

@@ -209,7 +209,7 @@ class Bucket:
         put = partial(obstore().put, self.store, self._key(name), path, use_multipart=large)
         for attempt in range(ATTEMPTS):
             try:
-                request(put, self._at(name))
+                self._remember(name, _tag(request(put, self._at(name))))
                 return
             except FileNotFoundError as error:
                 self.check_there()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ def digest(*parts: bytes | NDArray[Any]) -> str:
         else:
             state.update(part)
     return state.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The digest of the bytes of a file, which may exceed memory."""
+    return digest(np.memmap(path, np.uint8, "r") if path.stat().st_size else b"")
 
 
 def digest_json(value: Mapping[str, Any]) -> str:

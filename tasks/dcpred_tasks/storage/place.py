@@ -6,6 +6,7 @@ keeps its guarantees on every kind of place. `PlaceContract` in tests/unit/test_
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -25,7 +26,7 @@ from dcpred_tasks.storage.atomic_files import (
     sync_directory,
     write_bytes,
 )
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import digest_json, file_digest
 from dcpred_tasks.storage.plain_files import read_plain
 
 
@@ -142,6 +143,29 @@ class Place(Protocol):
 
     def written_tag(self, name: str) -> str:
         """The tag of the last write of this process to a name on a store; else ""."""
+
+
+@contextmanager
+def local_file(place: Place, name: str) -> Iterator[Path | None]:
+    """The content of a name, which may exceed memory, as a file on this disk; None where there is none."""
+    if place.folder is not None:
+        yield path if (path := place.folder / name).is_file() else None
+        return
+    with tempfile.TemporaryDirectory(prefix="dcpred-file-") as folder:
+        path = Path(folder) / "file"
+        try:
+            with path.open("wb") as file:
+                place.fetch(name, file)
+        except FileNotFoundError:
+            yield None
+            return
+        yield path
+
+
+def stored_digest(place: Place, name: str) -> str | None:
+    """The digest of the content of a name, which may exceed memory; None where it does not exist."""
+    with local_file(place, name) as path:
+        return None if path is None else file_digest(path)
 
 
 def read_document(place: Place, name: str) -> dict[str, Any] | None:

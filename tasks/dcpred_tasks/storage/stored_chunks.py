@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +346,7 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
                 young.add(number)
     return InputState(
         n_rows=int(array.shape[0]),
-        n_features=int(array.shape[1]),
+        n_features=math.prod(array.shape[1:]),
         dtype=str(np.dtype(array.dtype)),
         mark_rows=rows,
         form=_form(array, **filled()),
@@ -446,9 +446,34 @@ def _form(array: zarr.Array[Any], **more: str) -> str:
     return digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **more})
 
 
-def open_input(address: str, now: float) -> InputState:
-    """The state of the array at an address."""
-    return input_state(address, zarr_arrays.open_array(address), now)
+def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
+    """The state of the array at an address.
+
+    ids  names of columns of its data set: rows are unchanged only if those beside X are, too
+    """
+    X = zarr_arrays.open_array(address)
+    state = input_state(address, X, now)
+    if computed(X) is not None:  # The state of a table is that of its files.
+        return state
+    folder = address.rstrip("/").rpartition("/")[0]
+    group = zarr_arrays.open_any(folder) if ids else None
+    known = dict(zarr_arrays.arrays_of(group)) if isinstance(group, zarr.Group) else {}
+    for name in ids:
+        if name in known and known[name].ndim == 1:
+            state = _joined(state, input_state(f"{folder}/{name}", known[name], now))
+    return state
+
+
+def _joined(state: InputState, other: InputState) -> InputState:
+    """The state of X with that of an array beside it."""
+    marks = []
+    for number, mark in enumerate(state.marks):
+        start = number * state.mark_rows
+        stop = min(start + state.mark_rows, state.n_rows)
+        there = other.marks[start // other.mark_rows : -(-stop // other.mark_rows)]
+        both = (mark, *there)
+        marks.append(digest("\n".join(both).encode()) if all(both) else "")
+    return replace(state, form=digest(state.form.encode(), other.form.encode()), marks=tuple(marks))
 
 
 def _line(name: str, entry: Entry, on_store: bool) -> str:

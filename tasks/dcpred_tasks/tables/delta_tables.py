@@ -22,22 +22,12 @@ from dcpred_tasks.storage.addresses import (
     Options,
     below,
     current_options,
+    delta_options,
     is_remote,
     local_path,
 )
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.table_files import TableFile, local_file
-
-# Our options of stores, as the other library names them; credentials are in the environment.
-STORE_OPTIONS = {
-    "endpoint": "AWS_ENDPOINT_URL",
-    "region": "AWS_REGION",
-    "allow_http": "AWS_ALLOW_HTTP",
-    "virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-    "request_payer": "AWS_REQUEST_PAYER",
-    "skip_signature": "AWS_SKIP_SIGNATURE",
-    "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
-}
 
 
 def is_delta(address: str | Path) -> bool:
@@ -78,9 +68,8 @@ def _opened(table: str, version: int | None, options: Options) -> Any:
             f"Cannot read {table}: it is a Delta table, and the package deltalake is missing. Install"
             " dcpred[delta]."
         ) from None
-    given = {STORE_OPTIONS[name]: value for name, value in options if name in STORE_OPTIONS}
     try:
-        return library.DeltaTable(table, version=version, storage_options=given or None)
+        return library.DeltaTable(table, version=version, storage_options=delta_options(table, options))
     except Exception as error:  # the library has no common class of errors
         line = " ".join(str(error).split())[:120]
         what = "" if version is None else f" version {version} of"

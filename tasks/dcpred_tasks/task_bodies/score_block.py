@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -194,7 +195,6 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     source = zarr_arrays.open_array(run.x, of=run.run)
     if run.input is not None and (store := computed(source)) is not None:
         store.check_identity(run.input)
-    writer = _Writer(run, model)
     retrying = Retrying()
     room = rows_room(run, source)
     lost: list[str] = []
@@ -205,7 +205,11 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
         for start, stop in run.chunks(block)
     )
     ahead = prefetched(reads, AHEAD if from_store else 0)
-    with resource_errors(run.scores), WriteBehind[_Note](BEHIND if to_store else 0) as written:
+    with (
+        resource_errors(run.scores),
+        _Writer(run, model, block) as writer,
+        WriteBehind[_Note](BEHIND if to_store else 0) as written,
+    ):
         for (start, stop), read in zip(run.chunks(block), ahead, strict=True):
             clock = time.perf_counter()
             try:
@@ -215,6 +219,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                     raise
                 X, given_up = _read_what_is_there(source, start, stop)
                 lost.append(str(error))
+            writer.read_ids(start, stop, retrying)
             check_exact_rows(X, feature_names(source))
             if stop < last:
                 zarr_arrays.announce_rows(source, stop, stop + run.chunk_rows)
@@ -224,21 +229,24 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
             clock = writer.lap("score", clock)
             writer.observe(start, scored.status, scored)
             clock = writer.lap("statistics", clock)
+            writer.add_to_table(start, scored.values)
             written.add(partial(retrying, partial(writer.write, start, scored.values)))
             clock = writer.lap("write", clock)
         clock = time.perf_counter()
         writer.notes = written.finish()
+        writer.write_table(retrying)
         writer.lap("write", clock)
-        record = writer.record(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
+        record = writer.record(retries=retrying.count, quarantined="; ".join(lost[:1]))
         return retrying(partial(commit, run, record))
 
 
 def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
     """Commit a block that nothing can score: without scores, its rows marked as quarantined."""
     model = open_model(run.model, run.model_hash)
-    writer = _Writer(run, model)
-    with resource_errors(run.scores):
+    retrying = Retrying()
+    with resource_errors(run.scores), _Writer(run, model, block) as writer:
         for start, stop in run.chunks(block):
+            writer.read_ids(start, stop, retrying)
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
             n = len(status)
@@ -247,8 +255,20 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             rows = RawScores(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), *further)
             values = encode_outputs(model, run.columns, rows)
             writer.observe(start, status)
+            writer.add_to_table(start, values)
             writer.notes.append(writer.write(start, values))
-        return commit(run, writer.record(block, quarantined=reason))
+        writer.write_table(retrying)
+        return commit(run, writer.record(quarantined=reason))
+
+
+def new_table(run: ScoreRun, block: int, arrays: dict[str, zarr.Array[Any]]) -> Any:
+    """The Parquet file of a block, still empty; None in a run without such files, which needs no pyarrow.
+
+    arrays  the output arrays, from which the columns get their types and names of classes
+    """
+    if run.ids is None:
+        return None
+    return import_module("dcpred_tasks.tables.block_tables").BlockTable(run, block, arrays)
 
 
 def rows_room(run: ScoreRun, source: zarr.Array[Any]) -> NDArray[Any]:
@@ -269,14 +289,26 @@ class _Note:
 class _Writer:
     """Writes the output chunks of a block, status last, and collects its commit record."""
 
-    def __init__(self, run: ScoreRun, model: Model) -> None:
-        self.run, self.model = run, model
+    def __init__(self, run: ScoreRun, model: Model, block: int) -> None:
+        self.run, self.model, self.block = run, model, block
         self.statistics = Statistics(model, run.outputs)
         self.arrays = {name: zarr_arrays.open_output(run.array(name), of=run.run) for name in run.arrays}
         self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
         self.counts = np.zeros(max(Status) + 1, np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
         self.notes: list[_Note] = []
+        self.table = new_table(run, block, self.arrays)
+        self.table_facts: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the temporary file of an attempt that failed."""
+        if self.table is not None:
+            self.table.discard()
 
     def lap(self, phase: str, since: float) -> float:
         now = time.perf_counter()
@@ -290,6 +322,20 @@ class _Writer:
         sizes = {name: stored_chunks.stored_size(array, start) for name, array in self.arrays.items()}
         tags = {name: stored_chunks.stored_tag(array, start) for name, array in self.arrays.items()}
         return _Note(digest_values(self.run, values), sizes, tags)
+
+    def read_ids(self, start: int, stop: int, retrying: Retrying) -> None:
+        """Read the ids of the rows of a chunk, if the block gets a Parquet file."""
+        if self.table is not None:
+            retrying(partial(self.table.read_ids, start, stop))
+
+    def add_to_table(self, start: int, values: Values) -> None:
+        if self.table is not None:
+            self.table.add(start, values)
+
+    def write_table(self, retrying: Retrying) -> None:
+        """Give the Parquet file of the block its name, after all chunks were written."""
+        if self.table is not None:
+            self.table_facts = self.table.publish(retrying)
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
         """Count and describe the rows of a chunk; `scored` is None for unreadable rows."""
@@ -306,12 +352,12 @@ class _Writer:
             self.statistics.observe(scored, start, stride)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
-    def record(self, block: int, retries: int = 0, quarantined: str = "") -> CommitRecord:
-        first, last = self.run.rows(block)
+    def record(self, retries: int = 0, quarantined: str = "") -> CommitRecord:
+        first, last = self.run.rows(self.block)
         on_store = self.run.place.has_tags
         return CommitRecord(
             run=self.run.run,
-            block=block,
+            block=self.block,
             start=first,
             stop=last,
             digest=digest("".join(note.digest for note in self.notes).encode()),
@@ -327,6 +373,7 @@ class _Writer:
             quarantined=quarantined,
             tags={name: [note.tags[name] for note in self.notes] for name in self.arrays if on_store},
             attempt=secrets.token_hex(8) if on_store else "",
+            table=self.table_facts,
             statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
         )
 

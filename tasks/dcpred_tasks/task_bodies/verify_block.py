@@ -19,6 +19,7 @@ from dcpred_tasks.scoring.labels import scale_scorer, score_with_leaves
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Stored, Values, columns, needed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.place import stored_digest
 from dcpred_tasks.storage.store_requests import Retrying, StoreError
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
@@ -48,6 +49,11 @@ class Kind(StrEnum):
     WRONG_SCORE = "wrong score"
     ROWS_GIVEN_UP = "rows given up"
     """No damage: stored values are right, but rows have no score because their input was unreadable."""
+    MISSING_TABLE = "missing Parquet file"
+    TABLE_SIZE = "Parquet file of another size"
+    DAMAGED_TABLE = "damaged Parquet file"
+    DELTA = "Delta table"
+    """The Delta table lacks the run, or a file of it."""
     LEFTOVER = "leftover"
     """No damage: a file of an interrupted attempt."""
     SYSTEM_FILE = "system file"
@@ -105,7 +111,16 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
         counts += np.bincount(values["status"], minlength=256)
     if len(digests) == len(list(run.chunks(block))):
         found += _compared(run, record, digest("".join(digests).encode()), counts)
-    return found
+    return [*found, *_wrong_table(run, record)]
+
+
+def _wrong_table(run: ScoreRun, record: CommitRecord) -> Iterator[Finding]:
+    """A Parquet file that is not the one that was written. Level fast reports a missing one."""
+    name = run.table_name(record.block)
+    found = Retrying()(partial(stored_digest, run.place, name)) if record.table else None
+    if found is not None and found != record.table["digest"]:
+        rows = f"rows {record.start:,} to {record.stop:,}"
+        yield Finding(Kind.DAMAGED_TABLE, record.block, name, f"its bytes of {rows} are not what was written")
 
 
 def _compared(

@@ -1,0 +1,138 @@
+"""The Parquet file of a block: ids, and the columns that `dcpred export` writes.
+
+Two attempts at a block write the same bytes: rows keep their order and their groups, and nothing in the file
+names the attempt, the process or the output.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zarr
+
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import MissingChunkError, SettingsError
+from dcpred_tasks.scoring.outputs import STATUS, Values
+from dcpred_tasks.storage import stored_chunks
+from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
+from dcpred_tasks.storage.digests import file_digest
+from dcpred_tasks.storage.store_requests import Retrying
+from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
+from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
+
+# Types that Delta tables lack, and those that hold the same values.
+SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+
+
+def planned_ids(x: str, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
+    """The columns before the scores: the given ones, else the ids that import stored; empty: the numbers of
+    rows. Raises DataError unless they exist.
+    """
+    names = ids or stored_ids(x)
+    if names:
+        find_columns(x, n_rows, None, names)
+    return names
+
+
+def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Schema:
+    """The columns of the Parquet files of a run. Raises SettingsError where two have one name."""
+    ids, fields = _columns(run, arrays)
+    kinds = [] if ids is None else [(name, ids.types()[name]) for name in ids.names]
+    kinds += [(field.name, field.type) for field in fields]
+    names = [name for name, _ in kinds]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingsError(
+            f"Cannot write Parquet files with two columns called {twice}: each needs its own name. Name other"
+            " ids."
+        )
+    if run.delta is not None:
+        kinds = [(name, _of_delta(kind)) for name, kind in kinds]
+    return pa.schema(kinds, metadata={"dcpred": json.dumps({"model_hash": run.model_hash})})
+
+
+def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Beside | None, list[Field]]:
+    """The ids, None for the numbers of rows, and the columns of the scores."""
+    assert run.ids is not None
+    ids = find_columns(run.x, run.n_rows, None, run.ids) if run.ids else None
+    fields = run_fields(run.output, run.columns, arrays)
+    chosen = [name for name in fields if name not in MADE_HERE]
+    return ids, [fields[name] for name in ([] if ids else [ROW]) + chosen]
+
+
+def _of_delta(kind: pa.DataType) -> pa.DataType:
+    """The type of a column in a Delta table: numbers have a sign, and times have microseconds."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return SIGNED.get(kind, kind)
+
+
+class BlockTable:
+    """The file of one block, under a temporary name, to which chunks are added in their order."""
+
+    def __init__(self, run: ScoreRun, block: int, arrays: Mapping[str, zarr.Array[Any]]) -> None:
+        self.place, self.name = run.place, run.table_name(block)
+        self.ids, self.fields = _columns(run, arrays)
+        self.schema = table_schema(run, arrays)
+        self.next_ids: dict[str, pa.Array] = {}
+        self.folder = None
+        if self.place.folder is None:
+            self.folder = tempfile.TemporaryDirectory(prefix="dcpred-table-")
+            self.path = Path(self.folder.name) / "table"
+        else:
+            self.place.make_folder(self.name.rpartition("/")[0])
+            self.path = partial_name(self.place.folder / self.name)
+        self.file = self.path.open("xb")
+        self.writer = TableWriter(pq.ParquetWriter(self.file, self.schema, compression="zstd"))
+
+    def read_ids(self, start: int, stop: int) -> None:
+        """Read the ids of rows, for the next chunk. Raises MissingChunkError, DamagedChunkError."""
+        if self.ids is None:
+            return
+        for array in self.ids.arrays.values():
+            missing = next(stored_chunks.missing_chunks(array, start, stop), None)
+            if missing is not None:
+                raise MissingChunkError(
+                    f"Cannot read ids of rows {start:,} to {stop:,}: chunk {missing} of"
+                    f" {array.store_path} is missing, and would read as fill values. Restore it and run"
+                    " again."
+                )
+        self.next_ids = self.ids.read(self.ids.names, start, stop)
+
+    def add(self, start: int, values: Values) -> None:
+        """Add the rows of a chunk, whose ids were read."""
+        rows = Rows(start, values, values[STATUS.name])
+        columns = self.next_ids | {field.name: field.make(rows) for field in self.fields}
+        cast = [columns[field.name].cast(field.type) for field in self.schema]
+        self.writer.write(pa.table(cast, schema=self.schema))
+
+    def publish(self, retrying: Retrying) -> dict[str, Any]:
+        """Give the complete file its name. Returns its size, digest and tag, for the commit record."""
+        self.writer.close()
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        size, found = self.path.stat().st_size, file_digest(self.path)
+        if self.place.folder is None:
+            retrying(partial(self.place.send, self.name, self.path))
+        else:
+            path = self.place.folder / self.name
+            self.path.replace(path)
+            sync_directory(path.parent)
+        return {"size": size, "digest": found, "tag": self.place.written_tag(self.name)}
+
+    def discard(self) -> None:
+        """Remove what has not got its name."""
+        with suppress(OSError, ValueError, pa.ArrowException):  # for example of a full disk
+            self.writer.writer.close()
+        with suppress(OSError):
+            self.file.close()
+        self.path.unlink(missing_ok=True)
+        if self.folder is not None:
+            self.folder.cleanup()

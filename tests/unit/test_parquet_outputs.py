@@ -1,0 +1,605 @@
+"""Parquet files of a run hold what an export of it holds, and a Delta table gets them once."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+import dcpred
+from dcpred.cli import main
+from dcpred.runs import delta_tables
+from dcpred.runs.ledger import open_ledger
+from dcpred.verification import VerifyReport
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.tables import block_tables
+from dcpred_tasks.task_bodies.verify_block import Kind
+from support.data import make_blobs, make_group
+
+N_ROWS, CHUNK_ROWS = 330, 50
+BAD = (0, 17, N_ROWS - 1)
+SETTINGS = {"n_leaves": 2, "landmarks": 4}
+TASKS: dict[str, dict[str, Any]] = {
+    "two classes": {"outputs": ("label", "decision", "probability", "novelty")},
+    "several classes": {"outputs": ("label", "decision", "probability")},
+    "regression": {"outputs": ("decision", "interval", "q05"), "alpha": 0.2},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Blocks of several chunks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.plan.BLOCKS", 3)
+        yield
+
+
+def make_rows(path: Path, X: Any) -> Path:
+    """Rows with ids of several types beside them, in other chunks than X."""
+    make_group(path, X, chunk_rows=CHUNK_ROWS)
+    group = zarr.open_group(path, mode="r+")
+    ids: dict[str, Any] = {
+        "id": np.array([f"row {i}, é" for i in range(len(X))], dtype=np.dtypes.StringDType()),
+        "number": np.arange(len(X), dtype=np.uint32),
+        "hour": np.arange(len(X)).astype("datetime64[h]"),
+    }
+    for name, values in ids.items():
+        group.create_array(name, data=values, chunks=(70,))
+    return path
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory, small: None) -> Callable[[str], Path]:
+    """By the name of a task a folder with `model` and `new.zarr`, of which some rows are bad."""
+    made: dict[str, Path] = {}
+
+    def world(name: str) -> Path:
+        if name not in made:
+            folder = made[name] = tmp_path_factory.mktemp("parquet")
+            blobs = make_blobs(N_ROWS, n_features=3, n_classes=2 if name == "two classes" else 3, seed=0)
+            y = blobs.X[:, 0] if name == "regression" else blobs.y
+            known = make_group(folder / "known.zarr", blobs.X, y, chunk_rows=CHUNK_ROWS)
+            task = {"task": "regression"} if name == "regression" else {}
+            dcpred.train(known, folder / "model", settings=SETTINGS | task)
+            X = blobs.X.copy()
+            X[list(BAD), 1] = np.nan
+            make_rows(folder / "new.zarr", X)
+        return made[name]
+
+    return world
+
+
+@pytest.fixture
+def world(worlds: Callable[[str], Path]) -> Path:
+    return worlds("two classes")
+
+
+def scored(world: Path, output: Path, **more: Any) -> Any:
+    return dcpred.score(world / "model", world / "new.zarr", output, **more)
+
+
+def repaired(world: Path, output: Path, **more: Any) -> Any:
+    return dcpred.repair(world / "model", world / "new.zarr", output, **more)
+
+
+def files(output: Path) -> list[Path]:
+    return sorted((output / "scores.parquet").iterdir())
+
+
+def kinds(report: VerifyReport) -> set[str]:
+    return {finding.kind for finding in report.findings}
+
+
+# -- Parquet files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [(), ("id",), ("number", "id", "hour")], ids=str)
+@pytest.mark.parametrize("name", TASKS)
+def test_files_hold_what_an_export_holds(
+    worlds: Callable[[str], Path], tmp_path: Path, name: str, ids: tuple[str, ...]
+) -> None:
+    world = worlds(name)
+    scored(world, tmp_path / "out", parquet=True, id=ids, **TASKS[name])
+    dcpred.export(tmp_path / "out", tmp_path / "out.parquet", beside=ids)
+    found, right = pq.read_table(tmp_path / "out/scores.parquet"), pq.read_table(tmp_path / "out.parquet")
+    assert found.equals(right)
+    assert [len(pq.read_table(file)) for file in files(tmp_path / "out")] == [150, 150, 30]
+    assert found["status"].to_pylist() == [2 if row in BAD else 1 for row in range(N_ROWS)]
+    assert all(
+        found["decision" if name != "several classes" else "decision_0"][row].as_py() is None for row in BAD
+    )
+    assert found.column_names[: max(len(ids), 1)] == (list(ids) or ["row"])
+    assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_the_ids_that_import_stored_are_the_default(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    zarr.open_group(rows, mode="r+").attrs["dcpred_ids"] = ["number", "id"]
+    dcpred.score(world / "model", rows, tmp_path / "out", parquet=True)
+    dcpred.export(tmp_path / "out", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out/scores.parquet").equals(pq.read_table(tmp_path / "out.parquet"))
+
+
+def test_ids_come_from_a_table_that_is_scored_in_place(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, N_ROWS))
+    key = [None if i == 5 else f"k{i}" for i in range(N_ROWS)]
+    table = pa.table({"key": key, "a": a, "b": b, "n": np.arange(N_ROWS), "kind": np.where(a > b, "x", "y")})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=100)
+    dcpred.import_data(tmp_path / "t.parquet", tmp_path / "t.zarr", target="kind", ids=["key", "n"])
+    dcpred.train(tmp_path / "t.zarr", tmp_path / "model", settings=SETTINGS)
+    dcpred.score(
+        tmp_path / "model", tmp_path / "t.parquet", tmp_path / "out", parquet=True, id=["n", "key", "a"]
+    )
+    dcpred.export(tmp_path / "out", tmp_path / "out.parquet", beside=["n,key,a"])
+    found = pq.read_table(tmp_path / "out/scores.parquet")
+    assert found.equals(pq.read_table(tmp_path / "out.parquet"))
+    assert found["n"].to_pylist() == list(range(N_ROWS))
+    assert found["label"].to_pylist()[:3] == found["label"].cast(pa.string()).to_pylist()[:3]
+
+
+def test_the_same_run_again_writes_the_same_bytes(world: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        scored(world, tmp_path / name, parquet=True, id=["id"])
+    one, two = ([file.read_bytes() for file in files(tmp_path / name)] for name in ("one", "two"))
+    assert one == two
+    before = {file: file.stat().st_mtime_ns for file in files(tmp_path / "one")}
+    assert scored(world, tmp_path / "one", parquet=True, id=["id"]).scored_blocks == 0
+    assert {file: file.stat().st_mtime_ns for file in files(tmp_path / "one")} == before
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], Kind, str]] = {
+    "lost": (Path.unlink, Kind.MISSING_TABLE, "fast"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-9]), Kind.TABLE_SIZE, "fast"),
+    "empty": (lambda path: path.write_bytes(b""), Kind.TABLE_SIZE, "fast"),
+    "flipped": (flip, Kind.DAMAGED_TABLE, "full"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_and_repaired(world: Path, tmp_path: Path, name: str) -> None:
+    scored(world, tmp_path / "out", parquet=True, id=["id"])
+    injure, kind, level = DAMAGE[name]
+    victim = files(tmp_path / "out")[1]
+    right = victim.read_bytes()
+    injure(victim)
+    report = dcpred.verify(tmp_path / "out", level)
+    assert not report.ok
+    assert [(one.kind, one.block, one.file) for one in report.findings] == [
+        (kind, 1, "scores.parquet/000001.parquet")
+    ]
+    assert repaired(world, tmp_path / "out", parquet=True, id=["id"]).scored_blocks == 1
+    assert victim.read_bytes() == right
+    assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_files_that_dcpred_did_not_write_are_findings(world: Path, tmp_path: Path) -> None:
+    scored(world, tmp_path / "out", parquet=True)
+    (tmp_path / "out/scores.parquet/000003.parquet").write_bytes(b"PAR1")
+    left = tmp_path / "out/scores.parquet/.000001.parquet.partial-0123456789ab"
+    left.write_bytes(b"PAR1")
+    report = dcpred.verify(tmp_path / "out", "fast")
+    assert {one.kind: one.file for one in report.findings} == {
+        Kind.FOREIGN_FILE: "scores.parquet/000003.parquet",
+        Kind.LEFTOVER: f"scores.parquet/{left.name}",
+    }
+    (tmp_path / "out/scores.parquet/000003.parquet").unlink()
+    assert len(pq.read_table(tmp_path / "out/scores.parquet")) == N_ROWS  # Readers ignore what is left.
+
+
+def test_a_record_without_its_file_is_a_finding(world: Path, tmp_path: Path) -> None:
+    scored(world, tmp_path / "with", parquet=True)
+    scored(world, tmp_path / "without")
+    run, other = (open_ledger(tmp_path / name).run.run for name in ("with", "without"))
+    assert run != other
+    records = [tmp_path / name / "blocks/000001.json" for name in ("with", "without")]
+    assert '"table"' in records[0].read_text()
+    assert '"table"' not in records[1].read_text()
+
+
+def test_another_request_needs_another_output(world: Path, tmp_path: Path) -> None:
+    scored(world, tmp_path / "out", parquet=True, id=["id"])
+    for other in ({}, {"parquet": True}, {"parquet": True, "id": ["number"]}):
+        with pytest.raises(PlanConflictError, match="it differs in the Parquet files or their ids"):
+            scored(world, tmp_path / "out", **other)
+    with pytest.raises(PlanConflictError, match="it differs in the Delta table"):
+        scored(world, tmp_path / "out", id=["id"], delta=tmp_path / "table")
+
+
+def test_ids_that_changed_are_of_another_run(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    dcpred.score(world / "model", rows, tmp_path / "out", parquet=True, id=["id"])
+    zarr.open_group(rows, mode="r+")["id"][3] = "another"
+    with pytest.raises(PlanConflictError, match="Cannot write scores"):
+        dcpred.score(world / "model", rows, tmp_path / "out", parquet=True, id=["id"])
+
+
+def test_a_missing_chunk_of_ids_is_not_read_as_fill_values(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    (rows / "id/c/2").unlink()
+    with pytest.raises(DataError, match="chunk"):
+        dcpred.score(world / "model", rows, tmp_path / "out", parquet=True, id=["id"])
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.check_complete", lambda *args: None)
+    with pytest.raises(IncompleteError, match=r"Cannot read ids of rows 1\d\d to 1\d\d: chunk"):
+        dcpred.score(world / "model", rows, tmp_path / "out", parquet=True, id=["id"])
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[RefusedError], str]] = {
+    "ids alone": ({"id": ["id"]}, SettingsError, "no Parquet files are written. Add --parquet"),
+    "unknown": ({"parquet": True, "id": ["ids"]}, DataError, "Did you mean 'id'?"),
+    "twice": ({"parquet": True, "id": ["id", "id"]}, SettingsError, "two columns called id"),
+    "skipped rows": (
+        {"delta": "t", "quarantine": True},
+        SettingsError,
+        "would stay in the table after a repair",
+    ),
+    "inside the output": ({"delta": "out/t"}, DataError, "one is inside the other"),
+    "a server": ({"delta": "https://host/t"}, DataError, "only reads from servers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_requests_are_refused(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options, kind, words = REFUSED[name]
+    with pytest.raises(kind) as error:
+        scored(world, tmp_path / "out", **options)
+    assert words in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_with_the_name_of_an_output_is_refused(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    zarr.open_group(rows, mode="r+").create_array("status", data=np.ones(N_ROWS))
+    with pytest.raises(SettingsError, match="two columns called status"):
+        dcpred.score(world / "model", rows, tmp_path / "out", parquet=True, id=["status"])
+
+
+def test_shards_write_their_files(world: Path, tmp_path: Path) -> None:
+    scored(world, tmp_path / "whole", delta=tmp_path / "t1", id=["id"])
+    for shard in ("0/2", "1/2"):
+        scored(world, tmp_path / "parts", delta=tmp_path / "t1", id=["id"], shard=shard)
+    one, two = ([file.read_bytes() for file in files(tmp_path / name)] for name in ("whole", "parts"))
+    assert one == two
+    assert dcpred.verify(tmp_path / "parts").in_delta
+
+
+def test_a_refresh_reuses_files_of_unchanged_blocks(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    group, root = zarr.open_group(rows, mode="r+"), tmp_path / "root"
+
+    def refreshed(**more: Any) -> tuple[int, int]:
+        report = dcpred.refresh(world / "model", rows, root, **more)
+        assert dcpred.verify(root / "latest").ok
+        dcpred.export(root / "latest", tmp_path / f"{report.run}.parquet", beside=["id"])
+        right = pq.read_table(tmp_path / f"{report.run}.parquet")
+        assert pq.read_table(root / "latest/scores.parquet").equals(right)
+        return report.taken_blocks, report.scored_blocks
+
+    assert refreshed(parquet=True, id=["id"]) == (0, 3)
+    before = {file.name: file.stat().st_ino for file in files(root / "latest")}
+    group["X"][320] = 0.5
+    assert refreshed() == (2, 1)
+    after = {file.name: file.stat().st_ino for file in files(root / "latest")}
+    assert [name for name in before if before[name] != after[name]] == ["000002.parquet"]
+    group["id"][20] = "another"  # its chunk has rows of the first block alone
+    assert refreshed() == (2, 1)
+    for other, words in (({"id": ["number"]}, "runs with other ids in Parquet files"),):
+        with pytest.raises(PlanConflictError, match=words):
+            dcpred.refresh(world / "model", rows, root, parquet=True, **other)
+    dcpred.refresh(world / "model", rows, tmp_path / "plain")
+    with pytest.raises(PlanConflictError, match="runs without Parquet files"):
+        dcpred.refresh(world / "model", rows, tmp_path / "plain", parquet=True)
+
+
+def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    dcpred.refresh(world / "model", rows, tmp_path / "root", parquet=True)
+    files(tmp_path / "root/latest")[0].unlink()
+    zarr.open_group(rows, mode="r+")["X"][320] = 0.5
+    report = dcpred.refresh(world / "model", rows, tmp_path / "root")
+    assert (report.taken_blocks, report.scored_blocks) == (1, 2)
+    assert dcpred.verify(tmp_path / "root/latest").ok
+
+
+def test_the_commands_take_what_the_functions_take(world: Path, tmp_path: Path) -> None:
+    places = [str(world / "model"), str(world / "new.zarr"), str(tmp_path / "out")]
+    options = ["--id", "id", "--id", "number", "--delta", str(tmp_path / "table"), "--quiet"]
+    found = CliRunner().invoke(main, ["score", *places, *options])
+    assert found.exit_code == 0, found.output
+    assert DeltaTable(tmp_path / "table").to_pyarrow_table().column_names[:3] == ["id", "number", "label"]
+    shown = CliRunner().invoke(main, ["verify", str(tmp_path / "out"), "--quiet"])
+    assert "Delta table  holds the run" in shown.output
+    files(tmp_path / "out")[0].unlink()
+    assert CliRunner().invoke(main, ["score", *places, *options, "--repair"]).exit_code == 0
+    assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_runs_without_files_need_no_pyarrow(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dcpred_tasks.tables.block_tables", "deltalake"):
+        monkeypatch.setitem(sys.modules, name, None)
+    scored(world, tmp_path / "out")
+    assert dcpred.verify(tmp_path / "out").in_delta is None
+    monkeypatch.setitem(sys.modules, "dcpred_tasks.tables.block_tables", block_tables)
+    with pytest.raises(SettingsError, match=r'deltalake is not installed. Run pip install "dcpred\[delta\]"'):
+        scored(world, tmp_path / "other", delta=tmp_path / "table")
+
+
+# -- Delta tables --------------------------------------------------------------------------------------------
+
+
+def rows_of(table: Path, by: str = "number") -> pa.Table:
+    return DeltaTable(table).to_pyarrow_table().sort_by(by)
+
+
+def in_delta(world: Path, output: Path, table: Path, **more: Any) -> Any:
+    return scored(world, output, delta=table, id=["number", "hour"], **more)
+
+
+def test_a_finished_run_is_one_transaction(world: Path, tmp_path: Path) -> None:
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    dcpred.export(tmp_path / "out", tmp_path / "out.parquet", beside=["number,hour"])
+    found, right = rows_of(tmp_path / "table"), pq.read_table(tmp_path / "out.parquet")
+    assert found.column_names == right.column_names
+    for name in right.column_names:
+        assert found[name].cast(right[name].type).combine_chunks().equals(right[name].combine_chunks()), name
+    table, run = DeltaTable(tmp_path / "table"), open_ledger(tmp_path / "out").run
+    assert (table.version(), table.transaction_version(run.run)) == (1, 1)
+    last = table.history(1)[0]
+    assert (last["dcpred_run"], last["dcpred_model"]) == (run.run, run.model_hash)
+    assert last["dcpred_version"] == dcpred.__version__
+    assert dcpred.verify(tmp_path / "out").in_delta
+
+
+def test_the_same_run_is_committed_once(world: Path, tmp_path: Path) -> None:
+    for name in ("out", "out", "other"):
+        in_delta(world, tmp_path / name, tmp_path / "table")
+    assert DeltaTable(tmp_path / "table").version() == 1
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+    in_delta(world, tmp_path / "more", tmp_path / "table", threshold=0.4)
+    assert len(rows_of(tmp_path / "table")) == 2 * N_ROWS
+
+
+def test_two_drivers_at_once_commit_once(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have opened the table, and copied all files, before either commits."""
+    both, real, answers, wrong = threading.Barrier(2, timeout=60), delta_tables._added, [], []
+
+    def added(*args: Any) -> bool:
+        if len(answers) < 2:
+            both.wait()
+        answers.append(real(*args))
+        return answers[-1]
+
+    def drive(name: str) -> None:
+        try:
+            in_delta(world, tmp_path / name, tmp_path / "table")
+        except BaseException as error:
+            wrong.append(error)
+
+    monkeypatch.setattr(delta_tables, "_added", added)
+    drivers = [threading.Thread(target=drive, args=(name,)) for name in ("one", "two")]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert wrong == []
+    assert sorted(answers) == [False, True]
+    assert DeltaTable(tmp_path / "table").version() == 1
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+    assert dcpred.verify(tmp_path / "one").ok
+    assert dcpred.verify(tmp_path / "two").ok
+
+
+def test_other_writers_are_waited_for(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, n = delta_tables._added, iter(range(3))
+    monkeypatch.setattr(delta_tables, "_added", lambda *args: next(n) == 2 and real(*args))
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+    monkeypatch.setattr(delta_tables, "_added", lambda *args: False)
+    with pytest.raises(IncompleteError, match="other writers were faster 20 times"):
+        in_delta(world, tmp_path / "other", tmp_path / "table", threshold=0.4)
+    assert not dcpred.verify(tmp_path / "other").in_delta
+
+
+CRASHES = {
+    "before the table": ("_created", False),
+    "after the table": ("_created", True),
+    "before a file": ("_place", False),
+    "after a file": ("_place", True),
+    "before the commit": ("_added", False),
+    "after the commit": ("_added", True),
+}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_loses_no_row_and_adds_none_twice(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    function, after = CRASHES[name]
+    real = getattr(delta_tables, function)
+
+    def dying(*args: Any) -> Any:
+        if after:
+            real(*args)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_tables, function, dying)
+        with pytest.raises(Killed):
+            in_delta(world, tmp_path / "out", tmp_path / "table")
+    report = dcpred.verify(tmp_path / "out")
+    assert report.finished
+    assert report.ok is report.in_delta is (name == "after the commit")
+    assert ("Delta table" in report.found) is (name != "after the commit")
+    for _ in range(2):
+        assert in_delta(world, tmp_path / "out", tmp_path / "table").scored_blocks == 0
+        assert DeltaTable(tmp_path / "table").version() == 1
+        assert rows_of(tmp_path / "table")["number"].to_pylist() == list(range(N_ROWS))
+    assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_files_of_the_table_are_verified_and_restored(world: Path, tmp_path: Path) -> None:
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    right = rows_of(tmp_path / "table")
+    lost, flipped, _ = map(Path, sorted(DeltaTable(tmp_path / "table").file_uris()))
+    lost.unlink()
+    flip(flipped)
+    assert kinds(dcpred.verify(tmp_path / "out", "fast")) == {Kind.DELTA}
+    report = dcpred.verify(tmp_path / "out")
+    assert [(Path(one.file).name, one.sentence) for one in report.findings] == [
+        (lost.name, "it is missing"),
+        (flipped.name, "its bytes are not what was written"),
+    ]
+    assert report.in_delta
+    assert not report.ok
+    assert (
+        repaired(world, tmp_path / "out", delta=tmp_path / "table", id=["number", "hour"]).scored_blocks == 0
+    )
+    assert rows_of(tmp_path / "table").equals(right)
+    assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_a_table_that_was_compacted_still_holds_the_run(world: Path, tmp_path: Path) -> None:
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    table = DeltaTable(tmp_path / "table")
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    assert dcpred.verify(tmp_path / "out").ok
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+
+
+def test_a_table_that_was_removed_gets_the_run_again(world: Path, tmp_path: Path) -> None:
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    (tmp_path / "table").rename(tmp_path / "moved")
+    assert not dcpred.verify(tmp_path / "out").in_delta
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+
+
+def test_a_damaged_file_does_not_reach_the_table(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_tables, "_added", lambda *args: False)
+        with pytest.raises(IncompleteError):
+            in_delta(world, tmp_path / "out", tmp_path / "table")
+    flip(files(tmp_path / "out")[1])
+    with pytest.raises(IncompleteError, match=r"Cannot copy scores.parquet/000001.parquet .* with --repair"):
+        in_delta(world, tmp_path / "out", tmp_path / "table")
+    assert len(rows_of(tmp_path / "table")) == 0
+    repaired(world, tmp_path / "out", delta=tmp_path / "table", id=["number", "hour"])
+    assert len(rows_of(tmp_path / "table")) == N_ROWS
+
+
+def test_another_block_after_the_commit_is_a_finding(world: Path, tmp_path: Path) -> None:
+    in_delta(world, tmp_path / "out", tmp_path / "table")
+    run = open_ledger(tmp_path / "out").run
+    name = f"{run.run}-000001-00000000.parquet"
+    table = DeltaTable(tmp_path / "table")
+    pq.write_table(rows_of(tmp_path / "table").slice(0, 1), tmp_path / "table" / name)
+    add = deltalake.transaction.AddAction(name, 1, {}, 0, True, "{}")
+    table.create_write_transaction([add], "append", table.schema())
+    report = dcpred.verify(tmp_path / "out", "fast")
+    assert [one.sentence[:50] for one in report.findings] == [
+        "it is of a block that was scored again since, with"
+    ]
+
+
+def of_columns(*fields: Any, **more: Any) -> Callable[[Path], Any]:
+    return lambda path: DeltaTable.create(path, schema=pa.schema(fields), **more)
+
+
+def holding(name: str) -> Callable[[Path], Any]:
+    def make(path: Path) -> None:
+        (path / name).parent.mkdir(parents=True)
+        (path / name).write_text("mine")
+
+    return make
+
+
+OWN = [("number", pa.int64()), ("hour", pa.timestamp("us")), ("label", pa.int8()), ("decision", pa.float32())]
+OWN += [("probability", pa.float32()), ("novelty", pa.float32()), ("status", pa.int16())]
+NEVER_NULL = pa.field("status", pa.int16(), nullable=False)
+OTHER: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a type": (
+        of_columns(*OWN[:-1], ("status", pa.string())),
+        "column 'status' is string there and short",
+    ),
+    "one less": (of_columns(*OWN[:-1]), "column 'status' is missing there"),
+    "one more": (of_columns(*OWN, ("day", pa.date32())), "'day' is date there and missing in the run"),
+    "never null": (
+        of_columns(*OWN[:-1], pa.field("status", pa.int16(), nullable=False)),
+        "'status' is NOT NULL",
+    ),
+    "partitions": (of_columns(*OWN, partition_by="label"), "it is partitioned by label"),
+    "other files": (
+        lambda path: (path.mkdir(), (path / "mine.txt").write_text("")),
+        "it holds other files (mine.txt)",
+    ),
+    "damaged": (
+        lambda path: (
+            (path / "_delta_log").mkdir(parents=True),
+            (path / f"_delta_log/{0:020}.json").write_text("x"),
+        ),
+        "Cannot open the Delta table",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_tables_are_refused_before_anything_is_written(world: Path, tmp_path: Path, name: str) -> None:
+    make, words = OTHER[name]
+    make(tmp_path / "table")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError) as error:
+        in_delta(world, tmp_path / "out", tmp_path / "table", outputs=TASKS["two classes"]["outputs"])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_table_with_the_same_columns_in_another_order_is_taken(world: Path, tmp_path: Path) -> None:
+    of_columns(*OWN[::-1])(tmp_path / "table")
+    in_delta(world, tmp_path / "out", tmp_path / "table", outputs=TASKS["two classes"]["outputs"])
+    assert rows_of(tmp_path / "table")["number"].to_pylist() == list(range(N_ROWS))
+
+
+def test_ids_of_a_type_that_delta_lacks_are_refused(world: Path, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    group = zarr.open_group(rows, mode="r+")
+    group.create_array("lasts", data=np.arange(N_ROWS).astype("timedelta64[s]"))
+    with pytest.raises(DataError, match="Invalid data type for Delta Lake: Duration"):
+        dcpred.score(world / "model", rows, tmp_path / "out", delta=tmp_path / "table", id=["lasts"])
+    assert not (tmp_path / "table").exists()
