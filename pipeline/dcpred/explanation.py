@@ -650,23 +650,23 @@ class Contributions:
 
     An index of rows gives those rows, a number one row.
 
-    Parameters
+    Attributes
     ----------
-    values : ndarray of shape (n, n_columns + 1), float64
-        Contributions of the columns, and of the leaf.
-    base_values : ndarray of shape (n,), float64
-        The mean decision value of the model.
-    data : ndarray of shape (n, n_columns + 1), float64
-        What the model reads: numbers, numbers of categories and days.
-    display_data : ndarray of shape (n, n_columns + 1), object
-        The same in the words of the table.
+    values : ndarray
+        Contributions of the columns, and of the leaf, float64 of shape (n, n_columns + 1).
+    base_values : ndarray
+        The mean decision value of the model, float64 of shape (n,).
+    data : ndarray
+        What the model reads: numbers, numbers of categories and days; float64 of shape (n, n_columns + 1).
+    display_data : ndarray
+        The same in the words of the table, objects of shape (n, n_columns + 1).
     feature_names : list of str
         Names of the columns, and "leaf".
-    method : {"Shapley values", "integrated gradients"}
-        How the contributions are computed.
-    background : {"training rows", "landmarks"}
-        What each row is compared with: landmarks where the model was trained with ``calibrate=False`` and
-        keeps no rows.
+    method : str
+        How the contributions are computed: "Shapley values" or "integrated gradients".
+    background : str
+        What each row is compared with: "training rows", or "landmarks" where the model was trained with
+        ``calibrate=False`` and keeps no rows.
     """
 
     values: FloatArray

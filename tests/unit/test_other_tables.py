@@ -203,6 +203,7 @@ def test_delta_tables_that_cannot_be_read(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "bad" / "_delta_log" / f"{0:020d}.json").write_text("{}")
     with pytest.raises(DataError, match=r"Cannot read the Delta table .*bad: .*Check its _delta_log"):
         score(model, find_rows(tmp_path / "bad", "X", model), tmp_path / "out", inline)
     folder = tmp_path / "t"

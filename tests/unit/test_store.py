@@ -318,21 +318,22 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     for address, kind, so in (
         (tmp_path / "nowhere", "array", "does not exist"),
         (tmp_path / "file", "array", "is a file"),
-        (tmp_path / "empty", "array", "holds no Zarr array"),
         (path, "array", "holds no Zarr array"),
         (tmp_path / "nowhere", "group", "does not exist"),
         (tmp_path / "file", "group", "is a file"),
-        (tmp_path / "empty", "group", "holds no Zarr group"),
         (path / "X", "group", "holds no Zarr group"),
     ):
         with pytest.raises(
             DataError, match=rf"Cannot open a Zarr {kind} at {address}: it {so}\. Make one with"
         ):
             (open_array if kind == "array" else open_group)(address)
+    for opened in (open_array, open_group):
+        with pytest.raises(DataError, match=r"empty: it is an empty folder\. Name a Zarr group, or"):
+            opened(tmp_path / "empty")
     with pytest.raises(DataError, match="Zarr as installed here cannot interpret its metadata"):
         open_array(broken / "X")
-    for nothing in ("nowhere", "empty"):
-        with pytest.raises(DataError, match=f"Zarr .* at .*{nothing}: it"):
+    for nothing, so in (("nowhere", "Zarr .* at .*nowhere: it"), ("empty", "empty: it is an empty folder")):
+        with pytest.raises(DataError, match=so):
             find_array(tmp_path / nothing, "X")
     with pytest.raises(DataError, match="/file as a data set: it is a file whose name has no ending"):
         find_array(tmp_path / "file", "X")

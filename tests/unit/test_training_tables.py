@@ -98,7 +98,7 @@ def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
         ),
         (SettingsError, r"wrong", {**NAMED, "settings": {"wrong": 1}}),
         (DataError, r"nope", {**NAMED, "by_time": "nope"}),
-        (DataError, r"Cannot use a ndarray as y", {"y": np.zeros(400)}),
+        (DataError, r"Cannot use a value of type ndarray as y", {"y": np.zeros(400)}),
     ]
     for kind, sentence, given in bad:
         with pytest.raises(kind, match=sentence):
