@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dcpred.comparison.compare import CompareReport, Result
+from dcpred.comparison.compare import CompareReport, CompareResult
 from dcpred.comparison.page import comparison_page
 from dcpred.comparison.systems import every_system
 from dcpred.pages import Page, Report, render
@@ -84,7 +84,7 @@ def comparison() -> Page:
     for name in every_system():
         for n in (8, 64):
             quality, cost = 0.6 + 0.3 * rng.random(), 10.0 ** rng.uniform(0, 4)
-            results.append(Result(name, f"{n} {LONG}", "done", "", quality, cost, 1.0, 2.0, 3, 0.9, None))
+            results.append(CompareResult(name, f"{n} {LONG}", "done", "", quality, cost, 1.0, 2.0, 3, 0.9, None))
     lost = replace(results[0], status="failed", why=LONG, quality=None, cost_ratio=None)
     errors = [
         {"basis": name, "kernel": "rbf", "functions": n, "error": rng.random()}
