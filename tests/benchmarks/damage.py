@@ -3,10 +3,11 @@ alarms.
 
     python tests/benchmarks/damage.py [--trials 100] [--store s3|gs|az] [--work DIR] [--seed 0] [--quick]
 
-Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, and with
-rows given up, of 20 blocks each. In each trial an output is copied and verified (a finding is a false alarm),
-then damaged and verified at every level that promises to find that damage. Level sample scores all rows again
-where it alone promises something, else one. Exit code 1 if anything is missed, or any alarm false.
+Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, with rows
+given up, and with Parquet files, of 20 blocks each. In each trial an output is copied and verified (a finding
+is a false alarm), then damaged and verified at every level that promises to find that damage. Level sample
+scores all rows again where it alone promises something, else one. Exit code 1 if anything is missed, or any
+alarm false.
 
 With --store outputs are scored into a bucket of a server on loopback; a copy on a disk is damaged, brought
 back object by object, and verified there.
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from chaos_stores import SERVERS
 from common import Table
-from injuries import INJURIES, Injury
+from injuries import INJURIES, TABLE_INJURIES, Injury
 
 from dcpred import plan
 from dcpred.execution.workers import InlineWorkers
@@ -43,6 +44,7 @@ KINDS = (
     ("not finite", 3),
     ("labels", 2),
     ("given up", 3),
+    ("Parquet", 3),
 )
 N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
 QUICK_ROWS = 950
@@ -119,6 +121,7 @@ def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: Store
             inline,
             outputs=wanted,
             tolerance=tolerance,
+            ids=("y",) if name == "Parquet" else None,
         )
         outputs.append(fetch(open_place(output), folder / "out") if store else folder / "out")
     return outputs
@@ -161,11 +164,12 @@ def attack(work: Path, n_rows: int, trials: int, rng: np.random.Generator, store
     outputs = make_outputs(work, n_rows, rng, store)
     table = Table("damage", "fast", "sample", "full", "false alarms")
     missed = n_false = n_clean = 0
-    for injury in INJURIES:
+    for injury in (*INJURIES, *TABLE_INJURIES):
+        able = outputs if injury in INJURIES else outputs[-1:]
         found: Counter[str] = Counter()
         false, rows = 0, n_rows if injury.levels == ("sample",) else 1
         for _ in range(trials):
-            copy, chosen = work / "copy", outputs[rng.integers(len(outputs))]
+            copy, chosen = work / "copy", able[rng.integers(len(able))]
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(chosen, copy)
             there = store.address(chosen.parent.name.replace(" ", "-")) if store else copy

@@ -56,6 +56,10 @@ def metadata(output: Path) -> list[Path]:
     return list((output / "scores.zarr").rglob("zarr.json"))
 
 
+def tables(output: Path) -> list[Path]:
+    return list((output / "scores.parquet").glob("*.parquet"))
+
+
 def flip(path: Path, rng: Random) -> None:
     raw = bytearray(path.read_bytes())
     raw[rng.integers(len(raw))] ^= 1 << int(rng.integers(8))
@@ -264,6 +268,24 @@ def on_chunk(harm: Callable[[Path, Random], None]) -> Callable[[Path, Random], N
     return lambda output, rng: harm(pick(chunks(output), rng), rng)
 
 
+def on_table(harm: Callable[[Path, Random], None]) -> Callable[[Path, Random], None]:
+    return lambda output, rng: harm(pick(tables(output), rng), rng)
+
+
+def swap_tables(output: Path, rng: Random) -> None:
+    """The Parquet files of two blocks."""
+    names = sorted(tables(output))
+    one, two = (names[i] for i in rng.choice(len(names), 2, replace=False))
+    first = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(first)
+
+
+def foreign_table(output: Path, rng: Random) -> None:
+    copied = pick(tables(output), rng)
+    copied.with_name(f"{int(rng.integers(900, 999)):06d}.parquet").write_bytes(copied.read_bytes())
+
+
 def on_record(harm: Callable[[Path, Random], None]) -> Callable[[Path, Random], None]:
     return lambda output, rng: harm(pick(block_records(output), rng), rng)
 
@@ -330,4 +352,13 @@ INJURIES = (
     Injury("a row of status 0, committed", EVERY, (Kind.STATUS,), committed(unscored)),
     Injury("a score where status is bad", ("full",), (Kind.STATUS,), committed(scores_without_status)),
     Injury("a block of wrong scores, committed", ("sample",), (Kind.WRONG_SCORE,), committed(wrong_scores)),
+)
+# Of outputs with Parquet files.
+TABLE_INJURIES = (
+    Injury("a flipped bit in a Parquet file", ("full",), (Kind.DAMAGED_TABLE,), on_table(flip)),
+    Injury("a truncated Parquet file", EVERY, (Kind.TABLE_SIZE,), on_table(truncate)),
+    Injury("a Parquet file with a byte more", EVERY, (Kind.TABLE_SIZE,), on_table(append)),
+    Injury("a deleted Parquet file", EVERY, (Kind.MISSING_TABLE,), on_table(delete)),
+    Injury("swapped Parquet files", ("full",), (Kind.DAMAGED_TABLE, Kind.TABLE_SIZE), swap_tables),
+    Injury("a Parquet file of no block", EVERY, (Kind.FOREIGN_FILE,), foreign_table),
 )
