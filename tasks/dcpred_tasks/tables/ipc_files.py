@@ -21,7 +21,7 @@ TEXT_BYTES = 32  # a guess at a value without a fixed width
 
 @dataclass(frozen=True, eq=False)
 class IpcFooter(Footer):
-    """The footer of a file of record batches, equal to no other one: some versions of pyarrow hash no schema."""
+    """The footer of a file of record batches."""
 
     def read(self, group: int, names: Sequence[str]) -> Any:
         fields = sorted(self.schema.get_field_index(name) for name in names)

@@ -15,7 +15,7 @@ MAGIC, TAIL_BYTES = b"PAR1", 2**16
 WIDTH = {"DOUBLE": 8, "INT64": 8, "FLOAT": 4, "INT32": 4, "INT96": 8, "BOOLEAN": 1}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ParquetFooter(Footer):
     """The footer of a Parquet file."""
 

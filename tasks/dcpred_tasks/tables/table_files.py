@@ -37,7 +37,7 @@ class TableFile:
     """Values of columns that the file lacks, where a log states them; None: those in the names of folders."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # some versions of pyarrow hash no schema
 class Footer:
     """What the end of a file states about it. A row group is the unit that is decoded at once.
 
