@@ -3,8 +3,7 @@ model, and local models, from the papers that the paper compares with.
 
 In:   the rows of a leaf, a kernel, the settings of training, and a size.
 Out:  leaf models, as dcpred_tasks.model.leaf_model defines them, and `LEAF_MODELS`, the table of them. It is
-the
-      entry point `baselines` of the group `dcpred.leaf_models`, by which dcpred finds them.
+      the entry point `baselines` of the group `dcpred.leaf_models`, by which dcpred finds them.
 
 Each file holds one kind of method: its prediction, which needs NumPy alone, and its fit, which imports
 scikit-learn and dcpred_tasks.training inside functions. Neither dcpred nor dcpred_tasks imports this package.

@@ -184,6 +184,9 @@ CONTRAST = """
 })()
 """
 WIDTH = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+TABLES = (
+    "[...document.querySelectorAll('article table')].map(t => [t.offsetWidth, t.parentElement.clientWidth])"
+)
 TEXT_SIZE = "parseFloat(getComputedStyle(document.querySelector('article p, article li')).fontSize)"
 
 
@@ -201,3 +204,11 @@ def test_a_page_of_the_site_in_a_browser(address: str, tab: Browser, page: str) 
         contrast, background = tab.value(CONTRAST)
         assert contrast >= 7, where
         assert (background < 0.1) == dark, where
+
+
+@pytest.mark.parametrize("page", ["reference/json", "reference/settings"])
+def test_long_tables_fit_a_telephone(address: str, tab: Browser, page: str) -> None:
+    tab.open(f"{address}/{page}.html", 400)
+    tables = tab.value(TABLES)
+    assert len(tables) > 4
+    assert [wide for wide, room in tables if wide > room] == []

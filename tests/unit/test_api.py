@@ -443,6 +443,7 @@ def test_results(folder: Path, tmp_path: Path) -> None:
         dcpred.verify(folder / "scores"),
         dcpred.status(folder / "scores"),
         dcpred.export(folder / "scores", tmp_path / "t.csv", status=["ok"]),
+        dcpred.export_model(folder / "model", tmp_path / "model.c"),
         dcpred.split(data, into=(tmp_path / "train.zarr", tmp_path / "test.zarr")),
         dcpred.refresh(folder / "model", data, tmp_path / "root"),
         dcpred.status(tmp_path / "root"),

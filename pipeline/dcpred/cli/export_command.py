@@ -1,7 +1,6 @@
 """dcpred export and dcpred export-model."""
 
 import csv
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,7 @@ def export_model_command(model: str | Path, out: Path, dtype: str, as_json: bool
     Rows hold the features of training in their order, raw. Categories are their numbers, as `dcpred import`
     writes them; --json lists them.
     """
-    emit(asdict(export_model(model, out, dtype=dtype)), as_json, _written_model)
+    emit(export_model(model, out, dtype=dtype).as_dict(), as_json, _written_model)
 
 
 def _written_model(r: dict[str, Any]) -> str:

@@ -355,7 +355,7 @@ def write_data(
     if tables.needs_schema(X) or lazy_tables.needs_schema(X):
         raise DataError(
             "Cannot use data: a column holds text, dates or categories. Write it by dcpred.import_data, with"
-            " like=MODEL for rows to score, and pass that path."
+            " target=NAME for rows to train on or like=MODEL for others, and pass that path."
         )
     if is_sparse(X):
         check_dense(X)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.serving import ServedModel, load_model
+from dcpred.summary import Summary
 from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray
 from dcpred_tasks.engine.engine import Exact, exact_arrays
 from dcpred_tasks.engine.layout import Maps, maps_of
@@ -202,8 +203,8 @@ def leaf_bounds(model: Model) -> FloatArray | None:
 WRITERS = {".onnx": ("onnx_graph", "onnx_bytes"), ".c": ("c_source", "c_bytes")}
 
 
-@dataclass(frozen=True)
-class ExportedModel:
+@dataclass(frozen=True, repr=False)
+class ExportedModel(Summary):
     """A written model file.
 
     Attributes
