@@ -84,7 +84,8 @@ def comparison() -> Page:
     for name in every_system():
         for n in (8, 64):
             quality, cost = 0.6 + 0.3 * rng.random(), 10.0 ** rng.uniform(0, 4)
-            results.append(CompareResult(name, f"{n} {LONG}", "done", "", quality, cost, 1.0, 2.0, 3, 0.9, None))
+            given = name, f"{n} {LONG}", "done", "", quality, cost, 1.0, 2.0, 3, 0.9, None
+            results.append(CompareResult(*given))
     lost = replace(results[0], status="failed", why=LONG, quality=None, cost_ratio=None)
     errors = [
         {"basis": name, "kernel": "rbf", "functions": n, "error": rng.random()}

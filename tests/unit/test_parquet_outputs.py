@@ -384,9 +384,7 @@ def test_the_same_run_is_committed_once(world: Path, tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "table")) == 2 * N_ROWS
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Consolidated metadata"
-)  # filters are those of a process
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")  # filters are those of a process
 def test_two_drivers_at_once_commit_once(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
