@@ -32,9 +32,7 @@ GIB = 2**30
     metavar="TEXT",
     help="Text of a CSV that is a value, for example NA; repeatable.",
 )
-@names_option(
-    "--absent", metavar="A,B", help="Columns of --like or --schema that are missing in every row."
-)
+@names_option("--absent", metavar="A,B", help="Columns of --like or --schema that are missing in every row.")
 @click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target.")
 @click.option(
     "--like",

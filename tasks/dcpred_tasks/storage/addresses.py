@@ -231,8 +231,8 @@ def parse(address: str) -> StoreAddress:
     if scheme.startswith("delta"):
         inner = scheme.removeprefix("delta").lstrip("+")
         raise DataError(
-            f"Cannot use the address {_safe(address)}: dcpred recognizes a Delta table by its folder. Omit the"
-            f" prefix: write {_safe(f'{inner}://{rest}' if inner else rest)}."
+            f"Cannot use the address {_safe(address)}: dcpred recognizes a Delta table by its folder. Omit"
+            f" the prefix: write {_safe(f'{inner}://{rest}' if inner else rest)}."
         )
     if scheme not in SCHEMES:
         raise DataError(f"Cannot use the address {_safe(address)}: its scheme is unknown. Use {TELLING}.")
