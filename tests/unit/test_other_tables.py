@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dcpred
+from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.errors import DamagedChunkError, DataError, SettingsError
+from dcpred_tasks.errors import DamagedChunkError, DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import open_array, open_group
 from support.pools import inline
@@ -155,6 +156,24 @@ def test_a_delta_table_is_scored_at_the_version_of_the_plan(
     dcpred.export(tmp_path / "out", tmp_path / "out.csv", beside=["id"])
     evaluated = dcpred.evaluate(model, folder, y="label", cost=False).as_dict()
     assert evaluated["data"].endswith("/t/_delta_log/00000000000000000001.json")
+
+
+def test_a_run_goes_on_with_the_version_that_it_began_with(model: str, tmp_path: Path) -> None:
+    folder, first, second = tmp_path / "t", Shard(0, 2), Shard(1, 2)
+    write_delta(folder, TABLE.slice(0, 500))
+    dcpred.score(model, folder, tmp_path / "out", shard=first)
+    write_delta(folder, TABLE.slice(500), mode="append")
+    dcpred.score(model, folder, tmp_path / "out", shard=second)
+    report = dcpred.score(model, folder / "_delta_log" / f"{0:020d}.json", tmp_path / "out")
+    assert report.n_rows == 500
+    with pytest.raises(PlanConflictError, match=r"it holds the finished scores of .*0000\.json\. Name"):
+        dcpred.score(model, folder, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
+    assert dcpred.score(model, folder, tmp_path / "out").n_rows == 500
+    label = tmp_path / "out/scores.zarr/label/c/0"
+    label.write_bytes(label.read_bytes()[:-4])
+    assert dcpred.repair(model, folder, tmp_path / "out").n_rows == 500
+    assert dcpred.verify(tmp_path / "out").ok
 
 
 def test_deleted_rows_partitions_and_new_columns_of_delta_tables(model: str, tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
 
 def test_the_commands_take_what_the_functions_take(world: Path, tmp_path: Path) -> None:
     places = [str(world / "model"), str(world / "new.zarr"), str(tmp_path / "out")]
-    options = ["--id", "id", "--id", "number", "--delta", str(tmp_path / "table"), "--quiet"]
+    options = ["--id", "id, number", "--delta", str(tmp_path / "table"), "--quiet"]
     found = CliRunner().invoke(main, ["score", *places, *options])
     assert found.exit_code == 0, found.output
     assert DeltaTable(tmp_path / "table").to_pyarrow_table().column_names[:3] == ["id", "number", "label"]
@@ -604,3 +604,44 @@ def test_ids_of_a_type_that_delta_lacks_are_refused(world: Path, tmp_path: Path)
     with pytest.raises(DataError, match="Invalid data type for Delta Lake: Duration"):
         dcpred.score(world / "model", rows, tmp_path / "out", delta=tmp_path / "table", id=["lasts"])
     assert not (tmp_path / "table").exists()
+
+
+def with_array(world: Path, folder: Path, name: str, values: Any) -> Path:
+    rows = make_rows(folder / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    zarr.open_group(rows, mode="r+").create_array(name, data=values)
+    return rows
+
+
+def test_delta_tables_hold_ids_of_64_bits_without_sign(world: Path, tmp_path: Path) -> None:
+    hashes = np.iinfo(np.uint64).max - np.arange(N_ROWS, dtype=np.uint64)
+    rows = with_array(world, tmp_path, "hash", hashes)
+    dcpred.score(world / "model", rows, tmp_path / "out", delta=tmp_path / "table", id=["hash"])
+    written = rows_of(tmp_path / "table", "hash")["hash"].to_pylist()
+    assert [int(value) for value in written] == sorted(map(int, hashes))
+
+
+def test_values_that_delta_lacks_end_the_run_with_a_sentence(world: Path, tmp_path: Path) -> None:
+    times = np.arange(N_ROWS).astype("datetime64[ns]")
+    rows = with_array(world, tmp_path, "time", times)
+    with pytest.raises(IncompleteError, match="Cannot write column 'time' to a Delta table") as error:
+        dcpred.score(world / "model", rows, tmp_path / "out", delta=tmp_path / "table", id=["time"])
+    assert "try once more" not in str(error.value)
+    assert "ArrowInvalid" not in str(error.value)
+
+
+def test_an_unknown_id_is_not_sought_in_other_data(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order").mkdir()
+    with pytest.raises(DataError, match="Name one of"):
+        scored(world, tmp_path / "out", parquet=True, id=["order"])
+
+
+def test_names_are_taken_between_commas_and_one_by_one(world: Path, tmp_path: Path) -> None:
+    for number, ids in enumerate((["--id", "number,id"], ["--id", "number", "--id", "id"])):
+        words = ["score", str(world / "model"), str(world / "new.zarr"), str(tmp_path / str(number))]
+        done = CliRunner().invoke(main, [*words, "--parquet", "--quiet", *ids])
+        assert done.exit_code == 0, done.output
+        columns = pq.read_table(tmp_path / str(number) / "scores.parquet").column_names
+        assert columns[:2] == ["number", "id"]

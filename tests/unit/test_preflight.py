@@ -102,3 +102,6 @@ def test_one_place_has_one_address(tmp_path: Path) -> None:
     for text in ("AZ://c/d.zarr", "FILE:///d.zarr"):
         with pytest.raises(DataError, match="its scheme is unknown"):
             absolute(text)
+    for text, plain in {"delta:///t": "/t", "delta://a/t": "a/t", "delta+s3://b/t": "s3://b/t"}.items():
+        with pytest.raises(DataError, match=f"write {plain}\\."):
+            absolute(text)

@@ -19,6 +19,7 @@ import zarr
 from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.runs.bad_rows import BadRowLimit
+from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import store_threads
 from dcpred.serving import ServedModel
@@ -188,13 +189,15 @@ def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> 
 
 
 @contextmanager
-def rows_to_score(data: Any, x: str, model: str | Path, client: Any, beside: str | Path) -> Iterator[str]:
-    """The same of rows without a target."""
+def rows_to_score(
+    data: Any, x: str, model: str | Path, client: Any, output: str | Path, *, resumes: bool = False
+) -> Iterator[str]:
+    """The same of rows without a target. A run of a Delta table keeps the version that it began with."""
 
     def find(address: str | Path, name: str) -> str:
-        return find_rows(address, name, model)
+        return find_rows(planned_version(address, output, resumes=resumes), name, model)
 
-    with _located(data, x, None, None, find, client, beside, model) as found:
+    with _located(data, x, None, None, find, client, output, model) as found:
         yield found.x
 
 

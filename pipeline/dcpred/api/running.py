@@ -168,7 +168,7 @@ def score(
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
-    with rows_to_score(data, x, path, client, output) as X:
+    with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
         pool = pool_for(X, output, workers, client)
         given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
         given |= {"tolerance": policy, "say": progress(verbose), "delta": delta, **files}
@@ -271,7 +271,7 @@ def repair(
     files = table_request(parquet, id, delta)
     path, names = address_of_model(model), None if outputs is None else tuple(outputs)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
-    with rows_to_score(data, x, path, client, output) as X:
+    with rows_to_score(data, x, path, client, output, resumes=True) as X:
         report = repairing.repair(
             path,
             X,

@@ -9,7 +9,7 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import NAMES, emit, files, result_options
+from dcpred.cli.options import emit, files, names_option, result_options
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import counted, reporter, rows_of
 
@@ -20,9 +20,9 @@ GIB = 2**30
 @click.argument("source", shell_complete=files)
 @click.argument("dest", required=False, shell_complete=files)
 @click.option("--target", metavar="COLUMN", help="Column of targets, which becomes y [default: no target].")
-@click.option("--categorical", type=NAMES, metavar="A,B", help="Columns whose values are categories.")
-@click.option("--drop", type=NAMES, metavar="A,B", help="Columns to omit.")
-@click.option("--id", type=NAMES, metavar="A,B", help="Columns to store next to X, as arrays of their names.")
+@names_option("--categorical", metavar="A,B", help="Columns whose values are categories.")
+@names_option("--drop", metavar="A,B", help="Columns to omit.")
+@names_option("--id", metavar="A,B", help="Columns to store next to X, as arrays of their names.")
 @click.option(
     "--gap", multiple=True, metavar="TEXT", help="Further text that stands for a missing value; repeatable."
 )
@@ -32,9 +32,7 @@ GIB = 2**30
     metavar="TEXT",
     help="Text of a CSV that is a value, for example NA; repeatable.",
 )
-@click.option(
-    "--absent", type=NAMES, metavar="A,B", help="Columns of --like or --schema that are missing in every row."
-)
+@names_option("--absent", metavar="A,B", help="Columns of --like or --schema that are missing in every row.")
 @click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target.")
 @click.option(
     "--like",
@@ -87,10 +85,10 @@ GIB = 2**30
 def import_command(
     source: str,
     dest: str | None,
-    categorical: list[str] | None,
-    drop: list[str] | None,
-    id: list[str] | None,
-    absent: list[str] | None,
+    categorical: list[str],
+    drop: list[str],
+    id: list[str],
+    absent: list[str],
     zero_based: bool | None,
     show_schema: bool,
     dense_limit: float | None,
@@ -109,10 +107,10 @@ def import_command(
     from dcpred.datasets.importing import find_schema, import_data  # noqa: PLC0415 - slow to import, and not needed for help
 
     options: dict[str, Any] = given | {
-        "categorical": categorical or (),
-        "drop": drop or (),
-        "id": id or (),
-        "absent": absent or (),
+        "categorical": categorical,
+        "drop": drop,
+        "id": id,
+        "absent": absent,
         "index_base": None if zero_based is None else int(not zero_based),
         "dense_limit": None if dense_limit is None else int(dense_limit * GIB),
     }

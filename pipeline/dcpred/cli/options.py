@@ -9,7 +9,7 @@ import tempfile
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
@@ -297,16 +297,20 @@ class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some v
         return [name.strip() for row in rows for name in row if name.strip()]
 
 
-NAMES = NamesType()
+def names_option(*flags: str, **more: Any) -> Callable[[F], F]:
+    """An option of names between commas, also given several times. They reach the command as a list."""
+
+    def joined(context: click.Context, option: click.Parameter, given: Iterable[list[str]]) -> list[str]:
+        return [name for names in given for name in names]
+
+    return click.option(*flags, type=NamesType(), multiple=True, callback=joined, **more)
 
 
 def table_options(command: F) -> F:
     """The columns of a table that are not features."""
     for name, does in (("--drop", "to omit"), ("--id", "that name its rows")):
-        option = click.option(
-            name, type=NAMES, default=(), metavar="A,B", help=f"Columns of a table {does} [default: none]."
-        )
-        command = option(command)
+        help_text = f"Columns of a table {does} [default: none]."
+        command = names_option(name, metavar="A,B", help=help_text)(command)
     return command
 
 
@@ -517,17 +521,15 @@ def outputs_options(command: F) -> F:
 
 
 def parquet_options(command: F) -> F:
-    """Parquet files of a run. The columns of ids reach the command as `id`, a tuple."""
+    """Parquet files of a run. The columns of ids reach the command as `id`, a list."""
     parquet = click.option(
         "--parquet", is_flag=True, help="Write a Parquet file for each block, too: OUTPUT/scores.parquet."
     )
-    ids = click.option(
+    ids = names_option(
         "--id",
-        "id",
-        multiple=True,
-        metavar="COLUMN",
-        help="A column of DATA to write before the scores in these files [default: the ids that import"
-        " stored, else row numbers]; repeatable.",
+        metavar="A,B",
+        help="Columns of DATA to write before the scores in these files [default: the ids that import"
+        " stored, else row numbers].",
     )
     return parquet(ids(command))
 

@@ -41,7 +41,7 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
     """Columns of a data set by their names (`find_columns`). Raises DataError, also if the scored data set
     holds other rows now.
     """
-    found = find_columns(run.x, run.n_rows, data, names)
+    found = find_columns(run.x, run.n_rows, data, names, elsewhere=True)
     if is_scored(run.x, data):
         _check_same_rows(run, found.data, found.arrays)
     return found

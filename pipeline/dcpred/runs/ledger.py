@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -32,7 +33,7 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import below, path_on_disk, shown
+from dcpred_tasks.storage.addresses import DELTA_VERSION, absolute, below, path_on_disk, shown, table_address
 from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
@@ -669,6 +670,29 @@ def standing_run(output: str | Path) -> ScoreRun | None:
         return open_ledger(output).run
     except (PlanConflictError, NotADirectoryError):
         return None
+
+
+def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> str | Path:
+    """The version of a Delta table that the run in an output scores; any other data as given.
+
+    resumes  whether the call can only be of that run, as a repair or a shard
+
+    Raises PlanConflictError for other calls if the run is finished and the table has a newer version.
+    """
+    run = standing_run(output)
+    table = None if run is None else table_address(run.x)
+    if run is None or table is None or not DELTA_VERSION.search(table.data):
+        return data
+    if DELTA_VERSION.sub("", table.data) != absolute(data).rstrip("/"):
+        return data
+    if not resumes and read_own_document(run.place, MANIFEST) is not None:
+        latest = import_module("dcpred_tasks.tables.delta_tables").pinned(absolute(data))
+        if latest != table.data:
+            raise PlanConflictError(
+                f"Cannot score {latest} into {output}: it holds the finished scores of {table.data}. Name a"
+                " new directory, or use `dcpred refresh`, which scores the latest version each time."
+            )
+    return table.data
 
 
 def _possible(run: ScoreRun) -> bool:

@@ -228,6 +228,12 @@ def lasting(address: str) -> str:
 def parse(address: str) -> StoreAddress:
     """Parse the address of a store. Raises DataError."""
     scheme, _, rest = address.partition("://")
+    if scheme.startswith("delta"):
+        inner = scheme.removeprefix("delta").lstrip("+")
+        raise DataError(
+            f"Cannot use the address {_safe(address)}: dcpred recognizes a Delta table by its folder. Omit"
+            f" the prefix: write {_safe(f'{inner}://{rest}' if inner else rest)}."
+        )
     if scheme not in SCHEMES:
         raise DataError(f"Cannot use the address {_safe(address)}: its scheme is unknown. Use {TELLING}.")
     if "?" in rest or "#" in rest:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import zarr
 
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.errors import MissingChunkError, SettingsError
+from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
@@ -28,7 +28,12 @@ from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
 
 # Types that Delta tables lack, and those that hold the same values.
-SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
 
 
 def planned_ids(x: str, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
@@ -73,6 +78,17 @@ def _of_delta(kind: pa.DataType) -> pa.DataType:
     return SIGNED.get(kind, kind)
 
 
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column in the type of its field. Raises DataError for values that this type does not hold."""
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"Cannot write column {field.name!r} to a Delta table: {field.type} does not hold all its values"
+            f" ({str(error).splitlines()[0]}). Name other ids, or convert that column."
+        ) from None
+
+
 class BlockTable:
     """The file of one block, under a temporary name, to which chunks are added in their order."""
 
@@ -109,7 +125,7 @@ class BlockTable:
         """Add the rows of a chunk, whose ids were read."""
         rows = Rows(start, values, values[STATUS.name])
         columns = self.next_ids | {field.name: field.make(rows) for field in self.fields}
-        cast = [columns[field.name].cast(field.type) for field in self.schema]
+        cast = [_cast(columns[field.name], field) for field in self.schema]
         self.writer.write(pa.table(cast, schema=self.schema))
 
     def publish(self, retrying: Retrying) -> dict[str, Any]:

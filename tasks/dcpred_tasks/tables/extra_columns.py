@@ -135,11 +135,14 @@ def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> 
     return found
 
 
-def find_columns(x: str, n_rows: int, data: str | None, names: Sequence[str]) -> Beside:
+def find_columns(
+    x: str, n_rows: int, data: str | None, names: Sequence[str], *, elsewhere: bool = False
+) -> Beside:
     """Columns of a data set by their names: one-dimensional arrays next to X, or features of X.
 
-    x       address of the scored rows, of which there are `n_rows`
-    data    address of the data set; None: the scored one
+    x          address of the scored rows, of which there are `n_rows`
+    data       address of the data set; None: the scored one
+    elsewhere  whether the caller takes columns of other data sets, too: for messages
 
     Raises DataError if there is no such column, or its number of rows differs from the scored ones.
     """
@@ -155,7 +158,8 @@ def find_columns(x: str, n_rows: int, data: str | None, names: Sequence[str]) ->
         elif name in known:
             features[name] = known.index(name)
         else:
-            raise _unknown(name, where, [*(n for n, array in of_group.items() if array.ndim == 1), *known])
+            there = [*(n for n, array in of_group.items() if array.ndim == 1), *known]
+            raise _unknown(name, where, there, elsewhere=elsewhere)
     grows = is_scored(x, data)  # since it was scored
     asked = [*arrays.items(), *([("X", X)] if X is not None and features else [])]
     for name, array in asked:
@@ -199,9 +203,9 @@ def _folder(address: str) -> str:
     return address.rstrip("/").rpartition("/")[0]
 
 
-def _unknown(name: str, where: str, there: list[str]) -> DataError:
+def _unknown(name: str, where: str, there: list[str], *, elsewhere: bool) -> DataError:
     near = difflib.get_close_matches(name, there, 1)
-    if Path(name).exists() or "/" in name:
+    if elsewhere and (Path(name).exists() or "/" in name):
         do = f"Write {name}:NAME for a column of that data set."
     elif near:
         do = f"Did you mean {near[0]!r}?"
