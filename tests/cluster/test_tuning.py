@@ -45,13 +45,15 @@ from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import SMALL, few_candidates
+from support.searches import SMALL, few_candidates, learn_briefly
 from support.setting_words import classifier_with
 
 
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
-    with few_candidates():
+    with few_candidates(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", 3)
+        patch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
         yield
 
 
@@ -400,6 +402,8 @@ def test_workers_threads_and_memory_come_to_the_same(
     few: Path, whole: Whole, tmp_path: Path, two_workers: Pool
 ) -> None:
     X, y = rings(300, 0)
+    with two_workers() as workers:
+        assert len(list(workers.on_each(learn_briefly))) == 2
     found = [whole.report, tune(f"{few}/X", f"{few}/y", tmp_path / "two", two_workers, policy=SMALL)]
     assert found[0].trained["hash"] == found[1].trained["hash"]
     traces = [one.trace for one in found]
@@ -410,13 +414,12 @@ def test_workers_threads_and_memory_come_to_the_same(
     assert all(trace == traces[0] for trace in traces)
 
 
-def test_an_estimator_chooses_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimator_chooses_as_the_command_does(tmp_path: Path) -> None:
     """The same settings, and the same model, by the same rows and seed. Their seeds differed: `random_state`
     was a seed of seeds.
     """
     X, y = rings(500, 0)
     data = make_group(tmp_path / "data.zarr", X, y)
-    monkeypatch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
     start = make_settings({"seed": 5})
     found = tune(f"{data}/X", f"{data}/y", tmp_path / "model", inline, start=start, policy=SMALL)
     model = DCPredClassifier(random_state=5).fit(X, y)

@@ -16,6 +16,7 @@ from dcpred.training.steps import Training
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, Budget, SearchPolicy
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.scratch import MemoryJob
+from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
@@ -36,6 +37,12 @@ def few_candidates(
         mock.patch("dcpred.tuning.search.MUTATIONS", tuple(m for m in MUTATIONS if m.name in mutations)),
     ):
         yield
+
+
+def learn_briefly() -> int:
+    """Let this process learn scalings in three rounds, and tell of how many it learned before."""
+    before, learned_scaling.ROUNDS = learned_scaling.ROUNDS, 3
+    return before
 
 
 def trials_of(

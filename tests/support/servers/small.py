@@ -197,6 +197,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class S3Handler(Handler):
     own = "x-amz-"
+    page_names = 1000  # as those of S3
 
     def allowed(self, held: Held | None) -> bool:
         wanted = self.headers.get("If-Match")
