@@ -45,16 +45,23 @@ from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import SMALL, few_candidates, learn_briefly
+from support.searches import BRIEF_ROUNDS, SMALL, few_candidates, learn_briefly
 from support.setting_words import classifier_with
 
 
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
     with few_candidates(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", 3)
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", BRIEF_ROUNDS)
         patch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
         yield
+
+
+@pytest.fixture(scope="module")
+def two_workers(two_workers: Pool) -> Pool:
+    with two_workers() as workers:
+        assert len(list(workers.on_each(learn_briefly))) == 2
+    return two_workers
 
 
 def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -402,8 +409,6 @@ def test_workers_threads_and_memory_come_to_the_same(
     few: Path, whole: Whole, tmp_path: Path, two_workers: Pool
 ) -> None:
     X, y = rings(300, 0)
-    with two_workers() as workers:
-        assert len(list(workers.on_each(learn_briefly))) == 2
     found = [whole.report, tune(f"{few}/X", f"{few}/y", tmp_path / "two", two_workers, policy=SMALL)]
     assert found[0].trained["hash"] == found[1].trained["hash"]
     traces = [one.trace for one in found]
