@@ -40,6 +40,7 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block, try_settings
+from dcpred_tasks.training.learned_scaling import ROUNDS
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
@@ -148,11 +149,15 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
         return tune(f"{data}/X", f"{data}/y", folder / "m", inline, policy=SMALL)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS
+        )  # a good model takes all of them
         patch.setattr("dcpred.tuning.tune.train", cut_off)
         with pytest.raises(KeyboardInterrupt):
             call()
     chosen = (folder / "m.tuned.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS)
         patch.setattr("dcpred.tuning.tune.Search.run", cut_off)
         return Tuned(folder, chosen, call())
 
