@@ -103,6 +103,13 @@ def s3() -> Iterator[StoreServer]:
 
 
 @pytest.fixture(scope="session")
+def moto() -> Iterator[StoreServer]:
+    """S3 by other people, for contracts: what a test of anything else asks takes six times as long there."""
+    with stores.moto_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def gcs() -> Iterator[StoreServer]:
     with stores.gcs_server() as server:
         yield server
@@ -126,6 +133,12 @@ def s3_secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]
 def s3_proxy(s3: StoreServer) -> Iterator[Proxy]:
     """The same server behind a proxy, whose faults a test sets, and takes away again."""
     with stores.spoiled(s3) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def moto_proxy(moto: StoreServer) -> Iterator[Proxy]:
+    with stores.spoiled(moto) as proxy:
         yield proxy
 
 

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
 from dcpred.training.train import publish
 from dcpred_tasks.storage.place import Place, open_place
-from support.stores import azure_server, gcs_server, s3_server, spoiled
+from support.stores import azure_server, gcs_server, moto_server, spoiled
 
-SERVERS = {"s3": s3_server, "gs": gcs_server, "az": azure_server}
+SERVERS = {"s3": moto_server, "gs": gcs_server, "az": azure_server}
 CHOSEN = ("kill-driver", "term-driver", "kill-worker", "two-drivers", "stop-driver", "peace")
 QUICK, QUICK_LEASE_SECONDS = ("kill-driver", "kill-worker", "stop-driver"), 2.0
 OFTEN = {"kill-driver": 3, "two-drivers": 2, "stop-driver": 2, "kill-worker": 2}

@@ -35,7 +35,7 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
-from support.stores import Proxy, s3_server, spoiled, used
+from support.stores import Proxy, moto_server, spoiled, used
 
 N_FEATURES, CHUNK_ROWS = 54, 16_384
 TINY_ROWS, TINY_FEATURES = 16, 3  # a chunk and block of the third table
@@ -154,7 +154,7 @@ def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> T
     assert (report.taken_blocks, report.scored_blocks) == (n_blocks - 1, 1)
     _, seconds = timed(lambda: refresh(model, x, root, inline))
     table.add(f"{n_blocks:,}", "disk", f"{seconds:.2f}", f"{more:.1f}", "")
-    with s3_server() as server, spoiled(server) as proxy, used(proxy):
+    with moto_server() as server, spoiled(server) as proxy, used(proxy):
         base = proxy.address(secrets.token_hex(4))
         publish(model, open_place(f"{base}/model"))
         sent: dict[str, int] = {}
@@ -214,7 +214,7 @@ def main() -> None:
     model = trained(work, N_FEATURES, args.known)
     nights(work / "disk", model, args.rows, args.new).show()
     print()
-    with s3_server() as server, spoiled(server) as proxy, used(proxy):
+    with moto_server() as server, spoiled(server) as proxy, used(proxy):
         nights(work / "store", model, args.rows, args.new, proxy).show()
     print()
     unchanged(work, args.known, args.blocks, args.store_blocks).show()

@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,34 +28,18 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.task_bodies.train_model import try_system
+from support.comparisons import small_comparisons
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
-from support.pools import inline
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the plots of a comparison")
 SYSTEMS = "exact,fourier,kmeans_nystrom,random_forest"
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few points, tried in this process."""
-    monkeypatch.setattr("dcpred.comparison.systems.TREES", (3,))
-    for name, kind in leaf_model_types().items():
-        if kind.counted:
-            monkeypatch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
-    for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
-        monkeypatch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
-    monkeypatch.setattr("dcpred.comparison.trial.WIDTH_ROWS", 60)
-    monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
-    monkeypatch.setattr(comparing, "try_system", try_here)
-
-
-def try_here(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
-    for point in points:
-        if not (Path(folder) / "points" / f"{point}.json").exists():
-            trial.main(Path(folder), point, limit_seconds)
-    return points
+def small() -> Iterator[None]:
+    with small_comparisons():
+        yield
 
 
 @pytest.fixture(scope="module")

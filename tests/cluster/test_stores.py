@@ -55,9 +55,20 @@ from support.held_driver import held_driver
 from support.html_pages import seen
 from support.mutations import mutated
 from support.pools import inline
-from support.stores import BUCKET, SECRETS, Proxy, azure_server, forget_stores, gcs_server, spoiled, used
+from support.stores import (
+    BUCKET,
+    SECRETS,
+    Proxy,
+    azure_server,
+    forget_stores,
+    gcs_server,
+    moto_server,
+    spoiled,
+    used,
+)
 
-KIND = os.environ.get("DCPRED_STORE", "s3")
+STORE = os.environ.get("DCPRED_STORE", "s3")
+KIND = "s3" if STORE == "moto" else STORE
 told_apart = pytest.mark.skipif(KIND != "s3", reason="processes are told apart by the keys of S3")
 N_ROWS, N_BLOCKS = 1_950, 10
 BAD_ROWS = {3: np.nan, 777: np.inf, 1_949: -np.inf}
@@ -112,12 +123,13 @@ def few_processes() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def store(request: pytest.FixtureRequest) -> Iterator[Proxy]:
-    """S3, or what DCPRED_STORE names: gs, az."""
+    """S3, or what DCPRED_STORE names: moto, gs, az."""
     with ExitStack() as stack:
-        if KIND == "s3":
+        if STORE == "s3":
             proxy: Proxy = request.getfixturevalue("s3_proxy")
         else:
-            server = stack.enter_context(gcs_server() if KIND == "gs" else azure_server())
+            servers = {"moto": moto_server, "gs": gcs_server, "az": azure_server}
+            server = stack.enter_context(servers[STORE]())
             proxy = stack.enter_context(spoiled(server))
         stack.enter_context(used(proxy))
         yield proxy

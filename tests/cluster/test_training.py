@@ -4,6 +4,7 @@ written.
 
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +28,25 @@ from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
+from support.searches import BRIEF_ROUNDS, learn_briefly
 
 SETTINGS = make_settings(
     {"n_leaves": 8, "max_leaf_rows": 150, "landmarks": 8, "products": 16, "keep_support_vectors": True}
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def brief() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", BRIEF_ROUNDS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def two_workers(two_workers: Pool) -> Pool:
+    with two_workers() as workers:
+        assert len(list(workers.on_each(learn_briefly))) == 2
+    return two_workers
 
 
 def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **more) -> TrainReport:
@@ -99,6 +115,7 @@ NEW = make_settings(
         "keep_support_vectors": True,
     }
 )
+PLAIN = replace(NEW, scaling="standard", gamma="scale", refine=False)
 
 
 def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = None) -> Model:
@@ -145,7 +162,7 @@ def check_same_bits(one: Model, other: Model) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False), replace(NEW, leaf_scaling=True)],
+    [NEW, PLAIN, replace(NEW, leaf_scaling=True)],
     ids=["new", "plain", "scaled by leaf"],
 )
 def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
@@ -321,7 +338,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
 ) -> None:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=150)
-    expected = run(data, tmp_path / "expected", settings=NEW).hash
+    expected = run(data, tmp_path / "expected", settings=PLAIN).hash
     halo_leaves, write_piece = train_model.halo_leaves, train_model.write_piece
     done: list[int] = []
     written: list[Path] = []
@@ -344,7 +361,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.training.steps.halo_leaves", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path / "model", settings=NEW)
+            run(data, tmp_path / "model", settings=PLAIN)
     monkeypatch.setattr(train_model, "write_piece", write_piece)
     assert len(done) == 2
     assert len(written) == (where == "within a task")
@@ -355,7 +372,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
         lambda job, first, *rest: (again.append(first), halo_leaves(job, first, *rest))[1],
     )
     monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
-    assert run(data, tmp_path / "model", settings=NEW).hash == expected
+    assert run(data, tmp_path / "model", settings=PLAIN).hash == expected
     assert done + again == sorted({*done, *again}), "each once, in the order of leaves"
     assert len(again) > 2
 
@@ -364,7 +381,7 @@ def test_a_finished_halo_is_not_looked_for_again(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=400)
-    expected = run(data, tmp_path / "expected", settings=NEW).hash
+    expected = run(data, tmp_path / "expected", settings=PLAIN).hash
 
     def stop(job, group):
         raise KeyboardInterrupt
@@ -372,9 +389,9 @@ def test_a_finished_halo_is_not_looked_for_again(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.training.steps.fit_leaves", stop)
         with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path / "model", settings=NEW)
+            run(data, tmp_path / "model", settings=PLAIN)
     monkeypatch.setattr("dcpred.training.steps.halo_leaves", None)  # would fail if it were called
-    assert run(data, tmp_path / "model", settings=NEW).hash == expected
+    assert run(data, tmp_path / "model", settings=PLAIN).hash == expected
 
 
 @pytest.mark.parametrize("overlap", [1, 3])

@@ -40,19 +40,29 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block, try_settings
+from dcpred_tasks.training.learned_scaling import ROUNDS
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import SMALL, few_candidates
+from support.searches import BRIEF_ROUNDS, SMALL, few_candidates, learn_briefly
 from support.setting_words import classifier_with
 
 
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
-    with few_candidates():
+    with few_candidates(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", BRIEF_ROUNDS)
+        patch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
         yield
+
+
+@pytest.fixture(scope="module")
+def two_workers(two_workers: Pool) -> Pool:
+    with two_workers() as workers:
+        assert len(list(workers.on_each(learn_briefly))) == 2
+    return two_workers
 
 
 def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,11 +149,15 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
         return tune(f"{data}/X", f"{data}/y", folder / "m", inline, policy=SMALL)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS
+        )  # a good model takes all of them
         patch.setattr("dcpred.tuning.tune.train", cut_off)
         with pytest.raises(KeyboardInterrupt):
             call()
     chosen = (folder / "m.tuned.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS)
         patch.setattr("dcpred.tuning.tune.Search.run", cut_off)
         return Tuned(folder, chosen, call())
 
@@ -410,13 +424,12 @@ def test_workers_threads_and_memory_come_to_the_same(
     assert all(trace == traces[0] for trace in traces)
 
 
-def test_an_estimator_chooses_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimator_chooses_as_the_command_does(tmp_path: Path) -> None:
     """The same settings, and the same model, by the same rows and seed. Their seeds differed: `random_state`
     was a seed of seeds.
     """
     X, y = rings(500, 0)
     data = make_group(tmp_path / "data.zarr", X, y)
-    monkeypatch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
     start = make_settings({"seed": 5})
     found = tune(f"{data}/X", f"{data}/y", tmp_path / "model", inline, start=start, policy=SMALL)
     model = DCPredClassifier(random_state=5).fit(X, y)

@@ -16,10 +16,12 @@ from dcpred.training.steps import Training
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, Budget, SearchPolicy
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.scratch import MemoryJob
+from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
 SMALL = replace(STANDARD, name="small", rounds=1, survivors=2, very_few_rows=0)
+BRIEF_ROUNDS = 3  # of learning a scaling, where what is learned is no subject
 WIDE = Budget(ratio=1e3)
 
 
@@ -36,6 +38,11 @@ def few_candidates(
         mock.patch("dcpred.tuning.search.MUTATIONS", tuple(m for m in MUTATIONS if m.name in mutations)),
     ):
         yield
+
+
+def learn_briefly() -> None:
+    """Let this process learn scalings in few rounds: a task for workers of tests."""
+    learned_scaling.ROUNDS = BRIEF_ROUNDS
 
 
 def trials_of(

@@ -54,7 +54,7 @@ COMMANDS: dict[str, Callable[[Path, str], list[str]]] = {
 
 @pytest.fixture
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins to work fails."""
+    """Whoever begins to work fails. Workers are this process: two more would start for each refusal."""
 
     def begun(*_: Any, **__: Any) -> Any:
         raise AssertionError("the work began")
@@ -68,6 +68,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         "dcpred.comparison.compare.draw_rows",
     ):
         monkeypatch.setattr(place, begun)
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     monkeypatch.setattr(exporting._Asked, "tables", begun)
     monkeypatch.setattr(reporting, "report", begun)
 

@@ -24,6 +24,7 @@ from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, R
 from dcpred_tasks.tables import block_tables
 from dcpred_tasks.task_bodies.verify_block import Kind
 from support.data import make_blobs, make_group
+from support.pools import inline
 
 N_ROWS, CHUNK_ROWS = 330, 50
 BAD = (0, 17, N_ROWS - 1)
@@ -324,7 +325,11 @@ def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
     assert dcpred.verify(tmp_path / "root/latest").ok
 
 
-def test_the_commands_take_what_the_functions_take(world: Path, tmp_path: Path) -> None:
+def test_the_commands_take_what_the_functions_take(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("execution.workers", "scoring.score"):
+        monkeypatch.setattr(f"dcpred.{module}.connect", lambda *_, **__: inline())
     places = [str(world / "model"), str(world / "new.zarr"), str(tmp_path / "out")]
     options = ["--id", "id, number", "--delta", str(tmp_path / "table"), "--quiet"]
     found = CliRunner().invoke(main, ["score", *places, *options])

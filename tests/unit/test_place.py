@@ -400,6 +400,12 @@ class TestSpoiledS3(SpoiledContract):
         return s3_proxy
 
 
+class TestSpoiledMoto(SpoiledContract):
+    @pytest.fixture
+    def proxy(self, moto_proxy: Proxy) -> Proxy:
+        return moto_proxy
+
+
 class TestSpoiledGoogle(SpoiledContract):
     @pytest.fixture
     def proxy(self, gcs_proxy: Proxy) -> Proxy:
@@ -462,6 +468,12 @@ class TestS3(StoreContract):
     @pytest.fixture
     def server(self, s3: StoreServer) -> StoreServer:
         return s3
+
+
+class TestMoto(StoreContract):
+    @pytest.fixture
+    def server(self, moto: StoreServer) -> StoreServer:
+        return moto
 
 
 class TestGoogle(StoreContract):

@@ -20,7 +20,7 @@ from support.processes import wait_until
 from support.stores import Proxy, StoreServer, used
 
 
-@pytest.fixture(params=["s3", "gcs", "azure"])
+@pytest.fixture(params=["s3", "moto", "gcs", "azure"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     server: StoreServer = request.getfixturevalue(request.param)
     with used(server):

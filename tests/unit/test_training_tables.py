@@ -15,6 +15,8 @@ from dcpred.datasets import importing
 from dcpred.training import steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
+from support.comparisons import small_comparisons
+from support.pools import inline
 from support.tables import table
 
 FRAME = table(400)
@@ -45,7 +47,10 @@ def test_a_model_is_that_of_an_import(data: Path, tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "scores.parquet")["id"].tolist() == FRAME["id"].tolist()
 
 
-def test_tables_of_every_kind_and_the_command(data: Path, tmp_path: Path) -> None:
+def test_tables_of_every_kind_and_the_command(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     pf.write_feather(FRAME, tmp_path / "t.arrow")
     pytest.importorskip("deltalake").write_deltalake(str(tmp_path / "delta"), FRAME[:300])
@@ -138,6 +143,9 @@ def test_searches_and_comparisons_take_tables(data: Path, tmp_path: Path) -> Non
     assert not list(scratch.glob("*.import"))
     FRAME[:100].to_parquet(tmp_path / "test.parquet", index=False)
     test = str(tmp_path / "test.parquet")
-    report = dcpred.compare(data, tmp_path / "compared", y="label", id=["id"], systems="nystrom", test=test)
+    with small_comparisons():
+        report = dcpred.compare(
+            data, tmp_path / "compared", y="label", id=["id"], systems="nystrom", test=test
+        )
     assert report.results
     assert not list(tmp_path.glob("*.import"))

@@ -1,10 +1,6 @@
-"""An S3 server on loopback: moto behind a lock, since it looks and writes in two steps.
-
-python -m support.servers.s3 [CERTIFICATE KEY]     PEM files, for TLS
-"""
+"""The S3 server of other people on loopback: moto behind a lock, since it looks and writes in two steps."""
 
 import logging
-import sys
 import threading
 from functools import lru_cache
 from typing import Any
@@ -40,7 +36,6 @@ class Server(serving.ThreadedWSGIServer):
 
 if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    files = tuple(sys.argv[1:3]) or None
-    server = Server("127.0.0.1", 0, locked, Handler, ssl_context=files)
+    server = Server("127.0.0.1", 0, locked, Handler)
     announce(server.port)
     server.serve_forever()

@@ -1,0 +1,35 @@
+"""Small comparisons: few points, tried in this process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dcpred.comparison import compare, trial
+from dcpred_tasks.model.leaf_model import leaf_model_types
+from support.pools import inline
+
+
+@contextmanager
+def small_comparisons() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.comparison.systems.TREES", (3,))
+        for name, kind in leaf_model_types().items():
+            if kind.counted:
+                patch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
+        for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
+            patch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
+        patch.setattr("dcpred.comparison.trial.WIDTH_ROWS", 60)
+        patch.setattr(trial, "COST_SECONDS", 0.01)
+        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+        patch.setattr(compare, "try_system", try_here)
+        yield
+
+
+def try_here(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
+    for point in points:
+        if not (Path(folder) / "points" / f"{point}.json").exists():
+            trial.main(Path(folder), point, limit_seconds)
+    return points
