@@ -33,7 +33,15 @@ from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import DELTA_VERSION, absolute, below, path_on_disk, shown, table_address
+from dcpred_tasks.storage.addresses import (
+    DELTA_VERSION,
+    absolute,
+    below,
+    check_writable,
+    path_on_disk,
+    shown,
+    table_address,
+)
 from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
@@ -679,6 +687,7 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
 
     Raises PlanConflictError for other calls if the run is finished and the table has a newer version.
     """
+    check_writable(output, "scores")
     run = standing_run(output)
     table = None if run is None else table_address(run.x)
     if run is None or table is None or not DELTA_VERSION.search(table.data):
