@@ -177,15 +177,15 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
             laps.end("whole task")
             Path(run.output, run.record_name(block)).unlink()
             laps.begin()
-            source, writer = zarr_arrays.open_array(run.x), _Writer(run, model)
+            source, writer = zarr_arrays.open_array(run.x), _Writer(run, model, block)
             room = rows_room(run, source)
             laps.end("open")
             for start, stop in run.chunks(block):
                 _steps_of_chunk(laps, run, source, writer, models, room[: stop - start], start)
             laps.begin()
-            commit(run, writer.record(block))
+            commit(run, writer.record())
             laps.end("commit record")
-            assert record.digest == writer.record(block).digest
+            assert record.digest == writer.record().digest
     chunks = {"open": plan.block_rows, "commit record": plan.block_rows, "whole task": plan.block_rows}
     found = {
         name: 1e9 * float(np.median(seconds)) / min(chunks.get(name, plan.chunk_rows), plan.n_rows)
