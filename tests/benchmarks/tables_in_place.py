@@ -63,7 +63,8 @@ def tables(folder: Path, most: int) -> dict[str, pd.DataFrame]:
             found[name] = with_dates_and_gaps(coded(data["X"][:most], data["y"][:most]), in_order=False)
     with np.load(folder / "elec2.npz") as data:
         found["elec2"] = with_dates_and_gaps(coded(data["X"][:most], data["y"][:most]), in_order=True)
-    kdd = connections(folder, 8 * most).rename(columns={"answer": "label"}).iloc[:most].reset_index(drop=True)
+    kdd = connections(folder, max(8 * most, 48_000)).rename(columns={"answer": "label"})
+    kdd = kdd.sample(min(most, len(kdd)), random_state=0).reset_index(drop=True)
     found["kddcup99"] = with_dates_and_gaps(kdd, in_order=False)
     found["made up"] = made_up(most).drop(columns="id")
     return found

@@ -28,7 +28,7 @@ from dcpred_tasks.artifacts.commit_records import (
     parsed_record,
     record_bytes,
 )
-from dcpred_tasks.errors import DcpredError, PlanConflictError
+from dcpred_tasks.errors import DcpredError, PlanConflictError, ResourceError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
@@ -494,7 +494,9 @@ class Ledger:
         return plan is not None
 
     def _other_files(self) -> str:
-        lost = {MANIFEST, "scores.zarr"} & {*self.place.names("")}
+        folder = self.place.folder
+        is_file = folder is not None and not folder.is_dir()
+        lost = set() if is_file else {MANIFEST, "scores.zarr"} & self.place.names("")
         return f"scores without {PLAN}. Restore that file, or" if lost else "other files. Remove them, or"
 
     def _is_taken(self) -> bool:
@@ -688,7 +690,10 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
     Raises PlanConflictError for other calls if the run is finished and the table has a newer version.
     """
     check_writable(output, "scores")
-    run = standing_run(output)
+    try:
+        run = standing_run(output)
+    except ResourceError:  # Scoring states what is wrong with the output.
+        return data
     table = None if run is None else table_address(run.x)
     if run is None or table is None or not DELTA_VERSION.search(table.data):
         return data
