@@ -15,7 +15,7 @@ import zarr
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs import delta_tables
-from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger, read_records, runs_of_parts
+from dcpred.runs.ledger import MANIFEST, RUN_FIELDS, Ledger, open_ledger, read_records, runs_of_parts
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import (
@@ -153,19 +153,7 @@ def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[An
 
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
-# Fields of a plan that its manifest repeats.
-PLAN = (
-    "run",
-    "model_hash",
-    "outputs",
-    "alpha",
-    "costs",
-    "n_rows",
-    "chunk_rows",
-    "block_rows",
-    "ids",
-    "delta",
-)
+PLAN = ("run", *RUN_FIELDS)  # fields of a plan that its manifest repeats
 
 LEFT = "an interrupted attempt left it; it does no harm"
 Listing = dict[str, Entry]  # files by their path below the output

@@ -365,6 +365,13 @@ def in_delta(world: Path, output: Path, table: Path, **more: Any) -> Any:
     return scored(world, output, delta=table, id=["number", "hour"], **more)
 
 
+def test_a_file_in_the_place_of_an_output_is_refused(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(PlanConflictError, match=r"out: it holds other files\. Remove them, or name a new"):
+        scored(world, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 def test_a_finished_run_is_one_transaction(world: Path, tmp_path: Path) -> None:
     in_delta(world, tmp_path / "out", tmp_path / "table")
     dcpred.export(tmp_path / "out", tmp_path / "out.parquet", beside=["number,hour"])

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred.datasets import importing
-from dcpred.training import steps
+from dcpred.training import imported, steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from support.comparisons import small_comparisons
@@ -81,6 +81,25 @@ def test_an_interrupted_training_uses_its_import_again(
         patched.setattr(importing, "import_data", interrupted)
         assert dcpred.train(data, tmp_path / "model", **NAMED).hash
     assert {path.name for path in tmp_path.iterdir()} == {"t.parquet", "model"}
+
+
+def test_an_import_that_was_interrupted_between_its_steps_is_made_anew(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = np.where(FRAME["label"] == "yes", 3.0, 1.0)
+    FRAME.assign(w=weight).to_parquet(data, index=False)
+    weighted = {**NAMED, "sample_weight": "w"}
+    expected = dcpred.train(data, tmp_path / "whole", **weighted).hash
+
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imported, "_write_weights", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dcpred.train(data, tmp_path / "model", **weighted)
+    assert (tmp_path / "model.import" / "data.zarr").exists()
+    assert dcpred.train(data, tmp_path / "model", **weighted).hash == expected
 
 
 def test_the_import_of_another_table_is_not_used(data: Path, tmp_path: Path) -> None:

@@ -350,6 +350,18 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
 FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
+# Fields of a plan by which two runs differ.
+RUN_FIELDS = (
+    "model_hash",
+    "outputs",
+    "alpha",
+    "costs",
+    "n_rows",
+    "chunk_rows",
+    "block_rows",
+    "ids",
+    "delta",
+)
 PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
@@ -463,20 +475,9 @@ class Ledger:
         return all(same_rows(recorded, array, n_rows, name) for name, array in arrays.items())
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        own = (
-            "model_hash",
-            "outputs",
-            "alpha",
-            "costs",
-            "n_rows",
-            "chunk_rows",
-            "block_rows",
-            "ids",
-            "delta",
-        )
         named = {"costs": "the threshold or costs", "ids": "the Parquet files or their ids"}
         named |= {"delta": "the Delta table"}
-        return [named.get(k, k) for k in own if plan.get(k) != _plain(getattr(self.run, k))]
+        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""

@@ -106,15 +106,18 @@ def _check_own(folder: Path) -> None:
 def _imported(data: str | Path, columns: NamedColumns, folder: Path, say: Reporter) -> str:
     identity = _identity(data, columns)
     mark, rows = folder / MARK, folder / DATA
-    if mark.exists() and read_own_json(mark).get("identity") != identity:
+    known = read_own_json(mark) if mark.exists() else {}
+    if known.get("identity") != identity or not known.get("complete"):
         shutil.rmtree(rows, ignore_errors=True)
-    write_json(mark, {"identity": identity, "source": absolute(data)})
+    stated = {"identity": identity, "source": absolute(data)}
+    write_json(mark, {**stated, "complete": rows.exists()})
     name = absolute(data).rpartition("/")[2]
     if rows.exists():
         say.say(f"using the import of {name} that an interrupted training left")
     else:
         _import(data, columns, rows, name, say)
         _stamp(rows, EARLIEST + STEP * int(identity[:12], 16))
+        write_json(mark, {**stated, "complete": True})
     return str(rows)
 
 
