@@ -77,9 +77,9 @@ class Native:
     def __init__(self, library: str) -> None:
         self.library: Any = ctypes.CDLL(library)
 
-    def entry(self) -> Any:
-        name = Path(self.library._name).stem
-        function = self.library[{"refinement": "refine", "engine": "score"}[name]]
+    def entry(self, name: str = "") -> Any:
+        of = {"refinement": "refine", "engine": "score"}
+        function = self.library[name or of[Path(self.library._name).stem]]
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function
 

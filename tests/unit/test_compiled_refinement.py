@@ -31,7 +31,7 @@ from dcpred_tasks.training.compiled_refinement import (
     in_strips,
     minimise,
 )
-from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine
+from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine, stochastic
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, near, problem
 from support.pairs import pairwise
@@ -127,6 +127,29 @@ def test_factors_have_limits() -> None:
     theta = objective.origin.copy()
     theta[-3:] = [-9, LOG_FACTOR, 0.5]
     check(objective, theta)
+
+
+@pairwise(
+    n=(1, 127, 128, 257, 300),
+    products=(0, 3),
+    k=(1, 2, 3),
+    loss=LOSSES,
+    own_factors=(False, True),
+)
+def test_stochastic_steps_are_those_of_the_definition(
+    n: int, products: int, k: int, loss: str, own_factors: bool
+) -> None:
+    """In batches of one size, of two sizes and of all rows."""
+    monkeypatch = pytest.MonkeyPatch()
+    found = []
+    for wide in (0, refinement.WIDE):
+        objective = problem("rbf", products, k, loss, n=n, m=5, d=4, own_factors=own_factors)
+        objective.X = objective.X.astype(np.float32)
+        with monkeypatch.context() as patched:
+            patched.setattr(refinement, "WIDE", wide)
+            found.append(stochastic(objective, 3, [n]))
+    moved = np.abs(found[0] - objective.origin).max()
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-3 * moved)
 
 
 @pytest.mark.parametrize("far", [1e6, 1e19, 1e30, -1e37])

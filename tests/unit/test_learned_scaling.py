@@ -102,7 +102,11 @@ def test_the_loss_is_its_definition(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(("n", "k"), [(9, 8), (17, 8), (21, 10), (50, 4), (700, 5), (6401, 31), (2113, 32)])
-def test_neighbours_are_those_of_the_definition(n: int, k: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("widest", [0, learned_scaling.WIDEST], ids=["NumPy", "machine code"])
+def test_neighbours_are_those_of_the_definition(
+    n: int, k: int, widest: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learned_scaling, "WIDEST", widest)
     pool = rng.normal(size=(n, 4)).astype(np.float32)
     own = rng.choice(n, min(n, 300), replace=False)
     w = np.array([1.0, 0.0, 3.0, 0.1])
@@ -113,6 +117,19 @@ def test_neighbours_are_those_of_the_definition(n: int, k: int, rng: np.random.G
         assert len(set(near)) == k
         assert row not in near
         np.testing.assert_allclose(np.sort(D[near]), np.sort(D)[:k], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("widest", [0, learned_scaling.WIDEST], ids=["NumPy", "machine code"])
+def test_rows_that_coincide_or_lie_beyond_single_precision_have_neighbours(
+    widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learned_scaling, "WIDEST", widest)
+    same = np.ones((300, 2), np.float32)
+    far = np.where(np.arange(300)[:, None] % 2, np.float32(1e25), same)
+    for pool in (same, far):
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = neighbours(pool[:20], np.arange(20), pool, np.ones(2), 32)
+        assert all(len(set(near)) == 32 and row not in near for row, near in enumerate(found))
 
 
 def test_useful_features_of_classes_are_found_and_the_rest_is_left_out(

@@ -11,6 +11,7 @@ from scipy.optimize import rosen, rosen_der
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import KERNELS, Kernel, median_gamma
+from dcpred_tasks.training import refinement
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.refinement import (
@@ -166,17 +167,17 @@ def test_gradients_of_parts_of_the_rows_have_that_of_all_as_their_mean() -> None
     )
 
 
-def test_stochastic_steps_that_go_astray_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [-1.0, 1e30, np.nan], ids=["up", "far away", "nowhere"])
+@pytest.mark.parametrize("wide", [0, refinement.WIDE], ids=["NumPy", "machine code"])
+def test_stochastic_steps_that_do_not_lead_down_leave_everything_as_it_was(
+    factor: float, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objective = problem("rbf", 6, 3, "hinge")
-    monkeypatch.setattr(Objective, "some", lambda self, theta, rows: np.full_like(theta, np.nan))
-    assert stochastic(objective, 2, [0]) is objective.origin
-
-
-def test_stochastic_steps_that_lead_up_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = problem("rbf", 6, 3, "hinge")
-    down = Objective.some
-    monkeypatch.setattr(Objective, "some", lambda self, theta, rows: -down(self, theta, rows))
-    assert stochastic(objective, 2, [0]) is objective.origin
+    monkeypatch.setattr(refinement, "WIDE", wide)
+    monkeypatch.setattr(refinement, "RATE", factor * refinement.RATE)
+    monkeypatch.setattr(refinement, "OTHER_RATES", tuple(factor * rate for rate in refinement.OTHER_RATES))
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert stochastic(objective, 2, [0]) is objective.origin
 
 
 def test_a_search_that_goes_astray_leaves_everything_as_it_was() -> None:

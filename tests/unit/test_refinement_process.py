@@ -27,15 +27,20 @@ for loss in LOSSES:
             ours.minimise(problem(kernel, products, k, loss, n=n, m=m, d=d, own_factors=d > 2), 4, 0.0)
 
 ours.minimise(near(2, 20), 4, 0.0)
+batched = problem("rbf", 6, 3, "hinge", n=300, own_factors=True)
+ours.stochastic(batched, np.full(batched.at[-1], 0.1), 2, [np.arange(300)[::-1]] * 2, 4)
+for n, k in ((9, 8), (40, 3), (1000, 32)):
+    pool = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+    ours.neighbours(pool[:9], np.arange(9), pool, np.ones(3, np.float32), k)
 """
 )
 IS_CAUGHT = """
-def is_caught(handed, part, name):
+def is_caught(handed, part, name, *entry):
     values = handed._asdict()[part]
     lost = 17 if name in ("x", "weight", "goals") else 1
     short = values._replace(**{name: values._asdict()[name][:-lost]})
     try:
-        ours.call(handed._replace(**{part: short}))
+        ours.prepared(handed._replace(**{part: short}), *entry)()
     except IndexError:
         return True
 """
@@ -52,6 +57,20 @@ for kernel in KERNELS:
             if isinstance(array, np.ndarray) and len(array) and name not in unused:
                 if not any(is_caught(handed, part, name) for handed in both):
                     print(kernel, name)
+"""
+CAUGHT += """
+pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+search = ours.search_arguments(pool[:9], np.arange(9), pool, np.ones(3, np.float32), 4)
+passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
+passes.room.order[:] = np.arange(300)
+for handed, part, names, entry in (
+    (search, "search", ("rows", "own", "pool", "limit", "distance", "number"), ("nearest", "search")),
+    (passes, "p", ("rates", "x", "goals", "weight"), ()),
+    (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial"), ()),
+):
+    for name in names:
+        if not is_caught(handed, part, name, *entry):
+            print(part, name)
 """
 CHECKED = f"SHAPES = {SHAPES}{REFINED}{IS_CAUGHT}{CAUGHT}"
 FEW = f"SHAPES = {SHAPES}[1::2]{REFINED}"

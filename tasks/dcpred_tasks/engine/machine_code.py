@@ -214,21 +214,25 @@ class MachineCode:
         self.called, self.quick = entry, quick
         self.folders = [base / _name_of(bitcode) for base in _bases()]
         self.has_compiled = False
-        self._entry: Entry | None = None
+        self._code: bytes | None = None
+        self._entries: dict[str, Entry] = {}
         self._one_thread = Turn()
 
     def is_there(self) -> bool:
         """Whether machine code exists, in this process or on disk."""
-        return self._entry is not None or self.kept() is not None
+        return self._code is not None or self.kept() is not None
 
-    def entry(self) -> Entry:
-        """The compiled function, which takes the address of its arguments. Raises CompilerError."""
+    def entry(self, name: str = "") -> Entry:
+        """The compiled function, or another one by name, which takes the address of its arguments. Raises
+        CompilerError.
+        """
+        name = name or self.called
         with self._one_thread:
-            if self._entry is None:
-                code = self.make()
+            if name not in self._entries:
+                self._code = self._code or self.make()
                 with errors_of_llvm():
-                    self._entry = _load(code, self.called)
-        return self._entry
+                    self._entries[name] = _load(self._code, name)
+        return self._entries[name]
 
     def make(self) -> bytes:
         """The machine code, read from the cache, or compiled and cached."""

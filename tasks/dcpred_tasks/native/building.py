@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from dcpred_tasks.engine.machine_code import ENGINE, Bitcode, fingerprint_of_sou
 from dcpred_tasks.model import feature_map
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
-from dcpred_tasks.training.refinement import NEARNESS
+from dcpred_tasks.training.refinement import MEAN_DECAY, NEARNESS, SQUARE_DECAY, TINY
 
 ELEMENTS = {
     np.float32: "float",
@@ -40,10 +40,11 @@ NUMBERS = {int: "int64_t", bool: "int64_t", float: "double", np.float32: "double
 KEYWORDS = {"double"}
 
 
-def header(arguments: type[Any], constants: Mapping[str, Any]) -> str:
-    """A C++ header: `arguments` and named tuples in it as structs, and the numbers among `constants`."""
+def header(arguments: Iterable[type[Any]], constants: Mapping[str, Any]) -> str:
+    """A C++ header: `arguments` and named tuples in them as structs, and the numbers among `constants`."""
     found: dict[str, str] = {}
-    _add_struct(arguments, found)
+    for kind in arguments:
+        _add_struct(kind, found)
     lines = [
         f"constexpr {C_TYPES[type(value)]} {name} = {np.asarray(value).item()!r};"
         for name, value in constants.items()
@@ -91,13 +92,18 @@ def declared(kind: Any) -> str:
 
 FOLDER = Path(__file__).parent
 BITCODES = (ENGINE, REFINEMENT)
-ARGUMENTS = {ENGINE: engine.Arguments, REFINEMENT: compiled_refinement.Arguments}
+ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
+    ENGINE: {"arguments": engine.Arguments},
+    REFINEMENT: {"arguments": compiled_refinement.Arguments, "search": compiled_refinement.SearchArguments},
+}
 CONSTANTS = {
     ENGINE: vars(layout)
     | {status.name: status.value for status in Status}
     | {name: getattr(feature_map, name) for name in ("MOST_KNOTS", "THIRD", "FAR")}
     | {name: getattr(feature_map, name) for name in ("BITS_OF_ONE", "TOO_LARGE")},
-    REFINEMENT: vars(layout) | vars(lbfgs) | {"NEARNESS": NEARNESS},
+    REFINEMENT: vars(layout)
+    | vars(lbfgs)
+    | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY},
 }
 # Automatic vectorisation and unrolling come later, on the machine where the code runs.
 COMPILE = (
@@ -128,7 +134,7 @@ OF_ONE_PROCESSOR = re.compile(r'"(target-cpu|target-features|tune-cpu|min-legal-
 
 def write_header(bitcode: Bitcode) -> None:
     """Write NAME_layout.h from named tuples and constants of Python."""
-    text = header(ARGUMENTS[bitcode], CONSTANTS[bitcode])
+    text = header(ARGUMENTS[bitcode].values(), CONSTANTS[bitcode])
     (FOLDER / f"{bitcode.name}_layout.h").write_text(text, encoding="utf-8")
 
 
@@ -137,7 +143,7 @@ def build(bitcode: Bitcode, folder: Path) -> None:
     write_header(bitcode)
     made_of = {
         "sources": fingerprint_of_sources(bitcode),
-        "arguments": declared(ARGUMENTS[bitcode]),
+        **{name: declared(kind) for name, kind in ARGUMENTS[bitcode].items()},
         "made_with": {name: version(name) for name in ("ziglang", "llvmlite")},
     }
     (folder / f"{bitcode.name}.bc").write_bytes(compiled(bitcode))

@@ -1,4 +1,6 @@
-// Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise.
+// Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise, or Adam over batches
+// of rows as dcpred_tasks.training.refinement.stochastic.
+#include "neighbours.h"
 #include "objective.h"
 
 constexpr int PLACES = MEMORY + 1;  // for the remembered pairs, and a candidate
@@ -93,22 +95,79 @@ struct Descent {
     }
 };
 
-// Sets room.x to the lowest point within at most p.steps steps.
+// One pass over the rows in the order of room.order, in p.n_batches batches.
+struct Pass {
+    const Problem &p;
+    const Room &room;
+    int64_t n;
+    double *x, *gradient, *mean, *square;
+
+    // Columns of row `from` of strips of rows, as row `to` of others; zeros where `from` is negative.
+    INLINE_MEMBER void copy_row(const Array<float> &rows, const Array<float> &out, int64_t columns, int64_t from, int64_t to) {
+        float *place = out.at(to / LANES * columns * LANES, columns * LANES) + to % LANES;
+        if (from < 0) {
+            for (int64_t j = 0; j < columns; j++) place[j * LANES] = 0.0f;
+            return;
+        }
+        const float *row = rows.at(from / LANES * columns * LANES, columns * LANES) + from % LANES;
+        for (int64_t j = 0; j < columns; j++) place[j * LANES] = row[j * LANES];
+    }
+
+    // The gradient at x by some rows, whose weights represent all.
+    void estimate(const Problem &batch, int64_t first, int64_t count) {
+        for (int64_t to = 0; to < batch.n_strips * LANES; to++) {
+            const int64_t from = to < count ? room.order[first + to] : -1;
+            copy_row(p.x, batch.x, p.width, from, to);
+            copy_row(p.goals, batch.goals, 4 * p.n_outputs, from, to);
+            copy_row(p.weight, batch.weight, 1, from, to);
+            room.batch_weight[to] *= (float)((double)room.order.size / (double)count);
+        }
+        value_and_gradient(batch, room, x, gradient);
+    }
+
+    void step() {
+        double &number = room.adam[0], &mean_left = room.adam[1], &square_left = room.adam[2];
+        number += 1.0, mean_left *= MEAN_DECAY, square_left *= SQUARE_DECAY;
+        const double falling = 2.0 * (1.0 - number / (double)p.steps);
+        const double rate = (falling < 1.0 ? falling : 1.0) / (1.0 - mean_left);
+        for (int64_t i = 0; i < n; i++) {
+            mean[i] += (1.0 - MEAN_DECAY) * (gradient[i] - mean[i]);
+            square[i] += (1.0 - SQUARE_DECAY) * (gradient[i] * gradient[i] - square[i]);
+            x[i] -= rate * p.rates[i] * mean[i] / (__builtin_sqrt(square[i] / (1.0 - square_left)) + TINY);
+        }
+    }
+
+    void run() {
+        Problem batch = p;
+        batch.x = room.batch_x, batch.goals = room.batch_goals, batch.weight = room.batch_weight;
+        const int64_t rows = room.order.size, count = rows / p.n_batches, longer = rows % p.n_batches;
+        for (int64_t number = 0, first = 0; number < p.n_batches; number++) {
+            const int64_t own = count + (number < longer);
+            batch.n_strips = (own + LANES - 1) / LANES;
+            estimate(batch, first, own);
+            step();
+            first += own;
+        }
+    }
+};
+
+// Sets room.x to the lowest point within at most p.steps steps; or, where there are batches, goes on from it for one pass.
 extern "C" ENTRY int32_t refine(const Arguments *arguments) {
     const Problem &p = arguments->p;
     const Room &room = arguments->room;
     GUARDED({
         const int64_t n = (p.n_unknowns + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
-        Descent{p,
-                room,
-                n,
-                room.x.at(0, n),
-                room.gradient.at(0, n),
-                room.trial.at(0, n),
-                room.at_trial.at(0, n),
-                room.direction.at(0, n),
-                room.moves.at(0, PLACES * n),
-                room.changes.at(0, PLACES * n)}
-            .search();
+        double *x = room.x.at(0, n), *gradient = room.gradient.at(0, n), *trial = room.trial.at(0, n);
+        double *direction = room.direction.at(0, n);
+        if (p.n_batches > 0) {
+            CHECK(p.rates.size == p.n_unknowns);
+            Pass{p, room, p.n_unknowns, x, gradient, trial, direction}.run();
+        } else {
+            double *at_trial = room.at_trial.at(0, n), *moves = room.moves.at(0, PLACES * n), *changes = room.changes.at(0, PLACES * n);
+            Descent{p, room, n, x, gradient, trial, at_trial, direction, moves, changes}.search();
+        }
     });
 }
+
+// The k nearest rows of the pool come first in `number` of each row.
+extern "C" ENTRY int32_t nearest(const SearchArguments *arguments) { GUARDED(Scan{arguments->search}.run();); }

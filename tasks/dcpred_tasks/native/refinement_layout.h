@@ -32,6 +32,9 @@ constexpr double SHORTER = 0.3;
 constexpr int64_t TRIES = 20;
 constexpr double CURVED = 1e-10;
 constexpr double NEARNESS = 1.0;
+constexpr double MEAN_DECAY = 0.9;
+constexpr double SQUARE_DECAY = 0.99;
+constexpr double TINY = 1e-12;
 
 struct Problem {
     int64_t n_strips;
@@ -54,6 +57,7 @@ struct Problem {
     int64_t kernel;
     int64_t own_factors;
     int64_t steps;
+    int64_t n_batches;
     double tolerance;
     double scale;
     double share;
@@ -75,6 +79,7 @@ struct Problem {
     Array<int64_t> right;
     Array<double> stiff;
     Array<double> rest_point;
+    Array<double> rates;
 };
 
 struct Room {
@@ -105,9 +110,33 @@ struct Room {
     Array<double> inverse;
     Array<double> along;
     Array<double> value;
+    Array<double> adam;
+    Array<int64_t> order;
+    Array<float> batch_x;
+    Array<float> batch_weight;
+    Array<float> batch_goals;
 };
 
 struct Arguments {
     Problem p;
     Room room;
+};
+
+struct Search {
+    int64_t n_features;
+    int64_t n_pool;
+    int64_t k;
+    int64_t room;
+    int64_t tile_strips;
+    Array<float> rows;
+    Array<int64_t> own;
+    Array<float> pool;
+    Array<int64_t> held;
+    Array<float> limit;
+    Array<float> distance;
+    Array<int32_t> number;
+};
+
+struct SearchArguments {
+    Search search;
 };

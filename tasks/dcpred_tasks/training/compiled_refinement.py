@@ -1,5 +1,5 @@
 """Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
-call.
+call, or the stochastic steps of refinement.stochastic, a call for each pass.
 
 For every kernel and loss. NumPy needs some 60 small calls for each value and gradient, whose overhead
 dominates in small leaves (DECISIONS.md).
@@ -7,6 +7,7 @@ dominates in small leaves (DECISIONS.md).
 The layout of rows is that of native/objective.h: 16 to a strip, with rows as lanes.
 """
 
+from collections.abc import Callable, Iterable
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -29,9 +30,15 @@ REFINEMENT = Bitcode(
     folder=FOLDER,
     name="refinement",
     entry="refine",
-    sources=(FOLDER / "lbfgs.py", *native_sources("refinement", "objective", "losses", "kernels")),
+    sources=(
+        FOLDER / "lbfgs.py",
+        *native_sources("refinement", "objective", "neighbours", "losses", "kernels"),
+    ),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
+FAR_AWAY = np.finfo(MODEL_DTYPE).max
+TILE_NUMBERS = 2**16  # size of the part of a pool that all rows are compared with while it stays in a cache
+STRIPS_AT_ONCE = 2**10  # strips of a pool that are scaled at a time
 SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be curved
 
 
@@ -67,6 +74,9 @@ class Problem(NamedTuple):
     """The place of the kernel's family in FAMILIES."""
     own_factors: bool
     steps: int
+    """The maximum of L-BFGS, or all stochastic steps of all passes."""
+    n_batches: int
+    """Stochastic steps of a pass; 0 for L-BFGS."""
     tolerance: float
     scale: float
     """Factor of output weights in θ."""
@@ -112,6 +122,8 @@ class Problem(NamedTuple):
     """float64 (n_unknowns,), as in Objective."""
     rest_point: FloatArray
     """float64 (n_unknowns,), as in Objective."""
+    rates: FloatArray
+    """float64 (n_unknowns,), lengths of stochastic steps; (0,) for L-BFGS."""
 
 
 class Room(NamedTuple):
@@ -173,6 +185,18 @@ class Room(NamedTuple):
     """float64 (SPARE_PAIRS,)."""
     value: FloatArray
     """float64 (1,), of `x`."""
+    adam: FloatArray
+    """float64 (3,): stochastic steps that were done, and the weights that both means, which are `trial` and
+    `direction`, still give to their start; (0,) for L-BFGS.
+    """
+    order: IntArray
+    """int64 (rows,), in which a pass takes them; (0,) for L-BFGS."""
+    batch_x: SingleArray
+    """float32 (strips of a batch, width, 16), as `x` of a problem; like the next two (0,) for L-BFGS."""
+    batch_weight: SingleArray
+    """float32 (strips of a batch, 16), as `weight`."""
+    batch_goals: SingleArray
+    """float32 (strips of a batch, n_outputs, 4, 16), as `goals`."""
 
 
 class Arguments(NamedTuple):
@@ -180,6 +204,82 @@ class Arguments(NamedTuple):
 
     p: Problem
     room: Room
+
+
+class Search(NamedTuple):
+    """Rows, and a pool in which their nearest are searched: native/neighbours.h. The number of rows is a
+    multiple of AT_ONCE.
+    """
+
+    n_features: int
+    n_pool: int
+    """Rows of the pool without padding."""
+    k: int
+    room: int
+    """Candidates that a row has room for."""
+    tile_strips: int
+    """Strips of the pool that stay in a cache while all rows are compared with them."""
+    rows: SingleArray
+    """float32 (n_rows, n_features), −2 times the rows."""
+    own: IntArray
+    """int64 (n_rows,), the row's number in the pool, or −1."""
+    pool: SingleArray
+    """float32 (n_strips, n_features + 1, 16): features and |x|²."""
+    held: IntArray
+    """int64 (n_rows,), how many candidates each row has."""
+    limit: SingleArray
+    """float32 (n_rows,), the largest distance of a new candidate."""
+    distance: SingleArray
+    """float32 (n_rows, room), of candidates, less |a|²."""
+    number: NDArray[np.int32]
+    """int32 (n_rows, room), their numbers in the pool."""
+
+
+class SearchArguments(NamedTuple):
+    """The arguments of `nearest` of native/refinement.cpp."""
+
+    search: Search
+
+
+def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, s: SingleArray, k: int) -> IntArray:
+    """Do what learned_scaling.neighbours does, with s = √w."""
+    handed = search_arguments(A, own, pool, s, k)
+    prepared(handed, "nearest", "search")()
+    search = handed.search
+    return search.number.reshape(-1, search.room)[: len(A), :k].astype(np.int64)
+
+
+def search_arguments(
+    A: SingleArray, own: IntArray | None, pool: SingleArray, s: SingleArray, k: int
+) -> SearchArguments:
+    """The arguments of compiled code for the k nearest rows of the pool."""
+    n, d, used = len(pool), len(s), padded(len(A), AT_ONCE)
+    strips = np.zeros((padded(n, LANES) // LANES, d + 1, LANES), MODEL_DTYPE)
+    for at in range(0, len(strips), STRIPS_AT_ONCE):
+        part = pool[at * LANES : (at + STRIPS_AT_ONCE) * LANES] * s
+        filled = in_strips(np.column_stack([part, np.einsum("ij,ij->i", part, part)]), d + 1)
+        strips[at : at + STRIPS_AT_ONCE] = filled.reshape(-1, d + 1, LANES)
+    strips[-1, d, n - padded(n, LANES) or LANES :] = FAR_AWAY  # padding
+    rows, numbers = np.zeros((used, d), MODEL_DTYPE), np.full(used, -1)
+    rows[: len(A)] = -2 * s * A
+    if own is not None:
+        numbers[: len(A)] = own
+    room = padded(4 * (k + 1), 2 * LANES)
+    search = Search(
+        n_features=d,
+        n_pool=n,
+        k=k,
+        room=room,
+        tile_strips=max(TILE_NUMBERS // ((d + 1) * LANES), 1),
+        rows=rows.reshape(-1),
+        own=numbers,
+        pool=strips.reshape(-1),
+        held=np.zeros(used, np.int64),
+        limit=np.zeros(used, MODEL_DTYPE),
+        distance=np.zeros(used * room, MODEL_DTYPE),
+        number=np.zeros(used * room, np.int32),
+    )
+    return SearchArguments(search)
 
 
 def check() -> None:
@@ -196,21 +296,57 @@ def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
     return found.x[: len(objective.origin)]
 
 
+def stochastic(
+    objective: Objective, rates: FloatArray, n_batches: int, orders: Iterable[IntArray], steps: int
+) -> FloatArray:
+    """Do what refinement.stochastic does from objective.origin: a pass for each order of the rows.
+
+    rates      float64 (n_unknowns,), length of a step
+    n_batches  of a pass
+    steps      of all passes
+    """
+    handed = arguments(objective, steps, 0.0, rates, n_batches)
+    run = prepared(handed)
+    for order in orders:
+        handed.room.order[:] = order
+        run()
+    return handed.room.x[: len(objective.origin)]
+
+
 def call(handed: Arguments) -> Room:
     """Run compiled code; returns its workspace."""
-    if described(handed) != made_of(REFINEMENT)["arguments"]:
-        raise RefusedError(
-            f"Cannot refine leaves: refinement.bc was made for other arguments. {REFINEMENT.remake}."
-        )
-    block = np.array(list(words(handed)), np.int64)
-    code = own_code(REFINEMENT).entry()(block.__array_interface__["data"][0])
-    if code != 0:
-        raise IndexError(f"compiled code left an array, and ended with status {code}")
+    prepared(handed)()
     return handed.room
 
 
-def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
-    """The arguments of compiled code for a search from objective.origin."""
+def prepared(
+    handed: Arguments | SearchArguments, entry: str = "", declared: str = "arguments"
+) -> Callable[[], None]:
+    """Compiled code with its arguments, to be run as often as needed while these live."""
+    if described(handed) != made_of(REFINEMENT)[declared]:
+        raise RefusedError(
+            f"Cannot refine leaves: refinement.bc was made for other arguments. {REFINEMENT.remake}."
+        )
+    block, compiled = np.array(list(words(handed)), np.int64), own_code(REFINEMENT).entry(entry)
+
+    def run() -> None:
+        code = compiled(block.__array_interface__["data"][0])
+        if code != 0:
+            raise IndexError(f"compiled code left an array, and ended with status {code}")
+
+    return run
+
+
+def arguments(
+    objective: Objective,
+    steps: int,
+    tolerance: float,
+    rates: FloatArray | None = None,
+    n_batches: int = 0,
+) -> Arguments:
+    """The arguments of compiled code for a search from objective.origin, or for passes of stochastic steps.
+    Fields that those need only are empty for a search.
+    """
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
@@ -243,6 +379,7 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         kernel=FAMILIES.index(objective.basis.kernel.family),
         own_factors=objective.own_factors,
         steps=steps,
+        n_batches=n_batches,
         tolerance=float(tolerance),
         scale=float(objective.scale),
         share=float(goal.share),
@@ -264,8 +401,9 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         right=pairs[:, 1].astype(np.int64),
         stiff=objective.stiff,
         rest_point=objective.rest_point,
+        rates=np.empty(0) if rates is None else rates,
     )
-    room = new_room(p)
+    room = new_room(p, n)
     room.x[:n_unknowns] = objective.origin
     return Arguments(p, room)
 
@@ -289,8 +427,9 @@ def intervals(goal: Goal) -> SingleArray:
     return np.stack([*goal.loss.intervals(goal.target), *distilled], axis=-1).astype(MODEL_DTYPE)
 
 
-def new_room(p: Problem) -> Room:
+def new_room(p: Problem, n_rows: int) -> Room:
     unknowns = padded(p.n_unknowns, 2 * LANES)
+    strips = padded(-(-n_rows // p.n_batches), LANES) // LANES if p.n_batches else 0
 
     def singles(*shape: int) -> SingleArray:
         return np.zeros(prod(shape), MODEL_DTYPE)
@@ -326,4 +465,9 @@ def new_room(p: Problem) -> Room:
         inverse=doubles(SPARE_PAIRS),
         along=doubles(SPARE_PAIRS),
         value=doubles(1),
+        adam=np.array([0.0, 1.0, 1.0] if p.n_batches else []),
+        order=np.zeros(n_rows if p.n_batches else 0, np.int64),
+        batch_x=singles(strips, p.width, LANES),
+        batch_weight=singles(strips, LANES),
+        batch_goals=singles(strips, p.n_outputs, 4, LANES),
     )

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.scaling import BASES, Scaling, column_sums, fit_scaling, row_strips
+from dcpred_tasks.training.refinement import COMPILED
 from dcpred_tasks.training.survey import RARE_SHARE, LabelledRows, distinct_rows
 
+WIDEST = 256  # features up to which machine code is faster than BLAS
 BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
 
 
@@ -22,22 +25,28 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     own   (m,) the numbers of these rows in the pool, which are excluded, or None
     w     (d,), ≥ 0
 
-    The pool is divided into groups, each of every n_groups-th row. The k nearest rows lie in the k groups
-    whose nearest row is nearest: a fast minimum over groups leaves a small part to select from.
+    Machine code does it for up to WIDEST features. NumPy divides the pool into groups, each of every
+    n_groups-th row. The k nearest rows lie in the k groups whose nearest row is nearest: a fast minimum over
+    groups leaves a small part to select from.
     """
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
+    A, pool = (rows if len(used) == len(w) else rows[:, used] for rows in (A, pool))
+    done: IntArray | None = None
+    if len(s) <= WIDEST:
+        done = with_compiler(*COMPILED, lambda compiled: compiled.neighbours(A, own, pool, s, k))
+    if done is not None:
+        return done
     # A row of D is partitioned twice: n / group_rows minima, then k · group_rows values.
     group_rows = 1 << max(round(np.log2(n / (2 * k)) / 2), 0) if n > 2 * k else 1
     n_groups = max(-(-n // group_rows), k)
     # With |q|² in the last column, D − |a|² is one product.
     Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
-    for strip in row_strips(*pool.shape):
-        np.multiply(pool[strip][:, used], s, out=Q[:n, :-1][strip])
+    np.multiply(pool, s, out=Q[:n, :-1])
     Q[:, -1] = np.finfo(MODEL_DTYPE).max
     Q[:n, -1] = np.einsum("ij,ij->i", Q[:n, :-1], Q[:n, :-1])
-    B = np.concatenate([-2 * s * A[:, used], np.ones((len(A), 1), MODEL_DTYPE)], axis=1)
+    B = np.concatenate([-2 * s * A, np.ones((len(A), 1), MODEL_DTYPE)], axis=1)
     out = np.empty((len(A), k), np.int64)
     space = np.empty((min(BATCH_ROWS, len(A)), len(Q)), MODEL_DTYPE)
     in_group = np.arange(group_rows)[:, None] * n_groups
@@ -102,6 +111,8 @@ LEAST_EXPLAINED = 0.1
 OUTER, MOST_OF_VARIANCE = 0.005, 0.5
 # Most that a category may add to the squared distance of two rows, at γ = 1 (DECISIONS.md).
 FARTHEST_CODES = 4.0
+# Widths of a kernel over the distance to the last neighbour; every third is tried, then those near the best.
+WIDTHS, COARSE = np.geomspace(0.1, 1e4, 31), 3
 COINCIDE = 1e-9  # share of the largest squared distance up to which rows coincide
 LEAST_PART = 0.002  # share of the mean squared distance that counts
 
@@ -503,9 +514,13 @@ def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> J
         P = soft_weights(np.nan_to_num(D * MODEL_DTYPE(width)), pool.weight[near])
         return np.asarray(share * row_losses((P * t).sum(axis=1), held.y, task))
 
-    widths = np.geomspace(0.1, 1e4, 31) / (distance := max(_reach(D, held, pool, w), 1e-30))
-    best = min(widths, key=lambda width: float(losses(width).mean()))
-    return Judged(w * best, losses(best), distance * best)
+    widths = WIDTHS / (distance := max(_reach(D, held, pool, w), 1e-30))
+    found = {i: losses(widths[i]) for i in range(0, len(widths), COARSE)}
+    first = min(found, key=lambda i: float(found[i].mean()))
+    near_best = range(max(first - COARSE + 1, 0), min(first + COARSE, len(widths)))
+    found |= {i: losses(widths[i]) for i in near_best if i != first}
+    best = min(found, key=lambda i: float(found[i].mean()))
+    return Judged(w * widths[best], found[best], distance * widths[best])
 
 
 def _reach(squares: SingleArray, held: LabelledRows, pool: LabelledRows, w: FloatArray) -> float:

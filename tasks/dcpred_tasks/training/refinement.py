@@ -25,7 +25,7 @@ A leaf of thousands of rows is better served by stochastic steps (Adam) on the s
 figures for ARD scales, stochastic steps, and alternatives that did not help.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -353,19 +353,30 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
     """
     rng = np.random.default_rng(seed)
     n, d = objective.X.shape
-    theta = objective.origin.copy()
     width = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # width of the kernel, in each feature
     rates = np.repeat([RATE * width, *OTHER_RATES], objective.sizes)
-    mean, square = np.zeros_like(theta), np.zeros_like(theta)
     n_batches = max(n // BATCH, 1)
-    total = epochs * n_batches
-    for step in range(1, total + 1):
-        if step % n_batches == 1 or n_batches == 1:
-            batches = iter(np.array_split(rng.permutation(n), n_batches))
-        gradient = objective.some(theta, next(batches))
-        mean += (1 - MEAN_DECAY) * (gradient - mean)
-        square += (1 - SQUARE_DECAY) * (gradient * gradient - square)
-        rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - MEAN_DECAY**step)
-        theta -= rate * rates * mean / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + TINY)
+    given = rates, n_batches, (rng.permutation(n) for _ in range(epochs)), epochs * n_batches
+    found: FloatArray | None = None
+    if objective.start.size < WIDE:
+        found = with_compiler(*COMPILED, lambda compiled: compiled.stochastic(objective, *given))
+    theta = _adam(objective, *given) if found is None else found
     # NaN compares as not lower, too.
     return theta if objective(theta)[0] < objective(objective.origin)[0] else objective.origin
+
+
+def _adam(
+    objective: Objective, rates: FloatArray, n_batches: int, orders: Iterable[IntArray], steps: int
+) -> FloatArray:
+    """θ after a pass for each order of the rows, of so many steps in all."""
+    theta, step = objective.origin.copy(), 0
+    mean, square = np.zeros_like(theta), np.zeros_like(theta)
+    for order in orders:
+        for batch in np.array_split(order, n_batches):
+            step += 1
+            gradient = objective.some(theta, batch)
+            mean += (1 - MEAN_DECAY) * (gradient - mean)
+            square += (1 - SQUARE_DECAY) * (gradient * gradient - square)
+            rate = min(1.0, 2.0 * (1.0 - step / steps)) / (1 - MEAN_DECAY**step)
+            theta -= rate * rates * mean / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + TINY)
+    return theta
