@@ -11,8 +11,17 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.api.learning import compare, train, tune, validate
-    from dcpred.api.measuring import Evaluation, evaluate
-    from dcpred.api.running import PublishReport, publish, refresh, repair, score, status, verify
+    from dcpred.api.running import (
+        Evaluation,
+        PublishReport,
+        evaluate,
+        publish,
+        refresh,
+        repair,
+        score,
+        status,
+        verify,
+    )
     from dcpred.api.tables import export, split
     from dcpred.comparison.compare import CompareReport, CompareResult
     from dcpred.datasets.importing import Imported, import_data

@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from dcpred_tasks.errors import ResourceError, RunHeldError
-from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.atomic_files import (
+    NoDocumentError,
+    partial_name,
+    plain,
+    read_plain,
+    resource_errors,
+)
 from dcpred_tasks.storage.place import Place, Stored
-from dcpred_tasks.storage.plain_files import NoDocumentError, plain, read_plain
 from dcpred_tasks.storage.store_requests import Retrying
 
 EXPIRY_SECONDS = 60.0

@@ -33,6 +33,7 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import check_alpha
 from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
     Place,
     open_place,
@@ -41,7 +42,6 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.stored_chunks import InputState
 
 FORMAT, VERSION = "dcpred-refresh", 1

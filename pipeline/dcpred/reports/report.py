@@ -73,9 +73,8 @@ from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.storage.atomic_files import decoded
+from dcpred_tasks.storage.atomic_files import decoded, read_plain
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.plain_files import read_plain
 from dcpred_tasks.training.settings import Settings, in_effect
 
 DRAWN_FEATURES = 15

@@ -42,7 +42,13 @@ from dcpred_tasks.storage.addresses import (
     shown,
     table_address,
 )
-from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
+from dcpred_tasks.storage.atomic_files import (
+    encoded,
+    is_system_file,
+    partial_name,
+    resource_errors,
+    sync_directory,
+)
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
@@ -55,7 +61,6 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
 from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
 

@@ -17,8 +17,14 @@ from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
 from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DcpredError, IncompleteError, RefusedError, ResourceError, SettingsError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import (
+    DcpredError,
+    Failure,
+    IncompleteError,
+    RefusedError,
+    ResourceError,
+    SettingsError,
+)
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
 

@@ -11,8 +11,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred_tasks.engine.compiler import SWITCH
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
 from dcpred_tasks.scratch import scratch_code
-from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
-from dcpred_tasks.storage.plain_files import is_system_file
+from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 MARK = "job.json"  # the owner of a scratch directory

@@ -40,10 +40,8 @@ from dcpred_tasks.tables.arrow_columns import (
     text_values,
 )
 from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
-from dcpred_tasks.tables.ipc_files import ipc_footer
-from dcpred_tasks.tables.parquet_files import parquet_footer
 from dcpred_tasks.tables.table_columns import common_columns, foreign_types
-from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, list_files
+from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, list_files, parquet_footer
 
 SINGLE, DOUBLE = "float32", "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
