@@ -17,9 +17,9 @@ from dcpred.api.arguments import (
     pool_for,
     progress,
     rows_to_score,
-    table_request,
     tolerance,
     typed,
+    written_columns,
 )
 from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.refreshing import refresh as refreshing
@@ -159,26 +159,23 @@ def score(
     --------
     >>> report = dcpred.score("model", "new.zarr", "scores", client=client)  # doctest: +SKIP
     """
-    policy, taken = (
-        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        given_costs(threshold, costs),
-    )
-    files = table_request(parquet, id, delta)
+    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
     if shard is not None and client is not None:
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
-    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
-        pool = pool_for(X, output, workers, client)
-        given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
-        given |= {"tolerance": policy, "say": progress(verbose), "delta": delta, **files}
+        pool, say = pool_for(X, output, workers, client), progress(verbose)
         if part is not None:
-            report = scoring.score_shard(path, X, output, part, pool, **given)
+            report = scoring.score_shard(
+                path, X, output, part, pool, tolerance=policy, say=say, delta=delta, **columns
+            )
             if isinstance(report, ShardReport):
                 return report
         else:
-            report = scoring.score(path, X, output, pool, **given)
+            report = scoring.score(path, X, output, pool, tolerance=policy, say=say, delta=delta, **columns)
     return checked(report, partial(check_rows_scored, report, policy))
 
 
@@ -265,12 +262,9 @@ def repair(
     --------
     verify : Look only.
     """
-    policy, taken = (
-        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        given_costs(threshold, costs),
-    )
-    files = table_request(parquet, id, delta)
-    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output, resumes=True) as X:
         report = repairing.repair(
@@ -278,14 +272,11 @@ def repair(
             X,
             output,
             pool_for(X, output, workers, client),
-            outputs=names,
-            alpha=alpha,
-            costs=taken,
-            delta=delta,
             tolerance=policy,
             level=level,
             say=progress(verbose),
-            **files,
+            delta=delta,
+            **columns,
         )
     return checked(report, partial(check_rows_scored, report, policy))
 
@@ -377,8 +368,8 @@ def refresh(
     publish : Make a run the latest by hand.
     status : List the runs.
     """
-    policy, taken = tolerance(quarantine, None, None), given_costs(threshold, costs)
-    files = table_request(parquet, id)
+    policy = tolerance(quarantine, None, None)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id)
     limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
     path = address_of_model(model)
     X = _stored(data, x, path)
@@ -388,15 +379,12 @@ def refresh(
         root,
         pool_for(X, root, workers, client),
         array=x,
-        outputs=None if outputs is None else tuple(outputs),
-        alpha=alpha,
-        costs=taken,
         tolerance=policy,
         limits=limits,
         keep=keep,
         full=full,
         say=progress(verbose),
-        **files,
+        **columns,
     )
     return checked(report, partial(check_published, report))
 

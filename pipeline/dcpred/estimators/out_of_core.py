@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import zarr
 from distributed import default_client
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dcpred.datasets.writing import new_data_set
 from dcpred.estimators import lazy_tables, tables
@@ -408,24 +408,21 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a lazy Dask array (n_samples, n_outputs); each worker gets the model once."""
-    check_features(X.shape, np.dtype(X.dtype), model.n_features)
-    rows = X if isinstance(X, da.Array) else da.from_array(X)
-    rows = rows.rechunk({1: -1})
-    return rows.map_blocks(
-        decision_block,
-        dask.delayed(model, pure=False),
-        early,
-        chunks=(rows.chunks[0], (model.n_outputs,)),
-        dtype=model.score_dtype,
-        meta=np.empty((0, 0), model.score_dtype),
-    )
+    """Decision values as a lazy Dask array (n_samples, n_outputs)."""
+    return each_row(model, X, decision_block, (model.n_outputs,), early, dtype=model.score_dtype)
 
 
 def each_row(
-    model: Model, X: Any, block: Callable[..., NDArray[Any]], shape: tuple[int, ...], *more: Any
+    model: Model,
+    X: Any,
+    block: Callable[..., NDArray[Any]],
+    shape: tuple[int, ...],
+    *more: Any,
+    dtype: DTypeLike = np.float64,
 ) -> da.Array:
-    """What `block` gives for raw rows and a model, float64 (n_samples, *shape), as a Dask array."""
+    """What `block` gives for raw rows and a model, (n_samples, *shape), as a Dask array; each worker gets the
+    model once.
+    """
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
     rows = rows.rechunk({1: -1})
@@ -434,8 +431,8 @@ def each_row(
         dask.delayed(model, pure=False),
         *more,
         **({"chunks": (rows.chunks[0], *shape)} if shape else {"drop_axis": 1}),
-        dtype=np.float64,
-        meta=np.empty((0,) * (1 + len(shape))),
+        dtype=dtype,
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
     )
 
 
