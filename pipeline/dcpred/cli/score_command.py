@@ -143,22 +143,24 @@ def refreshed(r: dict[str, Any]) -> str:
     if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
         state = "made again: it was missing or modified"
     n_bad = sum(n for code, n in r["status"].items() if code != "1")
-    pairs = [
-        ("root", r["root"]),
-        ("run", f"{r['run']}  ({state})"),
-        ("latest", r["latest"] or "none yet"),
-        ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
-        ("blocks", f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored"),
-        ("seconds", f"{r['seconds']:.1f}"),
-    ]
-    if r["gone"]:
-        pairs.append(("gone", f"{', '.join(r['gone'])} (their scores stay)"))
-    if r["removed"]:
-        pairs.append(("removed", ", ".join(r["removed"])))
-    for name, drift in (("drift", r["drift"]), ("drift of new", r["new_drift"])):
-        if drift and (moved := drift_words({"drift": drift})):
-            pairs.append((name, moved))
-    return rows(pairs)
+    bad = f", {n_bad:,} of them without a score" if n_bad else ""
+    drifts = (("drift", r["drift"]), ("drift of new", r["new_drift"]))
+    return rows(
+        [
+            ("root", r["root"]),
+            ("run", f"{r['run']}  ({state})"),
+            ("latest", r["latest"] or "none yet"),
+            ("rows", f"{r['n_rows']:,}{bad}"),
+            (
+                "blocks",
+                f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
+            ),
+            ("seconds", f"{r['seconds']:.1f}"),
+            ("gone", f"{', '.join(r['gone'])} (their scores stay)" if r["gone"] else None),
+            ("removed", ", ".join(r["removed"]) or None),
+            *((name, drift_words({"drift": found}) or None) for name, found in drifts if found),
+        ]
+    )
 
 
 def published(r: dict[str, Any]) -> str:

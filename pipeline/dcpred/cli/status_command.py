@@ -111,7 +111,7 @@ def inspected(r: dict[str, Any]) -> str:
     )
     pairs += schema_lines(schema) if schema else []
     moved = drift_words(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
-    return rows([("drift", moved), *pairs] if moved else pairs)
+    return rows([("drift", moved or None), *pairs])
 
 
 def _coded(r: dict[str, Any]) -> dict[str, Any]:

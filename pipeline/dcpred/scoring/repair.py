@@ -25,7 +25,7 @@ from typing import Unpack
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs import delta_tables
-from dcpred.runs.ledger import INPUTS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
+from dcpred.runs.ledger import INPUTS, RUN_FIELDS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import STRICT, Written, check_delta, default_pool, plan_run, score
@@ -108,8 +108,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, except for the content of input chunks."""
     if planned.run == was.run:
         return
-    kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
-    if any(getattr(was, name) != getattr(planned, name) for name in kept):
+    if any(getattr(was, name) != getattr(planned, name) for name in RUN_FIELDS):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
         raise PlanConflictError(

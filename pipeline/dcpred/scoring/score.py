@@ -22,7 +22,7 @@ from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import NO_LIMIT
-from dcpred.runs.ledger import Ledger, run_hash, standing_run, table_identity
+from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
@@ -242,9 +242,8 @@ def plan_run(
     models = models_that_score(model, columns(outputs, alpha))
     x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
     ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
-    table, parts = table_identity(x, ids, delta), (plan.chunk_rows, plan.block_rows, alpha, scored_by, costs)
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, *parts, table),
+        run="",
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -261,6 +260,7 @@ def plan_run(
         ids=ids,
         delta=delta,
     )
+    run = replace(run, run=run_hash(X, run))
     return run, plan if ids is None else _with_tables(plan, run, model), model
 
 
