@@ -158,7 +158,7 @@ def training_data(
 
     id, drop  columns of a table that are not features: stored next to X, or omitted
     """
-    from dcpred.training import imported as tables  # noqa: PLC0415 - scoring needs no SciPy
+    from dcpred.training import scratch as tables  # noqa: PLC0415 - scoring needs no SciPy
 
     _check_target(y)
     if isinstance(data, str | Path) and tables.is_table(data):
