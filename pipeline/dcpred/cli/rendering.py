@@ -8,6 +8,7 @@ from typing import Any
 
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
+from dcpred.runs.bad_rows import without_score
 from dcpred.training.column_report import gaps_in_words, map_in_words
 from dcpred.tuning.search_result import (
     interval_words,
@@ -189,7 +190,7 @@ def scored(r: dict[str, Any]) -> str:
     status = ", ".join(f"{n:,} {names[code].replace('_', ' ')}" for code, n in r["status"].items())
     if r["bad_rows"]:
         some = [f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]]
-        listed = _and_more(some, sum(n for code, n in r["status"].items() if code != "1"))
+        listed = _and_more(some, without_score(r["status"]))
     return rows(
         [
             ("output", r["output"]),

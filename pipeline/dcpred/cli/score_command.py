@@ -32,6 +32,7 @@ from dcpred.cli.options import (
 )
 from dcpred.cli.rendering import drift_words, rows
 from dcpred.execution.progress import counted
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.repair import LEVELS
 from dcpred.scoring.score import ShardReport
@@ -142,7 +143,7 @@ def refreshed(r: dict[str, Any]) -> str:
     }[r["state"]]
     if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
         state = "made again: it was missing or modified"
-    n_bad = sum(n for code, n in r["status"].items() if code != "1")
+    n_bad = without_score(r["status"])
     bad = f", {n_bad:,} of them without a score" if n_bad else ""
     drifts = (("drift", r["drift"]), ("drift of new", r["new_drift"]))
     return rows(

@@ -139,7 +139,7 @@ def hold(folder: Path) -> Iterator[Lease]:
     file = _open_locked(path)
     try:
         lease = Lease(path)
-        _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
+        _sign(file, f"{_own_name()} · {lease.token}\n".encode(), path)
         stopped = threading.Event()
         signs = threading.Thread(target=lease._give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
         signs.start()

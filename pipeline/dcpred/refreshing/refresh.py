@@ -35,7 +35,7 @@ from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.ledger import latest_run, open_ledger, point_to
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import Columns, check_outputs, plan_run
+from dcpred.scoring.score import STRICT, Columns, check_outputs, plan_run
 from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -44,7 +44,6 @@ from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
 from dcpred_tasks.storage.place import open_place
 
-STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 

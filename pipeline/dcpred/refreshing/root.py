@@ -10,6 +10,7 @@ from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import (
     INPUTS,
     MANIFEST,
@@ -26,7 +27,6 @@ from dcpred.runs.ledger import (
     write_inputs,
 )
 from dcpred.runs.manifest import plan_digest
-from dcpred.scoring.blocks import without_score
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError

@@ -3,6 +3,7 @@ where there are some.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from dcpred.reports.evaluation_page import (
     without_places,
 )
 from dcpred.results.stored_scores import open_stored
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
@@ -78,7 +80,7 @@ class Gathered:
     groups: list[Group] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)
     """By the name of their process."""
-    status: dict[str, int] = field(default_factory=dict)
+    status: Counter[str] = field(default_factory=Counter)
     """Rows by status code."""
     bad_rows: list[tuple[int, int, int]] = field(default_factory=list)
     """The first rows without a score: row, status code, first bad feature or −1."""
@@ -110,8 +112,7 @@ def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
         _add_statistics(group, record.statistics)
         found.n_blocks += 1
         found.retries += record.retries
-        for code, rows in record.status.items():
-            found.status[code] = found.status.get(code, 0) + rows
+        found.status.update(record.status)
         found.bad_rows += record.bad_rows[: LISTED_ROWS - len(found.bad_rows)]
         if record.quarantined and len(found.quarantined) < LISTED_REASONS:
             found.quarantined.append(record.quarantined)
@@ -488,7 +489,7 @@ class Run:
     @property
     def n_bad(self) -> int:
         """Rows without a score in finished blocks."""
-        return sum(rows for code, rows in self.gathered.status.items() if code != str(int(Status.OK)))
+        return without_score(self.gathered.status)
 
 
 def open_run(output: str) -> Run:
@@ -514,11 +515,11 @@ def _artifact(run: ScoreRun) -> Artifact | None:
         return None
 
 
-def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Page:
+def run_page(run: Run, evaluated: dict[str, Any] | None) -> Page:
     """evaluated  the quality of the scores, if targets are given"""
     model, data = last_name(run.run.model), last_name(run.run.x)
     return Page(
-        title=title or f"Scores of {data}",
+        title=f"Scores of {data}",
         lead=f"{counted(run.run.n_rows, 'row', 'rows')} of {data}, scored by the model {model}.",
         facts=[*(evaluation_facts(evaluated)[1:] if evaluated else ()), *_facts(run)],
         sections=[

@@ -260,7 +260,8 @@ def _asked(
     others = _beside(scores, beside, columns is None, say)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:
-        chosen = [own for name in columns for own in _of_output(fields.values(), name) or [name]]
+        named = {name: [one.name for one in fields.values() if one.needs == name] for name in columns}
+        chosen = [own for name in columns for own in named[name] or [name]]
     if columns is None and not beside and not others:
         chosen = [ROW, *chosen]
     for name in chosen:
@@ -287,11 +288,6 @@ def _statuses(names: Sequence[str]) -> list[int]:
             f" {', '.join(known)}."
         )
     return [known[name] for name in names]
-
-
-def _of_output(fields: Iterable[Field], name: str) -> list[str]:
-    """The columns of an output column."""
-    return [field.name for field in fields if field.needs == name]
 
 
 def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter) -> list[Beside]:

@@ -456,7 +456,8 @@ class Ledger:
     def _differs(self, plan: dict[str, Any]) -> list[str]:
         named = {"costs": "the threshold or costs", "ids": "the Parquet files or their ids"}
         named |= {"delta": "the Delta table"}
-        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != _plain(getattr(self.run, k))]
+        own = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
+        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != own[k]]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -733,7 +734,3 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 def _ours(name: str) -> bool:
     """Whether a run that was interrupted before its plan was written may have left this."""
     return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

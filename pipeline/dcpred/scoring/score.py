@@ -21,11 +21,11 @@ from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
-from dcpred.runs.bad_rows import NO_LIMIT
+from dcpred.runs.bad_rows import NO_LIMIT, without_score
 from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
-from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
+from dcpred.scoring.blocks import BlockRun, FailurePolicy
 from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun

@@ -227,7 +227,6 @@ def _crc(data: bytes | NDArray[np.uint8]) -> bytes:
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
-MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 # Errors of Zarr for missing or damaged metadata.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)

@@ -158,7 +158,9 @@ def _table(
     data: str, model: str, schema: Schema, files: tuple[TableFile, ...], kinds: Any, options: Options
 ) -> Table:
     """kinds  the schema of a table that states it, in Arrow, else None"""
-    footers = tuple(_footer(file, options) for file in files)
+    footers = tuple(
+        (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options) for file in files
+    )
     names = [file.name for file in files]
     for one in footers:
         _check_names(one)
@@ -179,10 +181,6 @@ def _table(
         raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
     _check_sizes(found)
     return found
-
-
-def _footer(file: TableFile, options: Options) -> Footer:
-    return (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options)
 
 
 def _stated_columns(kinds: Any, footers: Sequence[Footer]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

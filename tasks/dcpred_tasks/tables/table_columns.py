@@ -55,7 +55,7 @@ def common_columns(
                     )
     summary = _folder_values(source, files)
     types = _common_types(source, files, schemas) | {
-        name: _type_of([each[name] for each in summary]) for name in summary[0]
+        name: pa.array([each[name] for each in summary]).type for name in summary[0]
     }
     clash = set(summary[0]) & set(first.names)
     if clash:
@@ -115,10 +115,6 @@ def _split(folder: str) -> tuple[str, str, str]:
     """Name and value of a folder called `name=value`; an empty name for another folder."""
     name, equals, value = folder.partition("=")
     return (name, equals, value) if equals else ("", "", "")
-
-
-def _type_of(values: Sequence[Any]) -> Any:
-    return pa.array(values).type
 
 
 def as_common_type(column: Any, kind: Any, name: str, file: str, others: str = "other files") -> Any:
