@@ -11,8 +11,17 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.api.learning import compare, train, tune, validate
-    from dcpred.api.measuring import Evaluation, evaluate
-    from dcpred.api.running import PublishReport, publish, refresh, repair, score, status, verify
+    from dcpred.api.running import (
+        Evaluation,
+        PublishReport,
+        evaluate,
+        publish,
+        refresh,
+        repair,
+        score,
+        status,
+        verify,
+    )
     from dcpred.api.tables import export, split
     from dcpred.comparison.compare import CompareReport, CompareResult
     from dcpred.datasets.importing import Imported, import_data
@@ -115,7 +124,7 @@ _HOMES = {
     "Contributions": "explanation",
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
-    "Evaluation": "api.measuring",
+    "Evaluation": "api.running",
     "Explanation": "explanation",
     "Explanations": "explanation",
     "Exported": "results.export",
@@ -145,7 +154,7 @@ _HOMES = {
     "VerifyReport": "verification",
     "compare": "api.learning",
     "contributions": "explanation",
-    "evaluate": "api.measuring",
+    "evaluate": "api.running",
     "explain": "explanation",
     "export": "api.tables",
     "export_model": "model_export.export",

@@ -129,7 +129,8 @@ def prices_of(model: Model) -> Prices:
     of_group = (1.8 if few else 8.6) + family.group_ns + held * of_feature
     if model.n_outputs == 1:
         return Prices(LANES, of_group, 0.0, 0.0, 0.06, 0.0, 0.0)
-    outputs = AT_ONCE * -(-_present(model) // AT_ONCE)
+    # With several classes a leaf has weights of those that it has rows of.
+    outputs = AT_ONCE * -(-model.beta.n_present.astype(float) // AT_ONCE)
     return Prices(LANES, of_group, 0.0, 0.01 * outputs, 0.02 * outputs, 0.0, 0.0)
 
 
@@ -155,11 +156,6 @@ def _descend_ns(model: Model, share: FloatArray, held: int, by_distances: bool |
     else:
         level = 20.4 + 0.07 * held * _doublings(2 * centres, NEAR_CENTRES)
     return float(share @ model.tree.leaf_levels(model.n_leaves)) * level
-
-
-def _present(model: Model) -> FloatArray:
-    """Number of outputs with weights in each leaf: with several classes, those that it has rows of."""
-    return model.beta.n_present.astype(float)
 
 
 STREAM_BYTES = 256 * 2**20

@@ -19,9 +19,8 @@ from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
-from dcpred_tasks.errors import DataError, IncompleteError, InterruptedRunError
+from dcpred_tasks.errors import DataError, Failure, IncompleteError, InterruptedRunError
 from dcpred_tasks.evaluation.measures import Measures
-from dcpred_tasks.guard import Failure
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, threshold_of

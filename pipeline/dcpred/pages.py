@@ -535,10 +535,10 @@ def unit_square(
     axes.set_ylabel(y)
 
 
-def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str], colour: str = FIRST) -> None:
+def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str]) -> None:
     """Horizontal bars from the top down, with their values next to them."""
     at = np.arange(len(names))
-    axes.barh(at, values, color=colour, height=0.7)
+    axes.barh(at, values, color=FIRST, height=0.7)
     for place, value, text in zip(at, values, shown, strict=True):
         axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", ha="left")
     axes.set_yticks(at, [short(name) for name in names])
@@ -547,6 +547,32 @@ def bars(axes: Any, names: Sequence[str], values: Numbers, shown: Sequence[str],
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.18)
     axes.set_xlim(left=0)
+
+
+def bar_picture(
+    title: str,
+    text: str,
+    names: Sequence[str],
+    values: Numbers,
+    shown: Sequence[str],
+    axis: str,
+    table: Table | None = None,
+    *,
+    thousands: bool = False,
+) -> Picture:
+    """A plot of bars, high enough for them.
+
+    axis       name of the axis of the values
+    thousands  whether these are counts, see `thousands_x`
+    """
+
+    def paint(axes: Any) -> None:
+        bars(axes, names, values, shown)
+        axes.set_xlabel(axis)
+        if thousands:
+            thousands_x(axes)
+
+    return picture(title, text, paint, size=(360, bars_height(len(names))), table=table)
 
 
 def bars_height(n: int) -> int:

@@ -35,11 +35,10 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import as_arguments
-from dcpred_tasks.storage.atomic_files import decoded, exactly_decoded
+from dcpred_tasks.storage.atomic_files import decoded, exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Entry, read_document
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block, verify_rows

@@ -1,12 +1,14 @@
-"""The error tree. Each class has the exit code of the command line.
+"""The error tree, and the guard around tasks. Each class has the exit code of the command line.
 
 A message states what cannot be done, why, and what to do: "Cannot VERB X: reason. Remedy." Every class takes
 this one string, and errors travel between processes unchanged.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 LIKE = "/dcpred-like="  # in addresses, between a table and the model that encodes it
 ENCODED = re.compile(rf"{LIKE}[\w.%~-]+,float(?:32|64)(?:/X(?![\w.-]))?")
@@ -96,3 +98,43 @@ class InterruptedRunError(DcpredError):
     """The run was interrupted; running it again resumes it."""
 
     exit_code = 75
+
+
+# -- Failures of tasks ---------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that failed permanently. `deaths` counts workers that died with it."""
+
+    error: BaseException
+    deaths: int = 0
+
+
+def guarded(task: Callable[[], T]) -> T | Failure:
+    """Run a task and return its result, or an error of dcpred, which a retry would not help."""
+    try:
+        return task()
+    except ResourceError:
+        raise
+    except DcpredError as error:
+        return Failure(error)
+
+
+def in_turn(*tasks: Callable[[], T]) -> tuple[list[T | Failure], list[float]]:
+    """The results of successive tasks, with seconds, up to one that raises. Raises if the first one does."""
+    results: list[T | Failure] = []
+    seconds: list[float] = []
+    for task in tasks:
+        begin = time.perf_counter()
+        try:
+            results.append(guarded(task))
+        except Exception:
+            if not results:
+                raise
+            break
+        seconds.append(time.perf_counter() - begin)
+    return results, seconds

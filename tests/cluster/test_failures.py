@@ -37,13 +37,13 @@ from dcpred.scoring.score import ScoreReport, check_rows_scored, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import (
     DataError,
+    Failure,
     IncompleteError,
     ResourceError,
     RunHeldError,
     SchedulerError,
     SettingsError,
 )
-from dcpred_tasks.guard import Failure
 from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.store_requests import can_write
 from dcpred_tasks.task_bodies import score_block as task

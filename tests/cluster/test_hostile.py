@@ -46,10 +46,9 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import decoded, read_json, write_json
+from dcpred_tasks.storage.atomic_files import NoDocumentError, decoded, read_json, read_plain, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
-from dcpred_tasks.storage.plain_files import NoDocumentError, read_plain
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group

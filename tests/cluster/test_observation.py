@@ -22,8 +22,7 @@ from dcpred.execution.events import by_name, heard_by, record_event
 from dcpred.execution.interrupts import listening
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.training.train import train
-from dcpred_tasks.errors import InterruptedRunError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import Failure, InterruptedRunError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from dcpred.cli import main
 from dcpred.cli.options import failure, library_warnings, reports_errors
-from dcpred.cli.refresh_command import _notify
+from dcpred.cli.score_command import _notify
 from dcpred.execution import dask_workers, workers
 from dcpred.execution.terminal import Verbosity, at_verbosity
 from dcpred.execution.workers import check_process_limits, connect
@@ -135,7 +135,7 @@ def test_a_command_that_reports_errors_shows_warnings_on_one_line() -> None:
 def test_the_command_of_notify_is_not_printed(
     command: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.cli.refresh_command.NOTIFY_SECONDS", 0.2)
+    monkeypatch.setattr("dcpred.cli.score_command.NOTIFY_SECONDS", 0.2)
     _notify(command, json.dumps({}))
     assert capsys.readouterr().err == f"dcpred: the command of --notify {expected}\n"
 

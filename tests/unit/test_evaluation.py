@@ -22,7 +22,7 @@ from dcpred.evaluation import evaluate
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import report
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
-from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.errors import DataError, Failure, IncompleteError
 from dcpred_tasks.evaluation import measures
 from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles
 from dcpred_tasks.evaluation.measures import (
@@ -35,7 +35,6 @@ from dcpred_tasks.evaluation.measures import (
     curves,
 )
 from dcpred_tasks.evaluation.named_scores import MEAN_COST, PINBALL, SCORERS
-from dcpred_tasks.guard import Failure
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.class_codes import class_codes, class_positions
 from dcpred_tasks.model.compact_model import Model, class_numbers

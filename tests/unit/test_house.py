@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
 SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))
 NAMES = {path.name for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]}
-# The only ones that build or run graphs, and the one that looks at Dask's certificates.
-DASK_MODULES = {"dask_workers", "task_window", "out_of_core", "lazy_tables", "secure_connection"}
+# The only ones that build or run graphs.
+DASK_MODULES = {"dask_workers", "task_window", "out_of_core"}
 ROOMS = [path for path in SOURCES if path.name == "__init__.py" and path.parents[1] not in SOURCE_ROOTS]
 ROOT_ROOM = "the root of dcpred_tasks"  # its single modules, which every room of it may import
 MAX_MODULE_LINES = 800

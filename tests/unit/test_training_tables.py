@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred.datasets import importing
-from dcpred.training import imported, steps
+from dcpred.training import scratch, steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from support.comparisons import small_comparisons
@@ -97,7 +97,7 @@ def test_an_import_that_was_interrupted_between_its_steps_is_made_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(imported, "_write_weights", interrupted)
+        patched.setattr(scratch, "_write_weights", interrupted)
         with pytest.raises(KeyboardInterrupt):
             dcpred.train(data, tmp_path / "model", **weighted)
     assert (tmp_path / "model.import" / "data.zarr").exists()

@@ -21,11 +21,12 @@ from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import store_threads
+from dcpred.scoring.score import Columns, store_threads
 from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
+from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.place import open_place
@@ -157,7 +158,7 @@ def training_data(
 
     id, drop  columns of a table that are not features: stored next to X, or omitted
     """
-    from dcpred.training import imported as tables  # noqa: PLC0415 - scoring needs no SciPy
+    from dcpred.training import scratch as tables  # noqa: PLC0415 - scoring needs no SciPy
 
     _check_target(y)
     if isinstance(data, str | Path) and tables.is_table(data):
@@ -320,11 +321,24 @@ def settings_given(settings: Any, task: str | None) -> dict[str, object]:
     return values if task is None else values | {"task": task}
 
 
-def table_request(parquet: bool, names: Sequence[str], delta: str | Path | None = None) -> dict[str, Any]:
-    """The arguments of a run for its Parquet files. Raises SettingsError."""
+def written_columns(
+    outputs: Sequence[str] | None,
+    alpha: float | None,
+    threshold: float | str | None,
+    costs: Any,
+    parquet: bool,
+    names: Sequence[str],
+    delta: str | Path | None = None,
+) -> Columns:
+    """The columns of a run; `names` are those before the scores in Parquet files. Raises SettingsError."""
     if names and not parquet and delta is None:
         raise SettingsError(
             "Cannot name ids: no Parquet files are written. Add --parquet or --delta (in Python parquet=True"
             " or delta=TABLE), or omit them."
         )
-    return {"ids": tuple(names) if parquet or delta is not None else None}
+    return {
+        "outputs": None if outputs is None else tuple(outputs),
+        "alpha": alpha,
+        "costs": given_costs(threshold, costs),
+        "ids": tuple(names) if parquet or delta is not None else None,
+    }

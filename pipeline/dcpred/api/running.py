@@ -1,7 +1,7 @@
-"""Runs of scoring: start, repair, refresh, look, verify and export."""
+"""Models at work: score, repair, refresh, look, verify, evaluate."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,18 +9,19 @@ from typing import Any
 
 import zarr
 
-from dcpred import verification
+from dcpred import evaluation, verification
 from dcpred.api.arguments import (
     address_of_model,
     checked,
+    labelled_rows,
     pool_for,
     progress,
     rows_to_score,
-    table_request,
     tolerance,
     typed,
+    written_columns,
 )
-from dcpred.execution.workers import chosen_pool
+from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.refreshing import refresh as refreshing
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.parts import is_pattern
@@ -158,26 +159,23 @@ def score(
     --------
     >>> report = dcpred.score("model", "new.zarr", "scores", client=client)  # doctest: +SKIP
     """
-    policy, taken = (
-        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        given_costs(threshold, costs),
-    )
-    files = table_request(parquet, id, delta)
+    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
     if shard is not None and client is not None:
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
-    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
-        pool = pool_for(X, output, workers, client)
-        given: dict[str, Any] = {"outputs": names, "alpha": alpha, "costs": taken}
-        given |= {"tolerance": policy, "say": progress(verbose), "delta": delta, **files}
+        pool, say = pool_for(X, output, workers, client), progress(verbose)
         if part is not None:
-            report = scoring.score_shard(path, X, output, part, pool, **given)
+            report = scoring.score_shard(
+                path, X, output, part, pool, tolerance=policy, say=say, delta=delta, **columns
+            )
             if isinstance(report, ShardReport):
                 return report
         else:
-            report = scoring.score(path, X, output, pool, **given)
+            report = scoring.score(path, X, output, pool, tolerance=policy, say=say, delta=delta, **columns)
     return checked(report, partial(check_rows_scored, report, policy))
 
 
@@ -264,12 +262,9 @@ def repair(
     --------
     verify : Look only.
     """
-    policy, taken = (
-        tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures),
-        given_costs(threshold, costs),
-    )
-    files = table_request(parquet, id, delta)
-    path, names = address_of_model(model), None if outputs is None else tuple(outputs)
+    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output, resumes=True) as X:
         report = repairing.repair(
@@ -277,14 +272,11 @@ def repair(
             X,
             output,
             pool_for(X, output, workers, client),
-            outputs=names,
-            alpha=alpha,
-            costs=taken,
-            delta=delta,
             tolerance=policy,
             level=level,
             say=progress(verbose),
-            **files,
+            delta=delta,
+            **columns,
         )
     return checked(report, partial(check_rows_scored, report, policy))
 
@@ -376,8 +368,8 @@ def refresh(
     publish : Make a run the latest by hand.
     status : List the runs.
     """
-    policy, taken = tolerance(quarantine, None, None), given_costs(threshold, costs)
-    files = table_request(parquet, id)
+    policy = tolerance(quarantine, None, None)
+    columns = written_columns(outputs, alpha, threshold, costs, parquet, id)
     limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
     path = address_of_model(model)
     X = _stored(data, x, path)
@@ -387,15 +379,12 @@ def refresh(
         root,
         pool_for(X, root, workers, client),
         array=x,
-        outputs=None if outputs is None else tuple(outputs),
-        alpha=alpha,
-        costs=taken,
         tolerance=policy,
         limits=limits,
         keep=keep,
         full=full,
         say=progress(verbose),
-        **files,
+        **columns,
     )
     return checked(report, partial(check_published, report))
 
@@ -513,3 +502,137 @@ def verify(
     """
     pool = chosen_pool(workers, client)
     return verification.verify(output, level, pool, rows=rows, seed=seed, say=progress(verbose))
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Summary, Mapping[str, Any]):
+    """Figures of a model on labelled data: a mapping, whose keys are also attributes.
+
+    Parameters
+    ----------
+    figures : dict
+        The figures by name, as `dcpred evaluate --json` prints them: accuracy, auc, log_loss, and so on, or
+        rmse, r2, mae, and so on.
+    """
+
+    figures: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures, as the command prints them with --json.
+
+        Returns
+        -------
+        dict
+            Figures by name.
+        """
+        return dict(self.figures)
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        of_model = ("model", "model_hash", "data", "engine")
+        shown = [(name, value) for name, value in self.figures.items() if name not in of_model]
+        return [(name, value) for name, value in shown if isinstance(value, str | int | float)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "figures" and name in self.figures:
+            return self.figures[name]
+        raise AttributeError(f"This evaluation has no {name!r}. It has {', '.join(sorted(self))}.")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.figures]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.figures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.figures)
+
+    def __len__(self) -> int:
+        return len(self.figures)
+
+
+@typed
+def evaluate(
+    model: Any,
+    data: Any,
+    *,
+    early: bool = False,
+    cost: bool = True,
+    drop_unlabelled: bool = False,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    metric: str | None = None,
+    x: str = "X",
+    y: Any = "y",
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> Evaluation:
+    """Measure the quality of a model on labelled data, and its cost in linear predictions.
+
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        Path or address of a model.
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
+        temporary directory, which workers need to see.
+    early : bool, default False
+        Also measure the local models (early prediction).
+    cost : bool, default True
+        Measure the cost, which takes two or three seconds.
+    drop_unlabelled : bool, default False
+        Skip rows without a target.
+    threshold : float or str, optional
+        Minimum probability for the label of the second of two classes, or ``"cost=50"``.
+    costs : array-like of shape (n_classes, n_classes), optional
+        Cost of each label (column) for rows of each class.
+    metric : str, optional
+        Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
+        ``"neg_mean_cost=50"``.
+    x : str, default "X"
+        Name of the array of features in stored data.
+    y : str or array-like of shape (n_rows,), default "y"
+        Targets: the name of an array in stored data, or an array where data is one.
+    workers : int, optional
+        Number of local processes; -1 starts one per core unless there are few rows. By default this process
+        evaluates.
+    client : distributed.Client or str, optional
+        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    Evaluation
+        Figures by name, which are also attributes: accuracy, auc and so on, or rmse, r2 and so on.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data.
+    IncompleteError
+        If workers died.
+
+    Examples
+    --------
+    >>> dcpred.evaluate("model", X_test, y=y_test).accuracy  # doctest: +SKIP
+    0.98
+    """
+    path, taken = address_of_model(model), given_costs(threshold, costs)
+    pool = chosen_pool(workers, client)
+    with labelled_rows(data, x, y, path, client) as at:
+        if workers == -1 and evaluation.is_small(at.x):
+            pool = this_process
+        found = evaluation.evaluate(
+            path,
+            at.x,
+            at.y,
+            pool,
+            early=early,
+            cost=cost,
+            drop_unlabelled=drop_unlabelled,
+            costs=taken,
+            metric=metric,
+            say=progress(verbose),
+        )
+    return Evaluation(found)

@@ -1,4 +1,4 @@
-"""dcpred import and dcpred split."""
+"""dcpred import and dcpred split; dcpred demo and dcpred example, the first steps."""
 
 import json
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, files, names_option, result_options
+from dcpred.cli.options import PATH, emit, files, json_option, names_option, reports_errors, result_options
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import counted, reporter, rows_of
 
@@ -198,3 +198,50 @@ def _how(r: dict[str, Any]) -> str:
     if r["by"] == "time":
         return f"time: the last rows {'in stored order' if r['name'] is None else 'by ' + r['name']}"
     return f"groups of {r['name']}, each on one side; seed {r['seed']}"
+
+
+@click.command("demo")
+@click.option(
+    "--out", type=PATH, default=Path("dcpred-demo"), show_default=True, help="Folder of all results."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Local processes [default: one per core]."
+)
+@json_option
+@reports_errors
+def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
+    """Run the whole job on real digits: Zarr, training, scoring, evaluation. Takes about half a minute."""
+    from dcpred.demo import run_demo  # noqa: PLC0415 - slow to import, and not needed for help
+
+    result = run_demo(out, workers, reporter())
+    emit(result, as_json, rendering.demonstrated)
+
+
+@click.command("example")
+@click.argument("folder", type=PATH, default=Path())
+@json_option
+@reports_errors
+def example_command(folder: Path, as_json: bool) -> None:
+    """Write two small tables to try the commands on into FOLDER [default: here]: known.csv is labelled,
+    new.csv is not.
+
+    Rows are 569 tumours, benign or malignant, with 30 measurements each. scikit-learn ships them.
+    """
+    from dcpred.demo import write_example  # noqa: PLC0415 - slow to import, and not needed for help
+
+    emit(asdict(write_example(folder)), as_json, _examples)
+
+
+def _examples(r: dict[str, Any]) -> str:
+    from dcpred.demo import ID, TARGET  # noqa: PLC0415
+
+    return rows(
+        [
+            (
+                "known",
+                f"{r['known']}  ({r['n_known']:,} rows: {ID}, {r['n_features']} measurements, {TARGET})",
+            ),
+            ("new", f"{r['new']}  ({r['n_new']:,} rows without {TARGET})"),
+            ("next", f"dcpred import {r['known']} known.zarr --target {TARGET} --id {ID}"),
+        ]
+    )

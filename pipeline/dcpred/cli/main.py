@@ -74,7 +74,8 @@ class Commands(click.Group):
     homes: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("errors", "verify", "inspect"), "status"),
         **dict.fromkeys(("tune", "validate"), "train"),
-        **{"example": "demo", "export-model": "export", "report": "evaluate", "split": "import"},
+        **dict.fromkeys(("demo", "example", "split"), "import"),
+        **{"export-model": "export", "refresh": "score", "report": "evaluate"},
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

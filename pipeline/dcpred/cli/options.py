@@ -211,8 +211,8 @@ def cluster_options(command: F) -> F:
         tls_key: str | None,
         **kwargs: Any,
     ) -> None:
-        named_by = ""
-        if scheduler is not None and _source("scheduler") is ParameterSource.ENVIRONMENT:
+        named_by, source = "", click.get_current_context().get_parameter_source("scheduler")
+        if scheduler is not None and source is ParameterSource.ENVIRONMENT:
             scheduler, named_by = (None, "") if workers is not None else (scheduler, SCHEDULER_VARIABLE)
         if scheduler is None and (tls_ca_file or tls_cert or tls_key):
             raise click.UsageError(
@@ -241,10 +241,6 @@ def cluster_options(command: F) -> F:
 
 def _of_tls(meaning: str) -> str:
     return f"{meaning}, a PEM file [default: as Dask is configured]."
-
-
-def _source(name: str) -> ParameterSource | None:
-    return click.get_current_context().get_parameter_source(name)
 
 
 def scratch_option(command: F) -> F:

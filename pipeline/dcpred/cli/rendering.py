@@ -3,10 +3,12 @@
 import shlex
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
+from dcpred.runs.bad_rows import without_score
 from dcpred.training.column_report import gaps_in_words, map_in_words
 from dcpred.tuning.search_result import (
     interval_words,
@@ -106,17 +108,18 @@ SIDES = {"below": "low_in_words", "above": "high_in_words"}
 LIMITED = ", with a higher limit if it ended at --max-bad-rows or --max-bad-fraction"
 
 
-def rows(pairs: list[tuple[str, str]]) -> str:
-    """Two columns. On a terminal values are wrapped, and long paths lose their middle. In a file or a pipe
-    each value is one unabridged line.
+def rows(pairs: Iterable[tuple[str, str | None]]) -> str:
+    """Two columns, without lines that have no value. On a terminal values are wrapped, and long paths lose
+    their middle. In a file or a pipe each value is one unabridged line.
     """
-    width = max(len(name) for name, _ in pairs)
+    lines = [(name, value) for name, value in pairs if value is not None]
+    width = max(len(name) for name, _ in lines)
     if not is_terminal(sys.stdout):
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
     most, begin = columns(sys.stdout), width + 2
     return "\n".join(
         f"{name:<{width}}  {wrapped(value, most, begin=begin, indent=begin, shorten=True)}"
-        for name, value in pairs
+        for name, value in lines
     )
 
 
@@ -149,33 +152,31 @@ def trained(r: dict[str, Any]) -> str:
         else f"trained in {sum(r['seconds'].values()):.1f} s"
     )
     constant = f", {r['n_constant_leaves']:,} of them constant" if r["n_constant_leaves"] else ""
-    thinned = (
-        f"; {r['thinned_leaves']:,} of identical rows were thinned to the limit"
-        if r["thinned_leaves"]
-        else ""
-    )
+    leaves = f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows"
+    if r["thinned_leaves"]:
+        leaves += f"; {r['thinned_leaves']:,} of identical rows were thinned to the limit"
+    cost, threshold = r.get("predicted_cost"), r.get("threshold")
     return rows(
         [
             ("model", f"{r['model']}  ({state})"),
             ("rows", f"{r['n_rows']:,} × {r['n_features']:,}"),
-            (
-                "leaves",
-                f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
-            ),
+            ("leaves", leaves),
             ("landmarks", f"{r['n_landmarks']:,}"),
-            *(
-                [("predicted cost", f"{cost['cost_ratio']:.1f}x")]
-                if (cost := r.get("predicted_cost"))
-                else []
-            ),
-            *([("threshold", f"{r['threshold']:.4g}")] if r.get("threshold") is not None else []),
-            *([("gaps", report)] if (report := gaps_in_words(r["gaps"])) else []),
-            *([("map", report)] if (report := map_in_words(r["feature_map"])) else []),
+            ("predicted cost", f"{cost['cost_ratio']:.1f}x" if cost else None),
+            ("threshold", None if threshold is None else f"{threshold:.4g}"),
+            ("gaps", gaps_in_words(r["gaps"])),
+            ("map", map_in_words(r["feature_map"])),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             _peak_memory(r),
             ("hash", r["hash"]),
         ]
     )
+
+
+def _speed(r: dict[str, Any]) -> str | None:
+    if not r["scored_blocks"]:
+        return None
+    return f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"
 
 
 def _peak_memory(r: dict[str, Any]) -> tuple[str, str]:
@@ -185,37 +186,34 @@ def _peak_memory(r: dict[str, Any]) -> tuple[str, str]:
 
 
 def scored(r: dict[str, Any]) -> str:
-    names = r["manifest"]["status_names"]
+    names, listed = r["manifest"]["status_names"], None
     status = ", ".join(f"{n:,} {names[code].replace('_', ' ')}" for code, n in r["status"].items())
-    pairs = [
-        ("output", r["output"]),
-        ("rows", f"{r['n_rows']:,} ({status})"),
-        ("blocks", f"{r['n_blocks']:,}, of which {r['scored_blocks']:,} were scored now; all verified"),
-    ]
-    if r["scored_blocks"]:
-        pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
-    pairs.append(_peak_memory(r))
     if r["bad_rows"]:
-        listed = ", ".join(
-            f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]
-        )
-        more = sum(n for code, n in r["status"].items() if code != "1") - min(len(r["bad_rows"]), 5)
-        pairs.append(("not scored", listed + (f" and {more:,} more" if more > 0 else "")))
-    moved = drift_words(r["manifest"])
-    if moved:
-        pairs.append(("drift", moved))
-    return rows(pairs + beyond_training(r["manifest"]))
+        some = [f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]]
+        listed = _and_more(some, without_score(r["status"]))
+    return rows(
+        [
+            ("output", r["output"]),
+            ("rows", f"{r['n_rows']:,} ({status})"),
+            ("blocks", f"{r['n_blocks']:,}, of which {r['scored_blocks']:,} were scored now; all verified"),
+            ("speed", _speed(r)),
+            _peak_memory(r),
+            ("not scored", listed),
+            ("drift", drift_words(r["manifest"]) or None),
+            *beyond_training(r["manifest"]),
+        ]
+    )
 
 
 def scored_shard(r: dict[str, Any]) -> str:
-    pairs = [
-        ("output", r["output"]),
-        ("shard", f"{r['shard']}: {r['shard_blocks']:,} of {r['n_blocks']:,} blocks, all of them done"),
-        ("blocks", f"{r['scored_blocks']:,} scored now; {r['left_blocks']:,} remain for other shards"),
-    ]
-    if r["scored_blocks"]:
-        pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
-    return rows(pairs)
+    return rows(
+        [
+            ("output", r["output"]),
+            ("shard", f"{r['shard']}: {r['shard_blocks']:,} of {r['n_blocks']:,} blocks, all of them done"),
+            ("blocks", f"{r['scored_blocks']:,} scored now; {r['left_blocks']:,} remain for other shards"),
+            ("speed", _speed(r)),
+        ]
+    )
 
 
 def drift_words(manifest: dict[str, Any]) -> str | None:
@@ -315,27 +313,28 @@ def run_state(r: dict[str, Any]) -> str:
         "scoring": f"scoring, driven by {r['driver']}",
         "stopped": f"stopped; run the same `dcpred score` again to resume{LIMITED}",
     }[r["state"]]
-    pairs = [
-        ("output", r["output"]),
-        ("state", state),
-        (
-            "blocks",
-            f"{r['done_blocks']:,} of {r['n_blocks']:,} done, {r['n_blocks'] - r['done_blocks']:,} left",
-        ),
-        ("rows", f"{r['done_rows']:,} of {r['n_rows']:,} ({100 * r['done_rows'] / r['n_rows']:.1f} %)"),
-    ]
-    if r["rows_per_second"]:
-        pairs.append(
-            ("speed", f"{r['rows_per_second']:,.0f} rows/s lately; {duration(left)} left at that speed")
-        )
-    if r["seconds_since_commit"] is not None and r["state"] != "finished":
-        pairs.append(("last commit", f"{duration(r['seconds_since_commit'])} ago"))
-    pairs += _shards_of(r)
-    pairs += [
-        ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")
-        for i, f in enumerate(r["failing"][:5])
-    ]
-    return rows(pairs)
+    done, n_blocks, lately, silent = (
+        r[key] for key in ("done_blocks", "n_blocks", "rows_per_second", "seconds_since_commit")
+    )
+    is_silent = silent is not None and r["state"] != "finished"
+    return rows(
+        [
+            ("output", r["output"]),
+            ("state", state),
+            ("blocks", f"{done:,} of {n_blocks:,} done, {n_blocks - done:,} left"),
+            ("rows", f"{r['done_rows']:,} of {r['n_rows']:,} ({100 * r['done_rows'] / r['n_rows']:.1f} %)"),
+            (
+                "speed",
+                f"{lately:,.0f} rows/s lately; {duration(left)} left at that speed" if lately else None,
+            ),
+            ("last commit", f"{duration(silent)} ago" if is_silent else None),
+            *_shards_of(r),
+            *(
+                ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")
+                for i, f in enumerate(r["failing"][:5])
+            ),
+        ]
+    )
 
 
 def _shards_of(r: dict[str, Any]) -> list[tuple[str, str]]:
@@ -365,6 +364,8 @@ def verified(r: dict[str, Any]) -> str:
     wrong = set(r["found"]) - {"leftover", "rows given up", "system file"}
     sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
     left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
+    in_delta = {None: None, True: "holds the run", False: "lacks the run"}[r["in_delta"]]
+    unwritten = not r["finished"] and not r["left_blocks"]
     pairs = [
         ("output", r["output"]),
         ("rows", f"{r['n_rows']:,}"),
@@ -375,11 +376,9 @@ def verified(r: dict[str, Any]) -> str:
             "result",
             "complete and unmodified" if r["ok"] else "modified or damaged" if wrong else "not complete",
         ),
+        ("Delta table", in_delta),
+        ("manifest", f"not written yet; run `dcpred score` again{LIMITED}" if unwritten else None),
     ]
-    if r["in_delta"] is not None:
-        pairs.append(("Delta table", "holds the run" if r["in_delta"] else "lacks the run"))
-    if not r["finished"] and not r["left_blocks"]:
-        pairs.append(("manifest", f"not written yet; run `dcpred score` again{LIMITED}"))
     lines = sentences([f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]])
     more = len(r["findings"]) - len(lines)
     return "\n".join(
@@ -388,24 +387,17 @@ def verified(r: dict[str, Any]) -> str:
 
 
 def imported(r: dict[str, Any]) -> str:
-    target = (
-        "no target"
-        if not r["target"]
-        else f"y {r['target_dtype']}" + (f", {r['n_classes']} classes" if r["n_classes"] else "")
-    )
+    target = f"y {r['target_dtype']}" if r["target"] else "no target"
+    if r["target"] and r["n_classes"]:
+        target += f", {r['n_classes']} classes"
+    shape, base = f"{r['n_samples']:,} × {r['n_features']:,} {r['dtype']}", r["index_base"]
     return rows(
         [
             ("data", r["path"]),
-            (
-                "rows",
-                (
-                    f"{r['n_samples']:,} × {r['n_features']:,} {r['dtype']} in chunks of {r['chunk_rows']:,}"
-                    " rows"
-                ),
-            ),
+            ("rows", f"{shape} in chunks of {r['chunk_rows']:,} rows"),
             ("target", target),
-            *([("unlabelled", _unlabelled(r))] if r["unlabelled"] else []),
-            *([("features", f"counted from {r['index_base']}")] if r["index_base"] is not None else []),
+            ("unlabelled", _unlabelled(r) if r["unlabelled"] else None),
+            ("features", None if base is None else f"counted from {base}"),
             *_not_finite(r["not_finite"]),
             *(schema_lines(r["schema"]) if r["schema"] else []),
             *followed_lines(r),
@@ -467,39 +459,22 @@ def _and_more(items: list[str], n: int) -> str:
 
 
 def demonstrated(r: dict[str, Any]) -> str:
-    out = r["out"]
+    out, rivals = r["out"], f"{r['rival_rows']:,} rows"
+    ours = f"{r['n_rows']:,} rows; {r['us_per_row']:.2f} µs a row, {r['cost_ratio']:.0f} linear predictions"
     table = rows(
         [
-            ("linear model", f"{100 * r['linear_accuracy']:.2f} %  ({r['rival_rows']:,} rows)"),
-            (
-                "exact SVM",
-                (
-                    f"{100 * r['svm_accuracy']:.2f} %  ({r['rival_rows']:,} rows; {r['svm_us_per_row']:.0f}"
-                    " µs a row)"
-                ),
-            ),
-            (
-                "dcpred",
-                (
-                    f"{100 * r['accuracy']:.2f} %  ({r['n_rows']:,} rows; {r['us_per_row']:.2f} µs a row, "
-                    f"{r['cost_ratio']:.0f} linear predictions)"
-                ),
-            ),
+            ("linear model", f"{100 * r['linear_accuracy']:.2f} %  ({rivals})"),
+            ("exact SVM", f"{100 * r['svm_accuracy']:.2f} %  ({rivals}; {r['svm_us_per_row']:.0f} µs a row)"),
+            ("dcpred", f"{100 * r['accuracy']:.2f} %  ({ours})"),
             ("its local SVMs", f"{100 * r['early_accuracy']:.2f} %  (early prediction)"),
         ]
     )
+    speed = f"  ({r['rows_per_second']:,.0f} rows/s)" if r["rows_per_second"] else ""
     places = rows(
         [
             ("data", f"{out}/digits.zarr, {out}/held-out.zarr"),
             ("model", f"{out}/model  ({r['n_leaves']} leaves, trained in {r['train_seconds']:.1f} s)"),
-            (
-                "scores",
-                (
-                    f"{out}/scores/scores.zarr  ({r['rows_per_second']:,.0f} rows/s)"
-                    if r["rows_per_second"]
-                    else f"{out}/scores/scores.zarr"
-                ),
-            ),
+            ("scores", f"{out}/scores/scores.zarr{speed}"),
         ]
     )
     return (
@@ -512,7 +487,7 @@ def warmed(r: dict[str, Any]) -> str:
     how = {True: "compiled now", False: "was there"}
     off = "DCPRED_NO_COMPILER is set: commands do not use this code. Unset it before you run them."
     lines = [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
-    return rows([*lines, *([("warning", off)] if r["switched_off"] else [])])
+    return rows([*lines, ("warning", off if r["switched_off"] else None)])
 
 
 CHOSEN = "*"  # marks a line of the table
@@ -594,9 +569,9 @@ def short(name: object) -> str:
 
 def root_runs(r: dict[str, Any]) -> str:
     """A short head, then one line per run."""
-    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
-    if r["driver"]:
-        pairs.append(("driver", f"{r['driver']} refreshes it now"))
+    driver = f"{r['driver']} refreshes it now" if r["driver"] else None
+    latest = r["latest"] or "none yet"
+    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", latest), ("driver", driver)]
     lines = table(
         [["run", "state", "finished", "rows", "blocks", "taken", "bad", ""], *map(_run_cells, r["runs"])],
         left=(0, 1, 2, 7),

@@ -1,6 +1,11 @@
-"""dcpred score"""
+"""dcpred score, dcpred refresh."""
 
+import json
 import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +30,13 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
+from dcpred.cli.rendering import drift_words, rows
+from dcpred.execution.progress import counted
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.repair import LEVELS
 from dcpred.scoring.score import ShardReport
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError, SettingsError
 
 
 class ShardType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -121,3 +129,166 @@ def score_command(
     report, error = outcome_of(lambda: act(model, data, output, **options, verbose=True))
     show = rendering.scored_shard if isinstance(report, ShardReport) else rendering.scored
     emit(report.as_dict(), as_json, show, error)
+
+
+# -- Refresh -------------------------------------------------------------------------------------------------
+
+
+def refreshed(r: dict[str, Any]) -> str:
+    state = {
+        "published": "it is the latest now",
+        "unchanged": "nothing changed; nothing was written",
+        "kept": f"not published, limits exceeded: {r['why_kept']}",
+        "left": f"left alone: {r['why_kept']}",
+    }[r["state"]]
+    if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
+        state = "made again: it was missing or modified"
+    n_bad = without_score(r["status"])
+    bad = f", {n_bad:,} of them without a score" if n_bad else ""
+    drifts = (("drift", r["drift"]), ("drift of new", r["new_drift"]))
+    return rows(
+        [
+            ("root", r["root"]),
+            ("run", f"{r['run']}  ({state})"),
+            ("latest", r["latest"] or "none yet"),
+            ("rows", f"{r['n_rows']:,}{bad}"),
+            (
+                "blocks",
+                f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
+            ),
+            ("seconds", f"{r['seconds']:.1f}"),
+            ("gone", f"{', '.join(r['gone'])} (their scores stay)" if r["gone"] else None),
+            ("removed", ", ".join(r["removed"]) or None),
+            *((name, drift_words({"drift": found}) or None) for name, found in drifts if found),
+        ]
+    )
+
+
+def published(r: dict[str, Any]) -> str:
+    return rows([("latest", r["latest"]), ("before", r["before"] or "none")])
+
+
+NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
+
+
+@click.command("refresh")
+@click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
+@outputs_options
+@costs_options
+@parquet_options
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and blocks anew.")
+@click.option(
+    "--keep",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Number of newest finished runs to keep [default: all].",
+)
+@click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest one.")
+@bad_row_options("do not publish the run when exceeded")
+@click.option(
+    "--max-drift",
+    metavar="PSI",
+    type=float,
+    help="The same for the stability index of leaves, features and scores; 0.25 is large.",
+)
+@click.option(
+    "--max-shift",
+    metavar="SD",
+    type=float,
+    help="The same for the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
+)
+@click.option(
+    "--quarantine",
+    is_flag=True,
+    help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
+)
+@click.option(
+    "--notify", metavar="CMD", help="A shell command that gets the result as JSON, also after a failure."
+)
+@cluster_options
+@json_option
+@reports_errors
+@observation_options
+@storage_option
+def refresh_command(
+    places: tuple[Any, ...], publish_run: str | None, notify: str | None, as_json: bool, **options: Any
+) -> None:
+    """Score what is new or changed in DATA since the last run, and make ROOT/latest the complete result.
+
+    ROOT/runs/NNNN-HASH are complete runs, as `dcpred score` makes them. A run reuses the blocks of an
+    earlier one whose input is unchanged. Without any change, nothing is written. A new model scores
+    everything.
+
+    DATA may be a pattern of several data sets, for example 'in/*.zarr' with one for every day. One run
+    publishes all of them at once.
+
+    With --publish, name ROOT alone: `dcpred refresh ROOT --publish RUN`.
+    """
+    if publish_run is not None:
+        (root,) = _places(places, 1)
+        with _notified(notify) as outcome:
+            outcome.update(dcpred.publish(root, publish_run).as_dict())
+        emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
+        return
+    model, data, root = _places(places, 3)
+    with _notified(notify) as outcome:
+        report, error = outcome_of(lambda: dcpred.refresh(model, data, root, **options, verbose=True))
+        outcome.update(report.as_dict())
+        if error is not None:
+            outcome.update(error=str(error), exit_code=error.exit_code)
+    emit(report.as_dict(), as_json, refreshed, error)
+
+
+def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    if len(places) != n:
+        wanted = "MODEL DATA ROOT" if n == 3 else "ROOT alone with --publish"
+        raise click.UsageError(
+            f"Cannot refresh: {counted(len(places), 'argument is', 'arguments are')} given, but"
+            f" `dcpred refresh` takes {wanted}. Give those."
+        )
+    return places
+
+
+@contextmanager
+def _notified(command: str | None) -> Iterator[dict[str, Any]]:
+    """Pass what a `with` statement puts there to a command at its end, also after an error."""
+    outcome: dict[str, Any] = {"exit_code": 0}
+    try:
+        yield outcome
+    except BaseException as error:
+        outcome["error"] = str(error) or type(error).__name__
+        outcome["exit_code"] = _exit_code(error)
+        raise
+    finally:
+        if command is not None:
+            _notify(command, json.dumps(outcome, default=str))
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, DcpredError):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptedRunError.exit_code
+    return ResourceError.exit_code if isinstance(error, OSError) else DcpredError.exit_code
+
+
+def _notify(command: str, text: str) -> None:
+    """Run a command, whose own output goes to standard error. A failure is printed, and changes nothing. The
+    command itself is not printed: it may hold a token. At its time limit it ends with all its children.
+    """
+    why = ""
+    try:
+        with subprocess.Popen(
+            command, shell=True, stdin=subprocess.PIPE, stdout=2, text=True, start_new_session=True
+        ) as child:
+            try:
+                child.communicate(text, timeout=NOTIFY_SECONDS)
+                why = f"ended with exit code {child.returncode}" if child.returncode else ""
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                why = f"did not end within {NOTIFY_SECONDS:.0f} s and was killed"
+    except OSError as error:
+        why = f"did not start: {error.strerror}"
+    if why:
+        click.echo(f"dcpred: the command of --notify {why}", err=True)

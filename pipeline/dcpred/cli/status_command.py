@@ -96,7 +96,7 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server does not l
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    schema = r.get("schema")
+    schema, mapped = r.get("schema"), r.get("feature_map")
     _flatten(
         "",
         {
@@ -104,14 +104,14 @@ def inspected(r: dict[str, Any]) -> str:
             **_coded(r),
             **_target_encoded(r),
             **_gaps(r),
-            **_feature_map(r),
+            **({"feature_map": map_in_words(mapped)} if mapped else {}),
             **_unpredicted(r),
         },
         pairs,
     )
     pairs += schema_lines(schema) if schema else []
     moved = drift_words(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
-    return rows([("drift", moved), *pairs] if moved else pairs)
+    return rows([("drift", moved or None), *pairs])
 
 
 def _coded(r: dict[str, Any]) -> dict[str, Any]:
@@ -150,11 +150,6 @@ def _gaps(r: dict[str, Any]) -> dict[str, Any]:
     }
     more = len(found["features"]) - len(most)
     return {"gaps": report | ({"further features": more} if more else {}) or "known, and in no sampled row"}
-
-
-def _feature_map(r: dict[str, Any]) -> dict[str, Any]:
-    """Replace all mapped features by their number."""
-    return {"feature_map": map_in_words(r["feature_map"])} if r.get("feature_map") else {}
 
 
 def _named(one: dict[str, Any]) -> str:

@@ -32,11 +32,9 @@ from dcpred.execution.workers import Pool
 from dcpred.pages import render
 from dcpred.summary import Summary
 from dcpred.tuning.metrics import check_label_score, label_score
-from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import DataError, Failure, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.leaf_model import EXACT, leaf_model_types
-from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
-from dcpred_tasks.storage.plain_files import is_system_file
+from dcpred_tasks.storage.atomic_files import check_new_name, is_system_file, read_arrays, replace_bytes
 from dcpred_tasks.task_bodies.train_model import try_system
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent

@@ -15,7 +15,7 @@ from dcpred_tasks.tables.arrow_columns import (
     unknown_type,
 )
 from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
-from dcpred_tasks.tables.table_columns import common_columns, foreign_types
+from dcpred_tasks.tables.table_columns import as_common_type, common_columns, foreign_types
 from dcpred_tasks.tables.table_files import is_rows
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
@@ -52,11 +52,15 @@ class ParquetRows:
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         _refuse_foreign(self.name, self.foreign, names)
+        others = f"other files of {self.name}"
         for part in self.parts:
             stored = [name for name in names if name not in part.constants]
             with pq.ParquetFile(part.path) as file:
                 for batch in self._read(part, file, stored, batch_rows(len(names))):
-                    held = {name: self._as(part, batch.column(name), name) for name in stored}
+                    held = {}
+                    for name in stored:
+                        column, kind = batch.column(name), self.types[name]
+                        held[name] = as_common_type(column, kind, name, part.path.name, others)
                     for name in part.constants.keys() & set(names):
                         held[name] = pa.repeat(part.constants[name], len(batch)).cast(self.types[name])
                     yield {name: held[name] for name in names}
@@ -70,18 +74,6 @@ class ParquetRows:
             raise DataError(
                 f"Cannot read column {name!r} of {part.path.name}: it has the type {kind} ({error})."
                 f" {leave_out(name)}"
-            ) from None
-
-    def _as(self, part: _Part, column: Any, name: str) -> Any:
-        """A column of one file, cast to the common type."""
-        kind = self.types[name]
-        try:
-            return column if column.type == kind else column.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise DataError(
-                f"Cannot read column {name!r} of {part.path.name}: it is {column.type}, but {kind} in other"
-                f" files of {self.name}, which does not hold all its values ({str(error).splitlines()[0]})."
-                " Convert it."
             ) from None
 
 

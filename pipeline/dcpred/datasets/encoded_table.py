@@ -16,7 +16,6 @@ from dcpred.datasets.table import (
     Columns,
     SelectedRows,
     Source,
-    Spread,
     Table,
     TargetSurvey,
     check_names,
@@ -27,6 +26,7 @@ from dcpred.datasets.table import (
     target_values,
 )
 from dcpred_tasks.errors import DataError, listed
+from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import (
     Boolean,
     Category,
@@ -52,7 +52,6 @@ from dcpred_tasks.schema.inference import (
     marks_hint,
 )
 from dcpred_tasks.schema.schema import ColumnRequest, Schema
-from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
 from dcpred_tasks.tables.arrow_columns import (
     LARGE,
     Rounding,
@@ -67,6 +66,7 @@ from dcpred_tasks.tables.arrow_columns import (
     rounded,
     text_values,
 )
+from dcpred_tasks.tables.table_columns import Spread
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()

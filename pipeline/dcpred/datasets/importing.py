@@ -96,6 +96,12 @@ OPTIONS = {
         (*COLUMNS, *CONTAINERS),
     ),
 }
+# The options that are named in messages, the first unsuitable one alone.
+NAMED = (
+    *("x", "y", "target", "features", "categorical", "drop", "id", "gap", "schema", "like"),
+    *("dense_limit", "separator", "quotes", "absent", "drop_unlabelled", "index_base"),
+    *("decimal", "thousands", "not_missing"),
+)
 OF_TARGETS = ("target", "x", "y")
 FLAGS = {
     ("index_base", 0): "--zero-based",
@@ -106,44 +112,87 @@ FLAGS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
-    """The options of `import_data` that affect reading.
+    """The options of `import_data` that affect reading. Raises DataError if they exclude each other.
 
-    given            columns of a handwritten schema, with its texts for missing values
-    like             the schema to follow, and the address of its owner
-    text             the form of values in text, by the options and a schema
-    marks            the same by the options alone
-    absent           columns that are missing in every row
-    drop_unlabelled  whether to skip rows without a target
-    index_base       index of the first feature of an svmlight file
-    known            numbering of features in the data set of `like`
+    ids     columns to store next to X, those of `id` among them
+    gaps    texts for missing values: those of `gap` and of a schema, too
+    given   columns of a handwritten schema
+    follow  the schema to follow, and the address of its owner
+    text    the form of values in text, by the options and a schema
+    known   numbering of features in the data set of `like`
     """
 
+    source: Any
     x: str | None = None
     y: str | None = None
     target: str | None = None
     features: int | None = None
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    id: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    gap: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    given: Mapping[str, Column | ColumnRequest] = field(default_factory=dict)
-    like: tuple[Schema | None, str] | None = None
+    not_missing: tuple[str, ...] = ()
+    schema: str | Path | dict[str, Any] | None = None
+    like: str | Path | None = None
     dense_limit: int | None = None
-    text: TextFormat = PLAIN_TEXT
-    marks: Mapping[str, object] = field(default_factory=dict)
     separator: str | None = None
     quotes: bool | None = None
+    decimal: str | None = None
+    thousands: str | None = None
     absent: tuple[str, ...] = ()
     drop_unlabelled: bool = False
     index_base: int | None = None
-    known: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, Column | ColumnRequest] = field(default_factory=dict, init=False)
+    follow: tuple[Schema | None, str] | None = field(default=None, init=False)
+    text: TextFormat = field(default=PLAIN_TEXT, init=False)
+    known: Mapping[str, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        beside = {"categorical": self.categorical, "drop": self.drop, "schema": self.schema}
+        named = [name for name, value in beside.items() if value]
+        if self.like is not None and named:
+            raise DataError(
+                f"Cannot combine --{named[0]} with --like {self.like}: its schema states what every column"
+                " is. Omit one of them."
+            )
+        self.target = None if self.target is None else str(self.target)
+        for name in ("categorical", "drop", "absent", "not_missing"):
+            setattr(self, name, _names(getattr(self, name)))
+        self.ids = (*_names(self.id), *_names(self.ids))
+        columns, texts, form = _given(self.schema) if self.schema is not None else ([], (), TextFormat())
+        self.given = {column.name: column for column in columns}
+        if self.like is not None and is_svmlight(self.source):
+            self.follow = None, str(self.like)
+            self.known = _counted(self.like, self.features, self.index_base)
+        elif self.like is not None:
+            followed = schema_to_follow(self.like)
+            self.follow, texts, form = (followed, str(self.like)), followed.gap_texts, followed.text
+        asked = (*_names(self.gap), *_names(self.gaps))
+        both = sorted({*asked} & {*self.not_missing})
+        if both:
+            text = shlex.quote(both[0])
+            raise DataError(
+                f"Cannot read {both[0]!r} both as a missing value and as a value: --gap {text} and"
+                f" --not-missing {text} exclude each other. Omit one of them."
+            )
+        self.gaps = tuple(dict.fromkeys((*texts, *asked)))
+        try:
+            self.text = TextFormat(
+                form.decimal if self.decimal is None else self.decimal,
+                form.thousands if self.thousands is None else self.thousands,
+                (*form.not_missing, *self.not_missing),
+            )
+        except ValueError as error:
+            raise SettingsError(f"Cannot read numbers: {error}") from None
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that options name, or the schema to follow."""
-        followed = self.like[0] if self.like else None
+        followed = self.follow[0] if self.follow else None
         of_schema = () if followed is None else (column.name for column in followed.columns)
         target = () if self.target is None else (self.target,)
         return frozenset([*self.categorical, *self.drop, *self.ids, *self.given, *of_schema, *target])
@@ -151,31 +200,16 @@ class Reading:
     @property
     def named(self) -> dict[str, object]:
         """The given options, by their names on the command line."""
-        summary = {
-            "x": self.x,
-            "y": self.y,
-            "target": self.target,
-            "features": self.features,
-            "categorical": ",".join(self.categorical),
-            "drop": ",".join(self.drop),
-            "id": ",".join(self.ids),
-            "gap": ",".join(self.gaps),
-            "schema": "FILE" if self.given else None,
-            "like": self.like[1] if self.like else None,
-            "dense_limit": self.dense_limit,
-            "separator": self.separator,
-            "quotes": self.quotes,
-            "absent": ",".join(self.absent),
-            "drop_unlabelled": self.drop_unlabelled or None,
-            "index_base": self.index_base,
-            **self.marks,
-        }
-        return {name: value for name, value in summary.items() if value not in (None, "")}
+        given = {"id": self.ids, "gap": self.gaps, "schema": "FILE" if self.given else None}
+        values: dict[str, object] = {name: getattr(self, name) for name in NAMED} | given
+        values["drop_unlabelled"] = self.drop_unlabelled or None
+        shown = {name: ",".join(one) if isinstance(one, tuple) else one for name, one in values.items()}
+        return {name: value for name, value in shown.items() if value not in (None, "")}
 
     @property
     def wishes(self) -> Wishes:
         """The requests for columns."""
-        if self.like is None:
+        if self.follow is None:
             asked = wishes(self.target, self.categorical, self.drop, self.ids, self.given, self.gaps)
         else:
             asked = Wishes(self.target, {name: Id(name) for name in self.ids}, self.gaps)
@@ -201,7 +235,7 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
         return container_table(held, reading, scratch)
     if suffix in CSV:
-        named = None if reading.like else reading.columns
+        named = None if reading.follow else reading.columns
         separator, quotes, form = reading.separator, reading.quotes, reading.text
         return _encoded(csv_file(path, named, separator=separator, quotes=quotes, form=form), reading)
     rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
@@ -217,7 +251,7 @@ def frame_table(frame: Any, reading: Reading) -> Table:
 
 
 def _encoded(source: Source, reading: Reading) -> Table:
-    schema, like = reading.like or (None, "")
+    schema, like = reading.follow or (None, "")
     if schema is not None:
         return table_like(source, schema, like, reading.wishes)
     return encoded_table(source, reading.wishes)
@@ -519,7 +553,7 @@ def import_data(
             f"Cannot use chunk_rows {chunk_rows}: it is less than 1. Omit it for about 8 MiB a chunk."
         )
     check_place(place)
-    reading = make_reading(**options)
+    reading = Reading(**options)
     with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
@@ -553,7 +587,7 @@ def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -
 
 def find_schema(source: Any, **options: Any) -> Schema:
     """The schema that `import_data` would infer with these options; writes nothing. Raises DataError."""
-    reading = make_reading(source, **options)
+    reading = Reading(source, **options)
     with temporary_folder(None) as scratch, opened(source, reading, scratch) as (table, name):
         if table.schema is None:
             raise DataError(f"Cannot infer the schema of {name}: it holds a matrix, which has no columns.")
@@ -578,85 +612,6 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
     else:
         with local_source(str(source)) as path, reading_errors(path):
             yield open_table(path, reading, scratch), path.name
-
-
-def make_reading(
-    source: Any,
-    *,
-    x: str | None = None,
-    y: str | None = None,
-    target: str | int | None = None,
-    categorical: Names = (),
-    drop: Names = (),
-    id: Names = (),
-    gap: Names = (),
-    absent: Names = (),
-    drop_unlabelled: bool = False,
-    not_missing: Names = (),
-    schema: str | Path | dict[str, Any] | None = None,
-    like: str | Path | None = None,
-    separator: str | None = None,
-    quotes: bool | None = None,
-    decimal: str | None = None,
-    thousands: str | None = None,
-    features: int | None = None,
-    index_base: int | None = None,
-    dense_limit: int | None = None,
-    ids: Names = (),
-    gaps: Names = (),
-) -> Reading:
-    """The options of a read. Raises DataError if options exclude each other."""
-    beside = {"categorical": categorical, "drop": drop, "schema": schema}
-    named = [name for name, value in beside.items() if value]
-    if like is not None and named:
-        raise DataError(
-            f"Cannot combine --{named[0]} with --like {like}: its schema states what every column is. Omit"
-            " one of them."
-        )
-    columns, texts, form = _given(schema) if schema is not None else ([], (), TextFormat())
-    followed: tuple[Schema | None, str] | None = None
-    known: dict[str, int] = {}
-    if like is not None and is_svmlight(source):
-        followed, known = (None, str(like)), _counted(like, features, index_base)
-    elif like is not None:
-        followed = (schema_to_follow(like), str(like))
-        texts, form = followed[0].gap_texts, followed[0].text
-    both = sorted({*_names(gap), *_names(gaps)} & set(_names(not_missing)))
-    if both:
-        text = shlex.quote(both[0])
-        raise DataError(
-            f"Cannot read {both[0]!r} both as a missing value and as a value: --gap {text} and --not-missing"
-            f" {text} exclude each other. Omit one of them."
-        )
-    try:
-        form = TextFormat(
-            form.decimal if decimal is None else decimal,
-            form.thousands if thousands is None else thousands,
-            (*form.not_missing, *_names(not_missing)),
-        )
-    except ValueError as error:
-        raise SettingsError(f"Cannot read numbers: {error}") from None
-    return Reading(
-        x,
-        y,
-        None if target is None else str(target),
-        features,
-        _names(categorical),
-        _names(drop),
-        (*_names(id), *_names(ids)),
-        tuple(dict.fromkeys((*texts, *_names(gap), *_names(gaps)))),
-        {column.name: column for column in columns},
-        followed,
-        dense_limit,
-        form,
-        {"decimal": decimal, "thousands": thousands, "not_missing": ",".join(_names(not_missing))},
-        separator,
-        quotes,
-        _names(absent),
-        drop_unlabelled,
-        index_base,
-        known,
-    )
 
 
 def _names(given: Names) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
-from dcpred.datasets.table import Batch, Spread, Table, TargetSurvey, damaged, no_rows, open_bytes
+from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, no_rows, open_bytes
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.tables.arrow_columns import first_rounded, rounded
+from dcpred_tasks.tables.table_columns import Spread
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes

@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.storage.object_arrays import EXACT_LIMIT
 from dcpred_tasks.tables.arrow_columns import (
     MAX_LABELS,
     Rounding,
@@ -32,8 +30,7 @@ from dcpred_tasks.tables.arrow_columns import (
     refuse_rounded_decimals,
     remedy,
 )
-
-INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
+from dcpred_tasks.tables.table_columns import smallest_integer
 
 
 class Batch(NamedTuple):
@@ -84,42 +81,6 @@ class Table:
     """Rows by column whose category the schema does not know; filled while batches are read."""
 
 
-class Spread:
-    """The values of float64 columns, as far as they determine the dtype that holds all of them."""
-
-    def __init__(self, n_columns: int) -> None:
-        self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
-        self.whole = self.single = True
-
-    def add(self, X: FloatArray) -> None:
-        """X  float64 (n_rows, n_columns); NaN stands for a missing value."""
-        self.low = np.fmin(self.low, np.fmin.reduce(X, axis=0, initial=np.inf))
-        self.high = np.fmax(self.high, np.fmax.reduce(X, axis=0, initial=-np.inf))
-        self.whole = self.whole and bool((np.isfinite(X) & (np.trunc(X) == X)).all())
-        if self.single:
-            with np.errstate(over="ignore"):
-                self.single = bool(((X.astype(np.float32) == X) | np.isnan(X)).all())
-
-    def include(self, low: float, high: float, *, whole: bool = True, single: bool = True) -> None:
-        """Include values by their limits; `single`: float32 holds all of them."""
-        self.low, self.high = np.append(self.low, low), np.append(self.high, high)
-        self.whole, self.single = self.whole and whole, self.single and single
-
-    def join(self, other: "Spread") -> None:
-        """Include the columns of another."""
-        self.low, self.high = np.append(self.low, other.low), np.append(self.high, other.high)
-        self.whole, self.single = self.whole and other.whole, self.single and other.single
-
-    def wide(self, limit: float = EXACT_LIMIT) -> NDArray[np.intp]:
-        """Columns with values from a limit on. From the default on float64 may have rounded integers."""
-        return np.flatnonzero((self.low <= -limit) | (self.high >= limit))
-
-    def dtype(self) -> np.dtype[Any]:
-        """The smallest dtype for all columns together."""
-        fit = smallest_integer(int(self.low.min()), int(self.high.max())) if self.whole else None
-        return fit or np.dtype(np.float32 if self.single else np.float64)
-
-
 class TargetSurvey:
     """One pass over a target in Arrow arrays. Raises DataError for a missing value, and for too many
     different strings.
@@ -158,11 +119,6 @@ def is_missing(values: Any) -> Any:
     """Where an Arrow array of a target is missing: null, NaN or empty text."""
     missing = pc.is_null(values, nan_is_null=True)
     return pc.or_kleene(missing, pc.equal(values, "")) if pa.types.is_string(values.type) else missing
-
-
-def smallest_integer(low: int, high: int) -> np.dtype[Any] | None:
-    """The smallest integer dtype that holds low to high, unsigned first; None if there is none."""
-    return next((d for d in INTEGERS if np.iinfo(d).min <= low and high <= np.iinfo(d).max), None)
 
 
 def label_dtype(labels: tuple[str, ...]) -> np.dtype[Any]:

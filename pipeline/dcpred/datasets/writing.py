@@ -17,6 +17,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.table import Batch, Table
+from dcpred_tasks.artifacts.trained_rows import Hashes, mixed
 from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
 from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
@@ -120,7 +121,6 @@ def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
 
 KEPT = 2**20  # different hashes, 16 MiB with their counts
 WAITING = 2**18  # hashes that are merged at once
-Hashes = NDArray[np.uint64]
 
 
 class Repeats:
@@ -174,12 +174,7 @@ class Repeats:
 def hashes_of_values(values: NDArray[np.generic]) -> Hashes:
     """A hash of each value (n,), a number or text, stable within this process."""
     found = np.fromiter((hash(value) for value in values.tolist()), np.int64, len(values)).view(np.uint64)
-    # Python's hash of a number is the number: mix it (SplitMix64 of Steele, Lea and Flood, 2014).
-    with np.errstate(over="ignore"):
-        z = found * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+    return mixed(found)  # Python's hash of a number is the number.
 
 
 CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression

@@ -25,7 +25,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.datasets.split_rules import folds_of_estimator
-from dcpred.estimators import lazy_tables, out_of_core, tables
+from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
@@ -248,7 +248,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         found = schema_of_given(X)
         if found is not None:
             self.schema_ = found
-        lazy = lazy_tables.needs_schema(X)
+        lazy = out_of_core.needs_schema(X)
         if not lazy and not tables.needs_schema(X):
             return X
         names = feature_names(X)
@@ -259,7 +259,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             )
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
-        learn = lazy_tables.learn_frame if lazy else tables.learn_frame
+        learn = out_of_core.learn_frame if lazy else tables.learn_frame
         self.schema_, rows = learn(X, columns)
         self._of_frame = True
         return rows
@@ -445,7 +445,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _encoded_rows(self, X: Any, schema: Schema) -> Any:
         """Raw rows of a frame as the one that was trained on."""
         if is_a(X, DASK_FRAME):
-            return lazy_tables.encoded(X, schema)
+            return out_of_core.encoded(X, schema)
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
-from dcpred.estimators import lazy_tables, out_of_core
+from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.class_names import (
     check_are_classes,
@@ -241,7 +241,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         labels, given = class_names(y), None
         if is_lazy(X) or isinstance(X, zarr.Array):
-            y, given = lazy_tables.numbered_labels(y)
+            y, given = out_of_core.numbered_labels(y)
             labels = labels if given is None else tuple(str(one) for one in given)
         X = self._encoded(X)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)

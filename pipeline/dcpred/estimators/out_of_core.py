@@ -1,6 +1,6 @@
 """Estimators over Dask collections and Zarr arrays: the graphs of the command line, and lazy prediction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,10 +13,12 @@ import dask.array as da
 import numpy as np
 import zarr
 from distributed import default_client
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dcpred.datasets.writing import new_data_set
-from dcpred.estimators import lazy_tables, tables
+from dcpred.estimators import tables
+from dcpred.estimators.class_names import is_gap, plain_column
+from dcpred.estimators.tables import learn
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
@@ -24,8 +26,10 @@ from dcpred.training.train import train
 from dcpred.tuning.metrics import Scorer, metric_of
 from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
+from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
+    NUMBERS,
     WIDE,
     check_dense,
     check_exact,
@@ -37,18 +41,23 @@ from dcpred_tasks.input_kinds import (
     is_sparse,
     is_unread,
     plain_block,
+    unmasked_list,
 )
+from dcpred_tasks.model.class_codes import class_values, joined_classes
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import ATTRIBUTE, Names, feature_names, in_training_order
 from dcpred_tasks.model.label_rule import Rule
 from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.task_bodies.evaluate_block import part_values
+from dcpred_tasks.storage.zarr_arrays import plain_text
+from dcpred_tasks.task_bodies.evaluate_block import label_numbers, labels_of, part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
+    encoded_block,
     framed_block,
     label_block,
     number_block,
@@ -352,7 +361,7 @@ def write_data(
 
     Raises DataError for what is no matrix of numbers, and where the address holds other data.
     """
-    if tables.needs_schema(X) or lazy_tables.needs_schema(X):
+    if tables.needs_schema(X) or needs_schema(X):
         raise DataError(
             "Cannot use data: a column holds text, dates or categories. Write it by dcpred.import_data, with"
             " target=NAME for rows to train on or like=MODEL for others, and pass that path."
@@ -361,7 +370,7 @@ def write_data(
         check_dense(X)
         X = X.toarray()
     with dask.config.set(scheduler=client) if client is not None else nullcontext():
-        numbered = lazy_tables.numbered_or_missing if unlabelled else lazy_tables.numbered_labels
+        numbered = numbered_or_missing if unlabelled else numbered_labels
         y, classes = (None, None) if y is None else numbered(y)
         X = rows_to_score(X, trained)
         names = feature_names(X) or trained
@@ -408,24 +417,21 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a lazy Dask array (n_samples, n_outputs); each worker gets the model once."""
-    check_features(X.shape, np.dtype(X.dtype), model.n_features)
-    rows = X if isinstance(X, da.Array) else da.from_array(X)
-    rows = rows.rechunk({1: -1})
-    return rows.map_blocks(
-        decision_block,
-        dask.delayed(model, pure=False),
-        early,
-        chunks=(rows.chunks[0], (model.n_outputs,)),
-        dtype=model.score_dtype,
-        meta=np.empty((0, 0), model.score_dtype),
-    )
+    """Decision values as a lazy Dask array (n_samples, n_outputs)."""
+    return each_row(model, X, decision_block, (model.n_outputs,), early, dtype=model.score_dtype)
 
 
 def each_row(
-    model: Model, X: Any, block: Callable[..., NDArray[Any]], shape: tuple[int, ...], *more: Any
+    model: Model,
+    X: Any,
+    block: Callable[..., NDArray[Any]],
+    shape: tuple[int, ...],
+    *more: Any,
+    dtype: DTypeLike = np.float64,
 ) -> da.Array:
-    """What `block` gives for raw rows and a model, float64 (n_samples, *shape), as a Dask array."""
+    """What `block` gives for raw rows and a model, (n_samples, *shape), as a Dask array; each worker gets the
+    model once.
+    """
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
     rows = rows.rechunk({1: -1})
@@ -434,8 +440,8 @@ def each_row(
         dask.delayed(model, pure=False),
         *more,
         **({"chunks": (rows.chunks[0], *shape)} if shape else {"drop_axis": 1}),
-        dtype=np.float64,
-        meta=np.empty((0,) * (1 + len(shape))),
+        dtype=dtype,
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
     )
 
 
@@ -497,3 +503,87 @@ def check_search(estimator: Any, task: str) -> None:
                 f"Cannot use {name} together with {what}={given!r}: the search for settings chooses {name}."
                 " Leave one of them out."
             )
+
+
+# -- DataFrames of Dask with text, categories, booleans and dates --------------------------------------------
+# Workers survey and encode their parts.
+
+
+def needs_schema(X: Any) -> bool:
+    """Whether this is a DataFrame of Dask with columns of other things than numbers and booleans."""
+    return is_a(X, "dask.dataframe.DataFrame") and not all(dtype.kind in NUMBERS for dtype in X.dtypes)
+
+
+def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, da.Array]:
+    """Return the schema of a DataFrame and its encoded rows, lazily. Every part is read once to survey it."""
+    numeric = [name for name, dtype in zip(X.columns, X.dtypes, strict=True) if dtype.kind in "iuf"]
+    parts = X.to_delayed()
+    schema, n_rows = learn(parts, list(X.columns), numeric, named, _in_parallel)
+    sent = dask.delayed(schema, pure=False)
+    blocks = [
+        da.from_delayed(dask.delayed(encoded_block)(part, sent), (n, len(schema.features)), ACC_DTYPE)
+        for part, n in zip(parts, n_rows, strict=True)
+    ]
+    return schema, da.concatenate([block for block in blocks if block.shape[0]] or blocks)
+
+
+def numbered_labels(y: Any) -> tuple[Any, NDArray[Any] | None]:
+    """A target beside lazy rows, of text, dates or objects, as class numbers, and the classes, ascending;
+    numbers as they are, and None. Every part of a lazy one is read once. Raises DataError for a label that is
+    missing or no class.
+    """
+    column = _column_of_labels(y)
+    if column is None:
+        return y, None
+    if isinstance(column, np.ndarray):
+        classes, numbers = np.unique(class_values(column), return_inverse=True)
+        return numbers, np.array(classes.tolist(), str) if classes.dtype.kind == "O" else classes
+    parts = column.to_delayed().ravel().tolist() if isinstance(column, da.Array) else column.to_delayed()
+    found = _in_parallel(labels_of, [(part,) for part in parts])
+    classes = joined_classes([labels for labels, _ in found])
+    blocks = [
+        da.from_delayed(dask.delayed(label_numbers)(part, classes), (n_rows,), np.int64)
+        for part, (_, n_rows) in zip(parts, found, strict=True)
+    ]
+    return da.concatenate(blocks), classes
+
+
+def numbered_or_missing(y: Any) -> tuple[Any, NDArray[Any] | None]:
+    """The same of a target that some rows in memory lack: NaN."""
+    values = None if is_lazy(y) or isinstance(y, zarr.Array) else np.asarray(unmasked_list(y))
+    missing = None if values is None or values.ndim != 1 else is_gap(y, values)
+    if values is None or missing is None or not missing.any():
+        return numbered_labels(y)
+    known, classes = numbered_labels(values[~missing])
+    numbers = np.full(len(values), np.nan)
+    numbers[~missing] = known
+    return numbers, classes
+
+
+def _column_of_labels(y: Any) -> Any:
+    """A target that is no number as a Series or array of Dask, or in memory; None for numbers."""
+    check_one_table(y, "y")
+    if is_a(y, "xarray.DataArray"):
+        y = y.chunk() if is_unread(y) else y.data
+    if isinstance(y, zarr.Array):
+        rows = da.from_array(y, chunks=y.chunks)
+        # Zarr keeps text as bytes, too.
+        y = rows.map_blocks(plain_text, "y", dtype=f"U{y.dtype.itemsize}") if y.dtype.kind == "S" else rows
+    if isinstance(y, da.Array) or is_a(y, "dask.dataframe.Series"):
+        return None if y.dtype.kind in NUMBERS else y
+    if y is None or is_lazy(y):
+        return None
+    values = np.asarray(plain_column(y))
+    return values if values.dtype.kind not in NUMBERS and values.ndim == 1 else None
+
+
+def encoded(X: Any, schema: Schema) -> da.Array:
+    """Return the encoded rows of a DataFrame, lazily. Raises DataError for columns of another schema."""
+    check_frame(schema, X)
+    sent = dask.delayed(schema, pure=False)
+    rows = X.map_partitions(encoded_block, sent, uuid4().hex, meta=np.empty((0, 0)))
+    return da.Array(rows.dask, rows.name, (rows.chunks[0], (len(schema.features),)), ACC_DTYPE)
+
+
+def _in_parallel(body: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> list[Any]:
+    return list(dask.compute(*[dask.delayed(body)(*each) for each in arguments]))

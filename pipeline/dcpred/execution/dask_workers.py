@@ -29,8 +29,7 @@ from dcpred.execution.interrupts import SIGNALS, listening, start_tracker
 from dcpred.execution.task_window import Window, on_each_worker
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, Task, Workers, one_line
-from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import Failure, ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.process import memory_bytes, versions
 from dcpred_tasks.storage.addresses import current_options, path_on_disk
 from dcpred_tasks.storage.store_requests import can_write, nonce_written

@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from dcpred_tasks.errors import ResourceError, RunHeldError
-from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.atomic_files import (
+    NoDocumentError,
+    partial_name,
+    plain,
+    read_plain,
+    resource_errors,
+)
 from dcpred_tasks.storage.place import Place, Stored
-from dcpred_tasks.storage.plain_files import NoDocumentError, plain, read_plain
 from dcpred_tasks.storage.store_requests import Retrying
 
 EXPIRY_SECONDS = 60.0
@@ -134,7 +139,7 @@ def hold(folder: Path) -> Iterator[Lease]:
     file = _open_locked(path)
     try:
         lease = Lease(path)
-        _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
+        _sign(file, f"{_own_name()} · {lease.token}\n".encode(), path)
         stopped = threading.Event()
         signs = threading.Thread(target=lease._give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
         signs.start()

@@ -44,8 +44,7 @@ from distributed.scheduler import KilledWorker
 from dcpred.execution.events import record_event
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
-from dcpred_tasks.errors import InterruptedRunError
-from dcpred_tasks.guard import Failure, in_turn
+from dcpred_tasks.errors import Failure, InterruptedRunError, in_turn
 from dcpred_tasks.storage.addresses import current_options, with_options
 
 IN_FLIGHT_PER_THREAD = 2

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.events import record_event
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred_tasks.errors import ResourceError, SchedulerError, SettingsError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import Failure, ResourceError, SchedulerError, SettingsError
 from dcpred_tasks.process import memory_bytes
 
 T = TypeVar("T")

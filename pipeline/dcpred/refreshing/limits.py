@@ -8,10 +8,9 @@ from typing import Any
 
 from dcpred.execution.progress import counted
 from dcpred.refreshing.root import Root
-from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
+from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, without_score
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import describe_run
-from dcpred.scoring.blocks import without_score
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scoring.drift import LEAST_ROWS

@@ -24,9 +24,9 @@ from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below, lasting
+from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, write_document
-from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT, VERSION = "dcpred-parts", 1
 WILD = ("*", "?")

@@ -22,7 +22,7 @@ import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lock, acquire_lock, lock_holder
@@ -35,17 +35,15 @@ from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.ledger import latest_run, open_ledger, point_to
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import check_outputs, plan_run
+from dcpred.scoring.score import STRICT, Columns, check_outputs, plan_run
 from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
-from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
 from dcpred_tasks.storage.place import open_place
 
-STRICT = FailurePolicy()
 NO_LIMITS = Limits()
 
 
@@ -113,29 +111,23 @@ def refresh(
     pool: Pool | None = None,
     *,
     array: str = "X",
-    outputs: tuple[str, ...] | None = None,
-    alpha: float | None = None,
-    costs: Costs | None = None,
-    ids: tuple[str, ...] | None = None,
     tolerance: FailurePolicy = STRICT,
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
     full: bool = False,
     say: Reporter = SILENT,
+    **columns: Unpack[Columns],
 ) -> RefreshReport:
     """Update the latest run below ROOT to X; see the module for guarantees.
 
     x          address of the array; or, with `*` in it, of several data sets (dcpred.refreshing.parts)
     array      its name in each of several data sets
     pool       gives the workers. None: local processes, or this one to score one block
-    outputs    output columns, which the first run fixes; None: the same, or the default of the model
-    alpha      fraction of rows outside of intervals, which the first run fixes, too
-    costs      costs of labels (dcpred_tasks.model.label_rule), which the first run fixes, too
-    ids        columns before the scores in the Parquet file of each block, as for `plan_run`; the first run
-               fixes them, too
     tolerance  what a run tolerates before it is finished; `limits` apply to its result
     keep       number of newest finished runs to keep; None: all
-    full       score everything, and fix input, outputs and blocks anew
+    full       score everything, and fix input, columns and blocks anew
+    columns    as for `plan_run`, which the first run fixes; without outputs the same, or the default of the
+               model
 
     Raises what `score` raises; DataError if X is incompatible with earlier runs; PlanConflictError if the
     root belongs to other data; RunHeldError if another driver has it. A run beyond its limits raises
@@ -146,34 +138,24 @@ def refresh(
         raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
     artifact, place = open_artifact(model), open_place(root)
     inputs = find_parts(x, array, model) if is_pattern(x) else []
-    given = Settings(absolute(x), outputs, alpha, costs=costs, ids=ids)
+    given = Settings(absolute(x), **columns)
     if not is_root(place):
         open_root(place, given)
         for each in [part.x for part in inputs] or [x]:
-            plan_run(
-                model,
-                each,
-                root,
-                outputs,
-                alpha=alpha,
-                costs=costs,
-                may_lack_chunks=tolerance.quarantine,
-                ids=ids,
-            )
+            plan_run(model, each, root, may_lack_chunks=tolerance.quarantine, **columns)
     place.make_folder("")
     with acquire_lock(place) as lease:
         found = open_root(place, given)
         if full:
-            found.settings = replace(
-                found.settings, data=given.data, outputs=outputs, alpha=alpha, costs=costs, ids=ids
-            )
+            fixed = {name: getattr(given, name) for name in Columns.__annotations__}
+            found.settings = replace(found.settings, data=given.data, **fixed)
         check_given(found.settings, given, place.address)
         task = str(artifact.body.get("task"))
         wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            fixed = found.settings.costs, found.settings.ids
-            job = Job(model, artifact.hash, wanted, taken, *fixed, same, tolerance, full, say)
+            costs, ids = found.settings.costs, found.settings.ids
+            job = Job(model, artifact.hash, wanted, taken, costs, ids, same, tolerance, full, say)
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import (
     INPUTS,
     MANIFEST,
@@ -26,13 +27,13 @@ from dcpred.runs.ledger import (
     write_inputs,
 )
 from dcpred.runs.manifest import plan_digest
-from dcpred.scoring.blocks import without_score
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import check_alpha
 from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
     Place,
     open_place,
@@ -41,7 +42,6 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.stored_chunks import InputState
 
 FORMAT, VERSION = "dcpred-refresh", 1

@@ -21,7 +21,6 @@ from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.execution.workers import one_line
 from dcpred.inspection import inspect_path
 from dcpred.pages import (
-    FIRST,
     Page,
     Picture,
     Report,
@@ -73,9 +72,8 @@ from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.storage.atomic_files import decoded
+from dcpred_tasks.storage.atomic_files import decoded, read_plain
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.plain_files import read_plain
 from dcpred_tasks.training.settings import Settings, in_effect
 
 DRAWN_FEATURES = 15
@@ -204,11 +202,6 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     def called(feature: int) -> str:
         return plain(labels[feature]) if labels else f"feature {feature}"
 
-    def paint(axes: Any) -> None:
-        values = [100 * float(shares[j]) for j in shown]
-        pages.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
-        axes.set_xlabel("fraction of squared distances, %")
-
     coding = model.scaling.coding
     coded = coding.features if coding is not None and model.uncertainty is None else []
     unused = int((shares == 0).sum()) - len(coded)
@@ -235,28 +228,24 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         for j in map(int, order[:LISTED_FEATURES])
     ]
     table = Table(["feature", "share", "mean", "standard deviation"], lines)
-    height = pages.bars_height(len(shown))
-    return pages.picture("Composition of distances", text, paint, size=(360, height), table=table)
+    values, axis = [100 * float(shares[j]) for j in shown], "fraction of squared distances, %"
+    drawn = [called(j) for j in shown], values, [f"{v:.1f}" for v in values]
+    return pages.bar_picture("Composition of distances", text, *drawn, axis, table)
 
 
 def _cost(summary: dict[str, Any]) -> Picture | None:
     cost = summary["predicted_cost"]
     if cost is None:
         return None
-    values = [float(cost[part]) for part in PARTS]
-
-    def paint(axes: Any) -> None:
-        pages.bars(axes, list(PARTS.values()), values, [f"{v:.1f}" for v in values])
-        axes.set_xlabel("linear predictions")
-
-    most = list(PARTS.values())[int(np.argmax(values))]
+    names, values = list(PARTS.values()), [float(cost[part]) for part in PARTS]
+    shown = [f"{v:.1f}" for v in values]
+    most = names[int(np.argmax(values))]
     text = (
         f"Predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} times as long as a"
         f" linear prediction x @ w of the same row. The largest part is: {most}."
     )
-    lines = [[name, f"{v:.1f}"] for name, v in zip(PARTS.values(), values, strict=True)]
-    table = Table(["part", "linear predictions"], lines)
-    return pages.picture("Cost of a row", text, paint, size=(360, pages.bars_height(4)), table=table)
+    table = Table(["part", "linear predictions"], [[*line] for line in zip(names, shown, strict=True)])
+    return pages.bar_picture("Cost of a row", text, names, values, shown, "linear predictions", table)
 
 
 def settings_section(settings: dict[str, Any]) -> Section:
@@ -304,16 +293,11 @@ def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
     """The duration of the steps of something."""
     total = sum(seconds.values())
     longest = max(seconds, key=lambda step: seconds[step])
-
-    def paint(axes: Any) -> None:
-        values = list(seconds.values())
-        pages.bars(axes, list(seconds), values, [f"{v:,.1f}" for v in values], FIRST)
-        axes.set_xlabel("seconds")
-
     text = f"{what} took {number(total)} seconds, {number(seconds[longest])} of them for {longest}."
     table = Table(["step", "seconds"], [[step, f"{took:,.2f}"] for step, took in seconds.items()])
-    size_ = (360, pages.bars_height(len(seconds)))
-    return pages.picture(f"Time of {what.lower()}", text, paint, size=size_, table=table)
+    values = list(seconds.values())
+    drawn = list(seconds), values, [f"{v:,.1f}" for v in values]
+    return pages.bar_picture(f"Time of {what.lower()}", text, *drawn, "seconds", table)
 
 
 SHAPE = ("n_leaves", "landmarks", "products", "overlap")

@@ -3,6 +3,7 @@ where there are some.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from dcpred.reports.evaluation_page import (
     without_places,
 )
 from dcpred.results.stored_scores import open_stored
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
@@ -78,7 +80,7 @@ class Gathered:
     groups: list[Group] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)
     """By the name of their process."""
-    status: dict[str, int] = field(default_factory=dict)
+    status: Counter[str] = field(default_factory=Counter)
     """Rows by status code."""
     bad_rows: list[tuple[int, int, int]] = field(default_factory=list)
     """The first rows without a score: row, status code, first bad feature or −1."""
@@ -110,8 +112,7 @@ def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
         _add_statistics(group, record.statistics)
         found.n_blocks += 1
         found.retries += record.retries
-        for code, rows in record.status.items():
-            found.status[code] = found.status.get(code, 0) + rows
+        found.status.update(record.status)
         found.bad_rows += record.bad_rows[: LISTED_ROWS - len(found.bad_rows)]
         if record.quarantined and len(found.quarantined) < LISTED_REASONS:
             found.quarantined.append(record.quarantined)
@@ -182,9 +183,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
 
     def paint(axes: Any) -> None:
         pages.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
-        axes.set_xlabel("row")
-        axes.set_ylabel("fraction of labels, %")
-        pages.thousands_x(axes)
+        _row_axes(axes, "fraction of labels, %")
 
     spread = shares.max(axis=0) - shares.min(axis=0)
     most = max(drawn, key=lambda i: float(spread[i]))
@@ -194,14 +193,22 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
         f" {plain(classes[most])} changes most: between {percent(float(shares[:, most].min()))} and"
         f" {percent(float(shares[:, most].max()))}.{some}"
     )
-    table = Table(
-        ["rows from", *(plain(classes[i]) for i in drawn)],
-        [
-            [f"{g.first:,}", *(percent(float(row[i])) for i in drawn)]
-            for g, row in zip(groups, shares, strict=True)
-        ],
-    )
+    cells = [[percent(float(row[i])) for i in drawn] for row in shares]
+    table = _by_groups([plain(classes[i]) for i in drawn], groups, cells)
     return pages.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
+
+
+def _by_groups(heads: list[str], groups: list[Group], cells: list[list[str]]) -> Table:
+    """A table with a line for each group."""
+    lines = [[f"{group.first:,}", *own] for group, own in zip(groups, cells, strict=True)]
+    return Table(["rows from", *heads], lines)
+
+
+def _row_axes(axes: Any, y: str) -> None:
+    """Names of the axes of a plot over the rows."""
+    pages.thousands_x(axes)
+    axes.set_xlabel("row")
+    axes.set_ylabel(y)
 
 
 def decisions(found: Gathered, model: Model | None) -> Section:
@@ -265,19 +272,15 @@ def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
 
     def paint(axes: Any) -> None:
         pages.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
-        pages.thousands_x(axes)
-        axes.set_xlabel("row")
-        axes.set_ylabel(what[:-1])
+        _row_axes(axes, what[:-1])
 
     text = (
         f"The median (dots) in {len(groups)} successive parts of the rows, and the band with nine of ten"
         f" rows. The median goes from {number(float(summary[:, 1].min()), 3)} to"
         f" {number(float(summary[:, 1].max()), 3)}."
     )
-    table = Table(
-        ["rows from", "5 %", "median", "95 %"],
-        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, summary, strict=True)],
-    )
+    cells = [[number(float(v)) for v in row] for row in summary]
+    table = _by_groups(["5 %", "median", "95 %"], groups, cells)
     return pages.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
@@ -322,10 +325,7 @@ def contributions(output: str) -> Section:
     if not len(values) or not mean[shown].any():
         return Section("Contributions")
     labels, height = [names[j] for j in shown], pages.bars_height(len(shown))
-
-    def bars(axes: Any) -> None:
-        pages.bars(axes, labels, mean[shown], [number(v, 3) for v in mean[shown]])
-        axes.set_xlabel("mean absolute contribution")
+    drawn = labels, mean[shown], [number(v, 3) for v in mean[shown]]
 
     def swarm(axes: Any) -> None:
         pages.swarm(axes, labels, values[:, shown])
@@ -346,7 +346,7 @@ def contributions(output: str) -> Section:
         "Contributions",
         text,
         parts=[
-            pages.picture("Which columns matter", first, bars, size=(360, height), table=table),
+            pages.bar_picture("Which columns matter", first, *drawn, "mean absolute contribution", table),
             pages.picture("Contributions by row", every, swarm, size=(360, height + 40)),
         ],
     )
@@ -375,9 +375,7 @@ def _stability(groups: list[Group], model: Model) -> Picture:
         pages.lines(axes, [Line("", x, psi)])
         axes.set_ylim(0, max(max(psi) * 1.15, 1.3 * LARGE_PSI))
         pages.threshold(axes, LARGE_PSI, "large")
-        pages.thousands_x(axes)
-        axes.set_xlabel("row")
-        axes.set_ylabel("stability index")
+        _row_axes(axes, "stability index")
 
     beyond = sum(one > LARGE_PSI for one in psi)
     text = (
@@ -385,10 +383,7 @@ def _stability(groups: list[Group], model: Model) -> Picture:
         f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
         f" is {number(max(psi), 3)}. A small sample alone makes it larger than 0."
     )
-    table = Table(
-        ["rows from", "stability index"],
-        [[f"{g.first:,}", number(one, 3)] for g, one in zip(groups, psi, strict=True)],
-    )
+    table = _by_groups(["stability index"], groups, [[number(one, 3)] for one in psi])
     return pages.picture("Drift over the rows", text, paint, table=table)
 
 
@@ -453,15 +448,8 @@ def workers(found: Gathered) -> Section:
         ]
         for number_, one in enumerate(known[:LISTED_WORKERS])
     ]
-    table = Table(heads, lines)
-
-    def paint(axes: Any) -> None:
-        drawn = rates[:DRAWN_WORKERS]
-        at = [f"worker {i + 1}" for i in range(len(drawn))]
-        pages.bars(axes, at, drawn, [f"{rate:,.0f}" for rate in drawn])
-        axes.set_xlabel("rows per second of work")
-        pages.thousands_x(axes)
-
+    table, drawn = Table(heads, lines), rates[:DRAWN_WORKERS]
+    bars = [f"worker {i + 1}" for i in range(len(drawn))], drawn, [f"{rate:,.0f}" for rate in drawn]
     some = f" The first {DRAWN_WORKERS} are drawn." if len(known) > DRAWN_WORKERS else ""
     text = f"1 worker: {rates[0]:,.0f} rows a second while it worked."
     if len(known) > 1:
@@ -469,15 +457,16 @@ def workers(found: Gathered) -> Section:
             f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
             f" worked.{some}"
         )
-    height = pages.bars_height(min(len(known), DRAWN_WORKERS))
-    drawn = pages.picture("Speed of workers", text, paint, size=(360, height), table=table)
+    speed = pages.bar_picture(
+        "Speed of workers", text, *bars, "rows per second of work", table, thousands=True
+    )
     parts = (
         ", ".join(f"{percent(seconds / spent, 0)} {phase}" for phase, seconds in total.items())
         if spent
         else "–"
     )
     facts = f"All workers together worked {number(spent, 3)} seconds: {parts}."
-    return Section("Workers", facts, parts=[drawn])
+    return Section("Workers", facts, parts=[speed])
 
 
 NAMES = {str(int(status)): status.name.lower().replace("_", " ") for status in Status}
@@ -500,7 +489,7 @@ class Run:
     @property
     def n_bad(self) -> int:
         """Rows without a score in finished blocks."""
-        return sum(rows for code, rows in self.gathered.status.items() if code != str(int(Status.OK)))
+        return without_score(self.gathered.status)
 
 
 def open_run(output: str) -> Run:
@@ -526,11 +515,11 @@ def _artifact(run: ScoreRun) -> Artifact | None:
         return None
 
 
-def run_page(run: Run, evaluated: dict[str, Any] | None, title: str = "") -> Page:
+def run_page(run: Run, evaluated: dict[str, Any] | None) -> Page:
     """evaluated  the quality of the scores, if targets are given"""
     model, data = last_name(run.run.model), last_name(run.run.x)
     return Page(
-        title=title or f"Scores of {data}",
+        title=f"Scores of {data}",
         lead=f"{counted(run.run.n_rows, 'row', 'rows')} of {data}, scored by the model {model}.",
         facts=[*(evaluation_facts(evaluated)[1:] if evaluated else ()), *_facts(run)],
         sections=[

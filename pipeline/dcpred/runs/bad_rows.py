@@ -1,6 +1,7 @@
 """Rows of an output without a score, and the reasons."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -47,6 +48,11 @@ class BadRowLimit:
 
 
 NO_LIMIT = BadRowLimit()
+
+
+def without_score(status: Mapping[str, int]) -> int:
+    """Rows with a status other than 1, from counts by status code."""
+    return sum(n for code, n in status.items() if code != str(int(Status.OK)))
 
 
 @dataclass(frozen=True)
@@ -115,13 +121,11 @@ def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRow
     """
     ledger = open_ledger(output)
     names = {str(int(s)): s.name.lower() for s in Status}
-    counts: dict[str, int] = {}
-    done = 0
+    total, done = Counter[str](), 0
     for record in ledger.records():
         done += 1
-        for code, n in record.status.items():
-            if code != str(int(Status.OK)):
-                counts[names[code]] = counts.get(names[code], 0) + n
+        total.update(record.status)
+    counts = {names[code]: n for code, n in total.items() if code != str(int(Status.OK))}
     found = list(islice(_rows(ledger, every), limit)) if counts else []
     rows = [
         BadRow(block, row, code, names[str(code)], None if feature < 0 else feature)
@@ -137,8 +141,7 @@ def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
     """Block, row, status code, feature or −1."""
     for record in ledger.records():
         listed = {row: (code, feature) for row, code, feature in record.bad_rows}
-        n_bad = sum(n for code, n in record.status.items() if code != str(int(Status.OK)))
-        if every and n_bad > len(listed):
+        if every and without_score(record.status) > len(listed):
             for row, code in _stored(ledger.run, record.block):
                 yield record.block, row, code, listed.get(row, (code, -1))[1]
         else:

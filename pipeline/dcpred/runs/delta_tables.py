@@ -28,9 +28,9 @@ from dcpred.version import __version__
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError, SettingsError
 from dcpred_tasks.storage.addresses import DELTA_LOG, absolute, check_writable, current_options, delta_options
+from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.digests import file_digest
 from dcpred_tasks.storage.place import Place, local_file, open_place, stored_digest
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 

@@ -29,7 +29,7 @@ from dcpred_tasks.artifacts.commit_records import (
     record_bytes,
 )
 from dcpred_tasks.errors import DcpredError, PlanConflictError, ResourceError
-from dcpred_tasks.model.label_rule import Costs, is_cost
+from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -42,7 +42,13 @@ from dcpred_tasks.storage.addresses import (
     shown,
     table_address,
 )
-from dcpred_tasks.storage.atomic_files import encoded, partial_name, resource_errors, sync_directory
+from dcpred_tasks.storage.atomic_files import (
+    encoded,
+    is_system_file,
+    partial_name,
+    resource_errors,
+    sync_directory,
+)
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
@@ -55,7 +61,6 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
 from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
 
@@ -243,46 +248,31 @@ def forget_rows(state: InputState, rows: list[tuple[int, int]]) -> InputState:
     return replace(state, marks=tuple(marks))
 
 
-def run_hash(
-    X: zarr.Array[Any],
-    model_hash: str,
-    outputs: tuple[str, ...],
-    chunk_rows: int,
-    block_rows: int,
-    alpha: float | None = None,
-    arithmetic: str | None = None,
-    costs: Costs | None = None,
-    table: Mapping[str, Any] | None = None,
-) -> str:
+def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
     """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    its arithmetic if that is not the compiled engine, and its Parquet files (`table_identity`).
+    its arithmetic if that is not the compiled engine, and its Parquet files.
     """
+    told, table = run.told(), _table_identity(run)
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
-        "model_hash": model_hash,
-        "outputs": list(outputs),
-        "chunk_rows": chunk_rows,
-        "block_rows": block_rows,
-        **({} if alpha is None else {"alpha": alpha}),
-        **({} if costs is None else {"costs": list(costs)}),
+        **{name: told[name] for name in HASHED if name in told},
         **filled(),
-        **({} if arithmetic is None else {"arithmetic": arithmetic}),
-        **({} if table is None else {"table": dict(table)}),
+        **({} if table is None else {"table": table}),
     }
     return digest_json(identity)
 
 
-def table_identity(x: str, ids: tuple[str, ...] | None, delta: str | None) -> dict[str, Any] | None:
+def _table_identity(run: ScoreRun) -> dict[str, Any] | None:
     """What identifies the Parquet files of a run besides its scores: the current ids, and the Delta table.
     None without such files.
     """
-    if ids is None:
+    if run.ids is None:
         return None
-    beside = arrays_beside(x)
-    found = {name: stored_chunks.fingerprint(beside[name]) for name in ids if name in beside}
-    return {"ids": list(ids), "arrays": found, "delta": delta}
+    beside = arrays_beside(run.x)
+    found = {name: stored_chunks.fingerprint(beside[name]) for name in run.ids if name in beside}
+    return {"ids": list(run.ids), "arrays": found, "delta": run.delta}
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
@@ -339,9 +329,7 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
     """
     X = zarr_arrays.open_array(run.x)
     if X.shape[0] == run.n_rows:
-        parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic, run.costs
-        table = table_identity(run.x, run.ids, run.delta)
-        now = run_hash(X, run.model_hash, run.outputs, *parts, table)
+        now = run_hash(X, run)
         if now == run.run or now in accepted:
             return True
     return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))
@@ -351,17 +339,8 @@ FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
 # Fields of a plan by which two runs differ.
-RUN_FIELDS = (
-    "model_hash",
-    "outputs",
-    "alpha",
-    "costs",
-    "n_rows",
-    "chunk_rows",
-    "block_rows",
-    "ids",
-    "delta",
-)
+RUN_FIELDS = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
+HASHED = ("model_hash", "outputs", "chunk_rows", "block_rows", "alpha", "costs", "arithmetic")
 PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
@@ -477,7 +456,8 @@ class Ledger:
     def _differs(self, plan: dict[str, Any]) -> list[str]:
         named = {"costs": "the threshold or costs", "ids": "the Parquet files or their ids"}
         named |= {"delta": "the Delta table"}
-        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != _plain(getattr(self.run, k))]
+        own = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
+        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != own[k]]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -754,7 +734,3 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 def _ours(name: str) -> bool:
     """Whether a run that was interrupted before its plan was written may have left this."""
     return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -1,6 +1,7 @@
 """Results of a finished run: its manifest, and the report to its caller."""
 
 import platform
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,12 +97,11 @@ def make_manifest(
 
 def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
     """Totals of the commit records. They are read once and not stored."""
-    status: dict[str, int] = {}
+    status, origins = Counter[str](), Counter[str]()
     bad: list[tuple[int, int, int]] = []
     peaks: dict[str, int] = {}
     seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
     digests: list[str] = []
-    origins: dict[str, int] = {}
     for record in records:
         digests.append(record.digest)
         spent = (
@@ -112,21 +112,20 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
         )
         seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
         if record.origin:
-            origins[record.origin] = origins.get(record.origin, 0) + 1
+            origins[record.origin] += 1
         else:
             peaks[record.process] = max(peaks.get(record.process, 0), record.peak_memory_bytes)
-        for code, n in record.status.items():
-            status[code] = status.get(code, 0) + n
+        status.update(record.status)
         bad += record.bad_rows[: LISTED_ROWS - len(bad)]
     return {
-        "status": status,
+        "status": dict(status),
         "status_names": {str(int(s)): s.name.lower() for s in Status if str(int(s)) in status},
         "bad_rows": bad,
         "digest": digest("".join(digests).encode()),
         "worker_seconds": seconds,
         "worker_peak_memory_bytes": peaks,
         # Blocks that a refresh reused, by the run that scored them.
-        **({"taken_over": origins} if origins else {}),
+        **({"taken_over": dict(origins)} if origins else {}),
     }
 
 

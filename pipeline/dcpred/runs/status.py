@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,17 +139,16 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
     artifact = planned_artifact(run.model, run.model_hash)
     model = artifact.model()
     gathered = Statistics(model, run.outputs)
-    cpus: dict[str, int] = {}
+    cpus = Counter[str]()
     for record in records:
         if "sampled_rows" in record.statistics:
             gathered.add_packed(record.statistics)
-        cpu = str(record.statistics.get("cpu", "unknown"))
-        cpus[cpu] = cpus.get(cpu, 0) + 1
+        cpus[str(record.statistics.get("cpu", "unknown"))] += 1
     scored = raw_moments(model.scaling, gathered.moments)
     return {
         "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
-        "cpus": cpus,
+        "cpus": dict(cpus),
         "statistics": {
             HISTOGRAM: {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
             **{c.tally: _tally(c, model, gathered) for c in OUTPUT_COLUMNS if c.tally},

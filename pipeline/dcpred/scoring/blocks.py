@@ -5,20 +5,25 @@ stores the errors of failed blocks. A full disk, a quota or a missing permission
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dcpred.execution.events import by_name, record_event
 from dcpred.execution.lease import Lock
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
-from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
+from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, without_score
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
 from dcpred_tasks.artifacts.commit_records import CommitRecord
-from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DcpredError, IncompleteError, RefusedError, ResourceError, SettingsError
-from dcpred_tasks.guard import Failure
+from dcpred_tasks.errors import (
+    DcpredError,
+    Failure,
+    IncompleteError,
+    RefusedError,
+    ResourceError,
+    SettingsError,
+)
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
 
@@ -180,11 +185,6 @@ def _record_done(record: CommitRecord) -> None:
         seconds=round(record.read_seconds + record.score_seconds + record.write_seconds, 3),
         retries=record.retries,
     )
-
-
-def without_score(status: Mapping[str, int]) -> int:
-    """Rows with a status other than 1, from counts by status code."""
-    return sum(n for code, n in status.items() if code != str(int(Status.OK)))
 
 
 def _sentence(failure: Failure) -> str:

@@ -20,14 +20,15 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs import delta_tables
-from dcpred.runs.ledger import INPUTS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
+from dcpred.runs.ledger import INPUTS, RUN_FIELDS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import STRICT, check_delta, default_pool, plan_run, score
+from dcpred.scoring.score import STRICT, Written, check_delta, default_pool, plan_run, score
 from dcpred.verification import (
     SAMPLE_ROWS,
     FastCheck,
@@ -41,7 +42,6 @@ from dcpred.verification import (
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage.stored_chunks import open_input
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
@@ -54,14 +54,10 @@ def repair(
     output: str | Path,
     pool: Pool | None = None,
     *,
-    outputs: tuple[str, ...] | None = None,
-    alpha: float | None = None,
-    costs: Costs | None = None,
-    ids: tuple[str, ...] | None = None,
-    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     level: str = "full",
     say: Reporter = SILENT,
+    **written: Unpack[Written],
 ) -> ScoreReport:
     """Score again what is wrong in an output, or was never done; see the module for guarantees.
 
@@ -75,10 +71,8 @@ def repair(
             f"Cannot repair at level {level!r}: a repair has {' or '.join(LEVELS)}. Use one of them."
         )
     ledger = open_ledger(output)
-    check_delta(delta, tolerance)
-    planned, plan, model = plan_run(
-        model_path, x, output, outputs, alpha=alpha, costs=costs, may_lack_chunks=True, ids=ids, delta=delta
-    )
+    check_delta(written.get("delta"), tolerance)
+    planned, plan, model = plan_run(model_path, x, output, may_lack_chunks=True, **written)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
@@ -114,8 +108,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, except for the content of input chunks."""
     if planned.run == was.run:
         return
-    kept = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
-    if any(getattr(was, name) != getattr(planned, name) for name in kept):
+    if any(getattr(was, name) != getattr(planned, name) for name in RUN_FIELDS):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
         raise PlanConflictError(

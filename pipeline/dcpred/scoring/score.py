@@ -5,12 +5,12 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import zarr
@@ -21,11 +21,11 @@ from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
-from dcpred.runs.bad_rows import NO_LIMIT
-from dcpred.runs.ledger import Ledger, run_hash, standing_run, table_identity
+from dcpred.runs.bad_rows import NO_LIMIT, without_score
+from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
-from dcpred.scoring.blocks import BlockRun, FailurePolicy, without_score
+from dcpred.scoring.blocks import BlockRun, FailurePolicy
 from dcpred.summary import Summary
 from dcpred.verification import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -158,6 +158,21 @@ def check_apart(x: str, output: str) -> None:
         )
 
 
+class Columns(TypedDict, total=False):
+    """The columns that a run writes, as `plan_run` takes them."""
+
+    outputs: tuple[str, ...] | None
+    alpha: float | None
+    costs: Costs | None
+    ids: tuple[str, ...] | None
+
+
+class Written(Columns, total=False):
+    """All that a run writes."""
+
+    delta: str | Path | None
+
+
 VERIFY_ROUNDS = 3
 STRICT = FailurePolicy()
 Planned = tuple[ScoreRun, BlockPlan, Model]
@@ -227,9 +242,8 @@ def plan_run(
     models = models_that_score(model, columns(outputs, alpha))
     x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
     ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
-    table, parts = table_identity(x, ids, delta), (plan.chunk_rows, plan.block_rows, alpha, scored_by, costs)
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, *parts, table),
+        run="",
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -246,6 +260,7 @@ def plan_run(
         ids=ids,
         delta=delta,
     )
+    run = replace(run, run=run_hash(X, run))
     return run, plan if ids is None else _with_tables(plan, run, model), model
 
 
@@ -305,15 +320,11 @@ def score(
     output: str | Path,
     pool: Pool | None = None,
     *,
-    outputs: tuple[str, ...] | None = None,
-    alpha: float | None = None,
-    costs: Costs | None = None,
-    ids: tuple[str, ...] | None = None,
-    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
     say: Reporter = SILENT,
+    **written: Unpack[Written],
 ) -> ScoreReport:
     """Score every row of X into OUTPUT/scores.zarr; see the module for the effect of a second call.
 
@@ -322,29 +333,15 @@ def score(
               worker)
     repaired  the run to resume, although input chunks may have been restored since: dcpred.scoring.repair
               checked them
-    alpha     fraction of rows outside of intervals, if these are among the outputs; None: one in ten
-    costs     costs of labels, if these are among the outputs
-    ids       columns before the scores in the Parquet file of each block, and
-    delta     the Delta table that gets these files: as for `plan_run`
-    planned   the result of `plan_run` for this model, X, output and outputs, if known
+    planned   the result of `plan_run` for these arguments, if known
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
     score, RunHeldError, ResourceError, InterruptedRunError.
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine or repaired is not None
-    check_delta(delta, tolerance)
-    run, plan, model = planned or plan_run(
-        model_path,
-        x,
-        output,
-        outputs,
-        alpha=alpha,
-        costs=costs,
-        may_lack_chunks=lacking,
-        ids=ids,
-        delta=delta,
-    )
+    check_delta(written.get("delta"), tolerance)
+    run, plan, model = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
     input_run = None if repaired is None else run.run
     ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
     run = ledger.run
@@ -360,26 +357,30 @@ def score(
         check_place(place, output_bytes(run, model, plan.n_blocks))
     if pool is None:
         pool = default_pool(x, output, plan.n_blocks, tolerance)
-    with pool() as workers:
-        workers.check_memory(
-            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
-        )
-        with ledger.claimed() as lease:
-            try:
-                workers.check_sees(place.address)
-            except SchedulerError:
-                if new:
-                    ledger.abandon()
-                raise
-            create_scores(run, model)
-            say.say(f"scoring {plan}{workers.where}")
-            say_how(say, run, workers)
-            scored = score_all(ledger, lease, workers, say, tolerance)
-            manifest = make_manifest(ledger, plan, scored.blocks, input_run)
-            lease.check()
-            manifest = ledger.finish(manifest)
-            commit_to_delta(ledger, model, say)
+    with pool() as workers, _claimed(ledger, plan, workers) as lease:
+        try:
+            workers.check_sees(place.address)
+        except SchedulerError:
+            if new:
+                ledger.abandon()
+            raise
+        create_scores(run, model)
+        say.say(f"scoring {plan}{workers.where}")
+        say_how(say, run, workers)
+        scored = score_all(ledger, lease, workers, say, tolerance)
+        manifest = make_manifest(ledger, plan, scored.blocks, input_run)
+        lease.check()
+        manifest = ledger.finish(manifest)
+        commit_to_delta(ledger, model, say)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+
+
+def _claimed(ledger: Ledger, plan: BlockPlan, workers: Workers) -> AbstractContextManager[Lock]:
+    """Hold a run, for whose blocks the workers have memory."""
+    workers.check_memory(
+        plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
+    )
+    return ledger.claimed()
 
 
 def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
@@ -565,13 +566,9 @@ def score_shard(
     shard: Shard,
     pool: Pool | None = None,
     *,
-    outputs: tuple[str, ...] | None = None,
-    alpha: float | None = None,
-    costs: Costs | None = None,
-    ids: tuple[str, ...] | None = None,
-    delta: str | Path | None = None,
     tolerance: FailurePolicy = STRICT,
     say: Reporter = SILENT,
+    **written: Unpack[Written],
 ) -> ScoreReport | ShardReport:
     """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
     ScoreReport is that of the whole, finished run.
@@ -582,19 +579,8 @@ def score_shard(
     Raises what `score` raises, and RunHeldError if another process has this shard.
     """
     begin = time.perf_counter()
-    lacking = tolerance.quarantine
-    check_delta(delta, tolerance)
-    run, plan, model = plan_run(
-        model_path,
-        x,
-        output,
-        outputs,
-        alpha=alpha,
-        costs=costs,
-        may_lack_chunks=lacking,
-        ids=ids,
-        delta=delta,
-    )
+    check_delta(written.get("delta"), tolerance)
+    run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
     ledger = Ledger(run, plan.n_blocks, shard).adopted()
     run = ledger.run
     begun = ledger.check()
@@ -608,18 +594,14 @@ def score_shard(
     if n_pending == 0:
         pool = this_process
     pool = pool or default_pool(x, output, n_pending, tolerance)
-    with pool() as workers:
-        workers.check_memory(
-            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
-        )
-        with ledger.claimed() as lease:
-            workers.check_sees(ledger.address)
-            create_scores(run, model)
-            say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
-            say_how(say, run, workers)
-            done, left = _score_own(ledger, lease, workers, say, tolerance)
-            if not left:
-                return _finish(ledger, plan, model, lease, workers, done, tolerance, begin, say)
+    with pool() as workers, _claimed(ledger, plan, workers) as lease:
+        workers.check_sees(ledger.address)
+        create_scores(run, model)
+        say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+        say_how(say, run, workers)
+        done, left = _score_own(ledger, lease, workers, say, tolerance)
+        if not left:
+            return _finish(ledger, plan, model, lease, workers, done, tolerance, begin, say)
     own = counted(len(ledger.own_blocks), "block is", "blocks are")
     say.say(
         f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"

@@ -49,11 +49,11 @@ from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
     is_free,
+    is_system_file,
     read_own_json,
     resource_errors,
     write_json,
 )
-from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import BOOSTING, KERNEL

@@ -31,7 +31,7 @@ def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
 
 def hashes_of_rows(X: NDArray[Any]) -> Hashes:
     """A 64-bit hash of each row (n,): a sum of its values' bits, each times a number of its column, mixed."""
-    factors = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    factors = mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     found, step = np.empty(len(X), np.uint64), max(STRIP_VALUES // X.shape[1], 1)
     for start in range(0, len(X), step):
         values = X[start : start + step].astype(np.float64)
@@ -40,10 +40,10 @@ def hashes_of_rows(X: NDArray[Any]) -> Hashes:
         bits = values.view(np.uint64)
         bits ^= bits >> np.uint64(32)  # the lower bits of integers are 0
         found[start : start + step] = bits @ factors
-    return _mixed(found)
+    return mixed(found)
 
 
-def _mixed(z: Hashes) -> Hashes:
+def mixed(z: Hashes) -> Hashes:
     """SplitMix64 of Steele, Lea and Flood (2014)."""
     with np.errstate(over="ignore"):
         z = z * np.uint64(0x9E3779B97F4A7C15)

@@ -38,7 +38,6 @@ MOST_CATEGORIES = 254
 MOST_NUMBERS = 2**18  # numbers in the table of a column of means
 MOST_GAP_TEXTS = 100
 DECIMALS, THOUSANDS = (".", ","), (".", ",", "'", "’", " ", "\u00a0", "\u202f")
-LISTED = 3
 PLAIN: dict[str, type[Column]] = {one.kind: one for one in (Number, Boolean, Id, Target, Dropped) if one.kind}
 CODES, TARGET, MEANS = "codes", "target", "means"
 ENCODINGS: dict[str, type[Category]] = {CODES: Codes, TARGET: TargetCodes, MEANS: Means}

@@ -18,6 +18,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
 from dcpred_tasks.errors import DataError, MissingChunkError
+from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.storage.addresses import Options, current_options, fills_missing_chunks, parse
 from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
 from dcpred_tasks.storage.store_requests import (
@@ -172,7 +173,6 @@ def _store(scheme: str, bucket: str, read_only: bool, options: Options) -> Bucke
 MARKERS = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
 UNSIGNED = "_Unsigned"
-EXACT_LIMIT = 2**53  # float64 holds every integer up to here
 LONGEST_NAME = 60  # characters of a value in a message
 
 

@@ -22,12 +22,12 @@ from dcpred_tasks.storage.atomic_files import (
     encoded,
     link_file,
     partial_name,
+    read_plain,
     resource_errors,
     sync_directory,
     write_bytes,
 )
 from dcpred_tasks.storage.digests import digest_json, file_digest
-from dcpred_tasks.storage.plain_files import read_plain
 
 
 class Stored(NamedTuple):

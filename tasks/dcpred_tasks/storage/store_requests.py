@@ -241,15 +241,13 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
     try:
         return _made(package, scheme, bucket, given, settings | common)
     except (obstore().exceptions.BaseError, ValueError) as error:
+        file = given.get("root_certificate")
+        of_file = "" if file is None else f", root_certificate={file}"
         raise ResourceError(
             f"Cannot open {scheme}://{bucket}: its settings are incomplete or invalid"
-            f" ({str(error).partition(chr(10))[0]}{_of_file(given)}). Check the environment and the storage"
+            f" ({str(error).partition(chr(10))[0]}{of_file}). Check the environment and the storage"
             " options."
         ) from None
-
-
-def _of_file(given: dict[str, str]) -> str:
-    return f", root_certificate={given['root_certificate']}" if "root_certificate" in given else ""
 
 
 def check_endpoints() -> None:

@@ -20,6 +20,7 @@ from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
+from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.object_arrays import (
@@ -30,7 +31,6 @@ from dcpred_tasks.storage.object_arrays import (
     names_of_encoding,
 )
 from dcpred_tasks.storage.place import Entry, open_place
-from dcpred_tasks.storage.plain_files import is_system_file
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16

@@ -45,7 +45,7 @@ from dcpred_tasks.storage.addresses import (
     local_path,
     table_address,
 )
-from dcpred_tasks.storage.atomic_files import replace_bytes
+from dcpred_tasks.storage.atomic_files import plain, read_plain, replace_bytes
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
 from dcpred_tasks.storage.object_arrays import (
     BucketArrays,
@@ -55,7 +55,6 @@ from dcpred_tasks.storage.object_arrays import (
     lists_nothing,
     names_of_encoding,
 )
-from dcpred_tasks.storage.plain_files import plain, read_plain
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
 
 # Errors of Zarr, and of compressors, also those of the standard library.
@@ -228,7 +227,6 @@ def _crc(data: bytes | NDArray[np.uint8]) -> bytes:
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
-MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 # Errors of Zarr for missing or damaged metadata.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)

@@ -40,10 +40,8 @@ from dcpred_tasks.tables.arrow_columns import (
     text_values,
 )
 from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
-from dcpred_tasks.tables.ipc_files import ipc_footer
-from dcpred_tasks.tables.parquet_files import parquet_footer
-from dcpred_tasks.tables.table_columns import common_columns, foreign_types
-from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, list_files
+from dcpred_tasks.tables.table_columns import Spread, as_common_type, common_columns, foreign_types
+from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, list_files, parquet_footer
 
 SINGLE, DOUBLE = "float32", "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
@@ -134,19 +132,10 @@ class Table:
                 found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
                 continue
             column = _one_array(read.column(name))
-            found[name] = plain_column(self._cast(column, name, group), name, group.footer.file.name)
+            file = group.footer.file
+            column = as_common_type(column, self.types[name], name, file.address)
+            found[name] = plain_column(column, name, file.name)
         return found
-
-    def _cast(self, column: Any, name: str, group: Group) -> Any:
-        kind = self.types[name]
-        try:
-            return column if column.type == kind else column.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise DataError(
-                f"Cannot read column {name!r} of {group.footer.file.address}: it is {column.type}, but {kind}"
-                f" in other files, which does not hold all its values ({str(error).splitlines()[0]})."
-                " Convert it."
-            ) from None
 
 
 def _one_array(column: Any) -> Any:
@@ -169,7 +158,9 @@ def _table(
     data: str, model: str, schema: Schema, files: tuple[TableFile, ...], kinds: Any, options: Options
 ) -> Table:
     """kinds  the schema of a table that states it, in Arrow, else None"""
-    footers = tuple(_footer(file, options) for file in files)
+    footers = tuple(
+        (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options) for file in files
+    )
     names = [file.name for file in files]
     for one in footers:
         _check_names(one)
@@ -190,10 +181,6 @@ def _table(
         raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
     _check_sizes(found)
     return found
-
-
-def _footer(file: TableFile, options: Options) -> Footer:
-    return (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options)
 
 
 def _stated_columns(kinds: Any, footers: Sequence[Footer]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -292,16 +279,18 @@ def _precision(table: Table) -> str:
     typed = np.result_type(*plain) if plain else None
     if typed is not None and _is_double(typed):
         return DOUBLE
-    spread = _Spread()
+    spread = Spread(0)
     for column in table.schema.sources:
         if _is_category(column):
-            spread.include(np.array([0.0, column.gap]))  # type: ignore[attr-defined]
+            spread.include(0, column.gap)  # type: ignore[attr-defined]
     for column in free:
         for group in table.groups:
             read = table.read(group, [column.name])[column.name]
             for values in _encoded(table, column, read, group):
-                spread.include(values)
-    if spread.is_empty:
+                one = Spread(1)
+                one.add(values[:, None])
+                spread.join(one)
+    if not spread.low.size:
         return SINGLE
     dtype = spread.dtype()
     return DOUBLE if _is_double(dtype if typed is None else np.result_type(typed, dtype)) else SINGLE
@@ -313,31 +302,6 @@ def _is_category(column: Column) -> bool:
 
 def _is_double(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize > (4 if dtype.kind == "f" else 2)
-
-
-class _Spread:
-    """The smallest dtype that holds all of some values, as an import finds it."""
-
-    def __init__(self) -> None:
-        self.low, self.high, self.whole, self.single, self.is_empty = np.inf, -np.inf, True, True, True
-
-    def include(self, values: NDArray[Any]) -> None:
-        self.is_empty = False
-        there = values[~np.isnan(values)]
-        if len(there) < len(values) or (there != np.trunc(there)).any():
-            self.whole = False
-        if len(there):
-            self.low, self.high = min(self.low, there.min()), max(self.high, there.max())
-            with np.errstate(over="ignore"):
-                self.single = self.single and bool((there.astype(np.float32) == there).all())
-
-    def dtype(self) -> np.dtype[Any]:
-        if self.whole:
-            for name in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
-                limits = np.iinfo(name)
-                if limits.min <= self.low and self.high <= limits.max:
-                    return np.dtype(name)
-        return np.dtype(SINGLE if self.single else DOUBLE)
 
 
 # -- Encoding ------------------------------------------------------------------------------------------------

@@ -1,18 +1,25 @@
-"""The columns of files of one table: their common types, and values in the names of folders."""
+"""The columns of files of one table: their common types, dtypes that hold their values, and values in the
+names of folders.
+"""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.tables.arrow_columns import is_text_or_levels
 
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
 
 
 def foreign_types(schema: Any) -> dict[str, str]:
@@ -48,7 +55,7 @@ def common_columns(
                     )
     summary = _folder_values(source, files)
     types = _common_types(source, files, schemas) | {
-        name: _type_of([each[name] for each in summary]) for name in summary[0]
+        name: pa.array([each[name] for each in summary]).type for name in summary[0]
     }
     clash = set(summary[0]) & set(first.names)
     if clash:
@@ -110,5 +117,53 @@ def _split(folder: str) -> tuple[str, str, str]:
     return (name, equals, value) if equals else ("", "", "")
 
 
-def _type_of(values: Sequence[Any]) -> Any:
-    return pa.array(values).type
+def as_common_type(column: Any, kind: Any, name: str, file: str, others: str = "other files") -> Any:
+    """A column of one file, cast to the type that it has in all of them. Raises DataError."""
+    try:
+        return column if column.type == kind else column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"Cannot read column {name!r} of {file}: it is {column.type}, but {kind} in {others}, which does"
+            f" not hold all its values ({str(error).splitlines()[0]}). Convert it."
+        ) from None
+
+
+class Spread:
+    """The values of float64 columns, as far as they determine the dtype that holds all of them."""
+
+    def __init__(self, n_columns: int) -> None:
+        self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
+        self.whole = self.single = True
+
+    def add(self, X: FloatArray) -> None:
+        """X  float64 (n_rows, n_columns); NaN stands for a missing value."""
+        self.low = np.fmin(self.low, np.fmin.reduce(X, axis=0, initial=np.inf))
+        self.high = np.fmax(self.high, np.fmax.reduce(X, axis=0, initial=-np.inf))
+        self.whole = self.whole and bool((np.isfinite(X) & (np.trunc(X) == X)).all())
+        if self.single:
+            with np.errstate(over="ignore"):
+                self.single = bool(((X.astype(np.float32) == X) | np.isnan(X)).all())
+
+    def include(self, low: float, high: float, *, whole: bool = True, single: bool = True) -> None:
+        """Include values by their limits; `single`: float32 holds all of them."""
+        self.low, self.high = np.append(self.low, low), np.append(self.high, high)
+        self.whole, self.single = self.whole and whole, self.single and single
+
+    def join(self, other: "Spread") -> None:
+        """Include the columns of another."""
+        self.low, self.high = np.append(self.low, other.low), np.append(self.high, other.high)
+        self.whole, self.single = self.whole and other.whole, self.single and other.single
+
+    def wide(self, limit: float = EXACT_LIMIT) -> NDArray[np.intp]:
+        """Columns with values from a limit on. From the default on float64 may have rounded integers."""
+        return np.flatnonzero((self.low <= -limit) | (self.high >= limit))
+
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest dtype for all columns together."""
+        fit = smallest_integer(int(self.low.min()), int(self.high.max())) if self.whole else None
+        return fit or np.dtype(np.float32 if self.single else np.float64)
+
+
+def smallest_integer(low: int, high: int) -> np.dtype[Any] | None:
+    """The smallest integer dtype that holds low to high, unsigned first; None if there is none."""
+    return next((d for d in INTEGERS if np.iinfo(d).min <= low and high <= np.iinfo(d).max), None)

@@ -1,4 +1,4 @@
-"""Files of one table: where they lie, and how they are opened."""
+"""Files of one table: where they lie, how they are opened, and their footers."""
 
 import io
 import os
@@ -6,17 +6,21 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, ResourceError
-from dcpred_tasks.storage.addresses import below, is_remote, local_path
+from dcpred_tasks.storage.addresses import Options, below, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
+from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.arrow_columns import is_plain_number
 
 PARQUET, IPC = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 WILD = re.compile(r"[*?\[]")
@@ -224,3 +228,152 @@ def tail(file: TableFile, n: int) -> bytes:
     with StoredObject(file) if is_remote(file.address) else open(file.address, "rb") as source:
         source.seek(-n, 2)
         return bytes(source.read(n))
+
+
+# -- Parquet -------------------------------------------------------------------------------------------------
+
+
+PARQUET_MAGIC, TAIL_BYTES = b"PAR1", 2**16
+WIDTH = {"DOUBLE": 8, "INT64": 8, "FLOAT": 4, "INT32": 4, "INT96": 8, "BOOLEAN": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetFooter(Footer):
+    """The footer of a Parquet file."""
+
+    metadata: Any
+
+    def read(self, group: int, names: Sequence[str]) -> Any:
+        with (
+            reading(self.file, f"its row group {group}"),
+            pq.ParquetFile(
+                opened(self.file),
+                metadata=self.metadata,
+                pre_buffer=is_remote(self.file.address),
+                page_checksum_verification=True,  # where a writer stored checksums
+            ) as file,
+        ):
+            return file.read_row_group(group, columns=list(names), use_threads=False)
+
+    def group_bytes(self, group: int, names: Collection[str]) -> int:
+        row_group = self.metadata.row_group(group)
+        total = 0
+        for i in range(row_group.num_columns):
+            chunk = row_group.column(i)
+            if chunk.path_in_schema.partition(".")[0] in names:
+                fixed = WIDTH.get(chunk.physical_type, 0) * row_group.num_rows
+                total += max(chunk.total_uncompressed_size, fixed)
+        return total
+
+    def nulls(self, name: str) -> int | None:
+        """By the statistics of row groups."""
+        total, at = 0, self.schema.get_field_index(name)
+        for group in range(self.metadata.num_row_groups):
+            found = self.metadata.row_group(group).column(at).statistics
+            if found is None or not found.has_null_count:
+                return None
+            total += found.null_count
+        return total
+
+
+@lru_cache(maxsize=2**14)
+def parquet_footer(file: TableFile, options: Options) -> ParquetFooter:
+    """The footer of a file, read once by each process. Raises DamagedChunkError."""
+    with reading(file, "its footer"):
+        end = tail(file, min(TAIL_BYTES, file.size))
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if end[-4:] != PARQUET_MAGIC or length > file.size:
+            raise ValueError("it does not end as Parquet does: it may be truncated")
+        if length > len(end):
+            end = tail(file, length)
+        with pq.ParquetFile(opened(file)) as found:
+            metadata, schema = found.metadata, found.schema_arrow
+    rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    return ParquetFooter(file, schema, rows, digest(end[-length:]), metadata)
+
+
+# -- Arrow IPC, and Feather 2 --------------------------------------------------------------------------------
+
+
+ARROW_MAGIC, FEATHER_1, STREAM = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
+COUNTS = 10  # bytes behind the footer: its length, and ARROW_MAGIC
+TEXT_BYTES = 32  # a guess at a value without a fixed width
+
+
+@dataclass(frozen=True, eq=False)
+class IpcFooter(Footer):
+    """The footer of a file of record batches."""
+
+    def read(self, group: int, names: Sequence[str]) -> Any:
+        fields = sorted(self.schema.get_field_index(name) for name in names)
+        with reading(self.file, f"its record batch {group}"), _reader(self.file, fields) as reader:
+            batch = reader.get_batch(group)
+            batch.validate(full=True)  # else offsets of text may point anywhere
+            return pa.table(batch)
+
+    def group_bytes(self, group: int, names: Collection[str]) -> int:
+        width = sum(_width(self.schema.field(name).type) for name in names if name in self.schema.names)
+        return width * self.group_rows[group]
+
+    def nulls(self, name: str) -> int | None:
+        return _nulls(self, name)
+
+
+def _width(kind: Any) -> int:
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:  # a type without a fixed width
+        return TEXT_BYTES
+
+
+@lru_cache(maxsize=2**10)
+def _nulls(footer: IpcFooter, name: str) -> int:
+    """Counted: a file of Arrow has no statistics."""
+    groups = range(len(footer.group_rows))
+    return sum(int(footer.read(group, [name]).column(name).null_count) for group in groups)
+
+
+@contextmanager
+def _reader(file: TableFile, fields: Sequence[int]) -> Iterator[Any]:
+    """A reader of these fields of a file. Not a memory map: one that another process truncates ends this
+    process.
+    """
+    options = pa.ipc.IpcReadOptions(included_fields=list(fields), use_threads=False)
+    source = opened(file) if is_remote(file.address) else pa.OSFile(file.address)
+    with source, pa.ipc.open_file(source, options=options) as reader:
+        yield reader
+
+
+@lru_cache(maxsize=2**14)
+def ipc_footer(file: TableFile, options: Options) -> IpcFooter:
+    """The footer of a file, read once by each process. Raises DataError, DamagedChunkError."""
+    with reading(file, "its footer"):
+        _check_form(file)
+        end = tail(file, min(COUNTS, file.size))
+        length = int.from_bytes(end[:4], "little") + COUNTS
+        if end[4:] != ARROW_MAGIC or not COUNTS < length <= file.size:
+            raise ValueError("it does not end as a file of Arrow does: it may be truncated")
+        with _reader(file, []) as reader:
+            schema, n = reader.schema, reader.num_record_batches
+        # The rows of a batch are those of any column: of one that is small.
+        small = min(range(len(schema)), key=lambda i: not is_plain_number(schema.field(i).type), default=0)
+        with _reader(file, [small]) as reader:
+            rows = tuple(reader.get_batch(i).num_rows for i in range(n)) if len(schema) else ()
+    return IpcFooter(file, schema, rows, digest(tail(file, length)))
+
+
+def _check_form(file: TableFile) -> None:
+    """Raise DataError for other formats of Arrow, which name no record batches at their end."""
+    source = opened(file) if is_remote(file.address) else pa.OSFile(file.address)
+    with source:
+        start = bytes(source.read(4))
+    if start == FEATHER_1:
+        raise DataError(
+            f"Cannot read {file.address}: it has Feather version 1. Write it again, for example by"
+            " pandas.DataFrame.to_feather."
+        )
+    if start == STREAM:
+        raise DataError(
+            f"Cannot read {file.address}: it is a stream of Arrow, which has no footer. Write it as a file,"
+            " for example by pyarrow.feather.write_feather, or import it."
+        )

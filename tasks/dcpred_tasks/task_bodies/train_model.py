@@ -179,7 +179,8 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
     check_arithmetic(job.refined_by)
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
-    borrowed, _ = _gather(job, {source: work.leaf for work in group for source in _halo(work)})
+    halos = {Source(of, work.leaf): work.leaf for work in group for of in work.borrowed}
+    borrowed, _ = _gather(job, halos)
     for work in group:
         fitted, held = _fit_leaf(job, own.pop(work.leaf), borrowed.pop(work.leaf, None), work)
         write_arrays(
@@ -189,10 +190,6 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
             | {"rows": np.array(folded[work.leaf], np.uint64)},
         )
     return receipt(sum(work.n_rows for work in group))
-
-
-def _halo(work: LeafWork) -> list[Source]:
-    return [Source(generation, work.leaf) for generation in work.borrowed]
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
