@@ -1,8 +1,13 @@
 """Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
 
+import os
+
+# Threads of BLAS and OpenMP wait for each other in loops: a factorisation by two threads takes six times the
+# processor time of one where tests share the cores. Libraries read this when they are loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import asyncio
 import gc
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator

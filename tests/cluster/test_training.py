@@ -28,7 +28,7 @@ from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
-from support.searches import BRIEF_ROUNDS, learn_briefly
+from support.searches import brief_learning, learn_briefly
 
 SETTINGS = make_settings(
     {"n_leaves": 8, "max_leaf_rows": 150, "landmarks": 8, "products": 16, "keep_support_vectors": True}
@@ -37,8 +37,7 @@ SETTINGS = make_settings(
 
 @pytest.fixture(scope="module", autouse=True)
 def brief() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", BRIEF_ROUNDS)
+    with brief_learning():
         yield
 
 

@@ -46,15 +46,13 @@ from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import BRIEF_ROUNDS, SMALL, few_candidates, learn_briefly
+from support.searches import SMALL, brief_learning, few_candidates, learn_briefly
 from support.setting_words import classifier_with
 
 
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
-    with few_candidates(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", BRIEF_ROUNDS)
-        patch.setattr("dcpred.estimators.out_of_core.STANDARD", SMALL)
+    with few_candidates(), brief_learning():
         yield
 
 

@@ -15,7 +15,8 @@ from support.pools import inline
 @contextmanager
 def small_comparisons() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.comparison.systems.TREES", (3,))
+        for name, sizes in (("TREES", (3,)), ("LANDMARKS", (8, 16)), ("NEAR", (8,))):
+            patch.setattr(f"dcpred.comparison.systems.{name}", sizes)
         for name, kind in leaf_model_types().items():
             if kind.counted:
                 patch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))

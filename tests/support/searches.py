@@ -1,7 +1,7 @@
 """Small searches for settings: a judge of rows in memory, and a portfolio that takes no time."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -13,15 +13,22 @@ from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.plan import plan_routing
 from dcpred.training.steps import Training
-from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, Budget, SearchPolicy
+from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.scratch import MemoryJob
 from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
-SMALL = replace(STANDARD, name="small", rounds=1, survivors=2, very_few_rows=0)
-BRIEF_ROUNDS = 3  # of learning a scaling, where what is learned is no subject
+FEW_TRIALS: dict[str, Any] = {"rounds": 1, "survivors": 2, "very_few_rows": 0}
+SMALL = replace(STANDARD, name="small", **FEW_TRIALS)
+POLICIES = {  # where a search takes its policy from
+    "dcpred.estimators.out_of_core.STANDARD": STANDARD,
+    "dcpred.api.learning.STANDARD": STANDARD,
+    "dcpred.api.learning.THOROUGH": THOROUGH,
+}
+FEW_REPETITIONS = {"REPETITIONS": 2, "USUAL_REPETITIONS": 2}  # a scaling is still a mean
+BRIEF = {"ROUNDS": 3, **FEW_REPETITIONS}
 WIDE = Budget(ratio=1e3)
 
 
@@ -31,18 +38,31 @@ def few_candidates(
     mutations: tuple[str, ...] = ("wider", "more landmarks"),
     portfolio: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
-    """A search tries these of the portfolio, or those of another one, and these mutations only."""
+    """A search tries these of the portfolio, or those of another one, and these mutations only, each by few
+    trials, with scalings of few repetitions.
+    """
     portfolio = portfolio or {name: PORTFOLIO[name] for name in configurations}
-    with (
-        mock.patch("dcpred.tuning.search.PORTFOLIO", portfolio),
-        mock.patch("dcpred.tuning.search.MUTATIONS", tuple(m for m in MUTATIONS if m.name in mutations)),
-    ):
+    tried = tuple(m for m in MUTATIONS if m.name in mutations)
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("dcpred.tuning.search.PORTFOLIO", portfolio))
+        stack.enter_context(mock.patch("dcpred.tuning.search.MUTATIONS", tried))
+        stack.enter_context(mock.patch.multiple(learned_scaling, **FEW_REPETITIONS))
+        for place, policy in POLICIES.items():
+            stack.enter_context(mock.patch(place, replace(policy, **FEW_TRIALS)))
+        yield
+
+
+@contextmanager
+def brief_learning() -> Iterator[None]:
+    """This process learns scalings in little time, where what is learned is no subject."""
+    with mock.patch.multiple(learned_scaling, **BRIEF):
         yield
 
 
 def learn_briefly() -> None:
-    """Let this process learn scalings in few rounds: a task for workers of tests."""
-    learned_scaling.ROUNDS = BRIEF_ROUNDS
+    """Let this process learn scalings in as little time: a task for workers of tests."""
+    for name, value in BRIEF.items():
+        setattr(learned_scaling, name, value)
 
 
 def trials_of(

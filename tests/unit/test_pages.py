@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred.scoring.score import check_outputs
 from dcpred_tasks.errors import SettingsError
+from support.comparisons import small_comparisons
 from support.data import make_blobs
 from support.pools import inline
 from support.searches import few_candidates
@@ -94,8 +95,8 @@ def commands(block: Block) -> list[list[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, with the data files that pages name; workers are this process, and searches try
-    few settings.
+    """The current folder, with the data files that pages name; workers are this process, and searches and
+    comparisons try little.
     """
     blobs = make_blobs(500, n_features=4, n_classes=3, seed=0)
     names = np.array(["ash", "oak", "yew"])[blobs.y]
@@ -112,7 +113,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     run("import", "known.csv", "known.zarr", "--target", "label")
     run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")
-    with few_candidates():
+    with few_candidates(), small_comparisons():
         yield tmp_path
 
 
