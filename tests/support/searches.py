@@ -20,7 +20,7 @@ from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
-FEW_TRIALS: dict[str, Any] = {"rounds": 1, "survivors": 2, "very_few_rows": 0}
+FEW_TRIALS: dict[str, Any] = {"rounds": 1, "mutated_rows": 0, "survivors": 2, "very_few_rows": 0}
 SMALL = replace(STANDARD, name="small", **FEW_TRIALS)
 POLICIES = {  # where a search takes its policy from
     "dcpred.estimators.out_of_core.STANDARD": STANDARD,

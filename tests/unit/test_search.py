@@ -44,10 +44,10 @@ class Known:
     every candidate as far as they go; log-losses are `ties` of values on all rows.
     """
 
-    policy = replace(STANDARD, survivors=3, rounds=2)
+    policy = replace(STANDARD, survivors=3, rounds=2, mutated_rows=N_ROWS)
     metric: Metric = ERROR
     asked = Settings()
-    n_judged = N_ROWS
+    n_rows = n_judged = N_ROWS
     folds, first_folds = tuple(range(FOLDS)), (0,)
     n_left = 0.0
 
@@ -178,6 +178,15 @@ def test_a_first_look_leaves_the_best_and_the_default(tables: Any) -> None:
     assert [line["candidate"] for line in left_out] == ["3", "4", "5"]
     assert {(line["step"], line["rows"]) for line in left_out} == {("portfolio, first look", N_ROWS // FOLDS)}
     assert found.chosen.candidate.name == "0"
+
+
+def test_of_few_rows_mutations_are_tried_that_only_some_data_allow(tables: Any) -> None:
+    tables({}, Mutation("a", A), Mutation("b", B, of_data=True))
+    trials = Known(of_values({"scaling=learned": -0.2, "feature_map=clip": -0.1}, 0.3))
+    trials.policy = replace(Known.policy, mutated_rows=N_ROWS + 1)
+    found = found_by(trials)
+    assert {one for one, _ in trials.looks} == {DEFAULT, "b"}
+    assert found.chosen.candidate.name == "b"
 
 
 def test_names_of_candidates_differ() -> None:

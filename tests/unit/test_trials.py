@@ -505,7 +505,7 @@ ODD = (
 def test_odd_rows_are_judged(name: str) -> None:
     """By the default settings, with factors that are learned, and by what else changes columns."""
     X, y, task = odd(name)
-    with few_candidates((DEFAULT, "learned", "one leaf, quantiles"), ("clipped",)):
+    with few_candidates((DEFAULT, "learned", "one leaf, quantiles"), ("quantiles",)):
         trials = trials_of(X, y, settings=Settings(task=task))
         found = Search(trials).run()
     assert found is not None

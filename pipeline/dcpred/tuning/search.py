@@ -69,9 +69,13 @@ class Search:
         trials, survivors = self.trials, self.trials.policy.survivors
         first = len(trials.first_folds)
         others = len(trials.folds) - first
-        mutations = sum(one.name not in self.worse for one in MUTATIONS)
-        each = mutations * first + survivors * others
+        each = len(self._mutations()) * first + survivors * others
         trials.n_left = n_first * first + n_all * others + rounds * each
+
+    def _mutations(self) -> list[Mutation]:
+        """Those that were not worse, and of few rows those that only some data allow."""
+        few = self.trials.n_rows < self.trials.policy.mutated_rows
+        return [one for one in MUTATIONS if one.name not in self.worse and (one.of_data or not few)]
 
     def cheapest(self, incumbent: TrialResult) -> TrialResult:
         """The cheapest candidate that loses no more than the incumbent, by either metric."""
@@ -141,9 +145,7 @@ class Search:
         """The incumbent with the helpful mutations, one after the other."""
         step, trials = f"mutations, round {number}", self.trials
         able = [
-            (m, changes)
-            for m in MUTATIONS
-            if m.name not in self.worse and (changes := _changes(m, incumbent, trials)) is not None
+            (m, changes) for m in self._mutations() if (changes := _changes(m, incumbent, trials)) is not None
         ]
         mutation_of = {m.name: m for m, _ in able}
         tries = [incumbent.candidate.mutated(m.name, changes) for m, changes in able]

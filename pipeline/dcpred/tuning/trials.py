@@ -53,7 +53,7 @@ from dcpred_tasks.training.in_memory import (
     leaves_of_share,
     survey_of_rest,
 )
-from dcpred_tasks.training.learned_scaling import REPETITIONS
+from dcpred_tasks.training.learned_scaling import USUAL_REPETITIONS
 from dcpred_tasks.training.partition import class_factors, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.settings import AUTO, NONE, Settings, as_text, in_effect, numbers, settings_dict
 from dcpred_tasks.training.survey import Survey, thinned
@@ -426,14 +426,13 @@ class Trials:
         return [found[i] for i in range(len(candidates))]
 
     def again(self, chosen: TrialResult) -> TrialResult:
-        """The choice on all held-out rows, with the scaling that a training learns, and as many of its
-        landmarks as the budget allows there: with several repetitions a scaling has more columns than with
-        one.
+        """The choice on all held-out rows, with a scaling of several repetitions, like that of a training.
+        Such a scaling has more columns than one of a trial: as many landmarks stay as the budget then allows.
         """
         free, landmarks, found = copy(self), chosen.settings.landmarks, None
         free.budget = Budget()
         if chosen.settings.scaling in LEARNED:
-            free.repetitions = REPETITIONS
+            free.repetitions = USUAL_REPETITIONS
         for share in LANDMARK_SHARES:
             shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
             [found] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
