@@ -586,3 +586,19 @@ def test_metadata_of_zarr_that_are_damaged(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         import_data(tmp_path / "g.zarr", tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
+
+
+def test_options_that_suit_no_source_are_named_as_they_were_given(tmp_path: Path) -> None:
+    """In the unit of the command line; and not what a schema adds to them."""
+    table = "a,bb,ccc,d,label\n1,2,3,4,x\n2,3,-,5,y\n"
+    (tmp_path / "known.csv").write_text(table)
+    like = tmp_path / "known.zarr"
+    import_data(tmp_path / "known.csv", like, target="label", gap="-")
+    np.savez(tmp_path / "rows.npz", X=np.ones((3, 4)))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    refused(tmp_path / "rows.npz", folder, f"Cannot use --like {like} with rows.npz", like=like)
+    refused(tmp_path / "known.csv", folder, "Cannot use --dense-limit 1.5 with", dense_limit=3 * 2**29)
+    refused(
+        tmp_path / "known.csv", folder, "no such column. Pass one of a, bb, ccc, d.", like=like, absent="xyz"
+    )

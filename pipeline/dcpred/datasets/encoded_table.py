@@ -474,9 +474,9 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
     check_names(source.name, names)
     ids = [name for name, wish in asked_for.given.items() if isinstance(wish, Id)]
     target, absent = asked_for.target, asked_for.absent
-    features = {column.name for column in schema.sources}
+    features = tuple(dict.fromkeys(column.name for column in schema.sources))
     for name in absent:
-        check_there(like, list(features), name, "declare column {} absent")
+        check_there(like, features, name, "declare column {} absent")
     asked = {name: "store column {} as id" for name in ids} | (
         {target: "use column {} as target"} if target else {}
     )
@@ -498,7 +498,7 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
             f" missing, rename it, or pass --absent {as_option(missing[0])} where it is missing in every row"
         )
     kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
-    taken = features | {column.name for column in kept}
+    taken = {*features, *(column.name for column in kept)}
     goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
     own = (*schema.sources, *goal, *kept)
     ignored = [name for name in names if name not in {column.name for column in own}]

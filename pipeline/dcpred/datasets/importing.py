@@ -34,7 +34,7 @@ from dcpred.datasets.arrow_files import FEATHER, read_ipc, read_parquet
 from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
-from dcpred.datasets.sparse import DENSE_LIMIT, read_svmlight
+from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Source, Table, damaged
 from dcpred.datasets.writing import (
     CLAIM,
@@ -117,7 +117,8 @@ class Reading:
     """The options of `import_data` that affect reading. Raises DataError if they exclude each other.
 
     ids     columns to store next to X, those of `id` among them
-    gaps    texts for missing values: those of `gap` and of a schema, too
+    gap     texts for missing values, those that `gaps` asks for among them
+    gaps    these texts, and those of a schema
     given   columns of a handwritten schema
     follow  the schema to follow, and the address of its owner
     text    the form of values in text, by the options and a schema
@@ -171,15 +172,15 @@ class Reading:
         elif self.like is not None:
             followed = schema_to_follow(self.like)
             self.follow, texts, form = (followed, str(self.like)), followed.gap_texts, followed.text
-        asked = (*_names(self.gap), *_names(self.gaps))
-        both = sorted({*asked} & {*self.not_missing})
+        self.gap = (*_names(self.gap), *_names(self.gaps))
+        both = sorted({*self.gap} & {*self.not_missing})
         if both:
             text = shlex.quote(both[0])
             raise DataError(
                 f"Cannot read {both[0]!r} both as a missing value and as a value: --gap {text} and"
                 f" --not-missing {text} exclude each other. Omit one of them."
             )
-        self.gaps = tuple(dict.fromkeys((*texts, *asked)))
+        self.gaps = tuple(dict.fromkeys((*texts, *self.gap)))
         try:
             self.text = TextFormat(
                 form.decimal if self.decimal is None else self.decimal,
@@ -190,17 +191,19 @@ class Reading:
             raise SettingsError(f"Cannot read numbers: {error}") from None
 
     @property
-    def columns(self) -> frozenset[str]:
-        """The columns that options name, or the schema to follow."""
+    def columns(self) -> tuple[str, ...]:
+        """The columns that options name, or the schema to follow, each once, those of the schema first."""
         followed = self.follow[0] if self.follow else None
         of_schema = () if followed is None else (column.name for column in followed.columns)
         target = () if self.target is None else (self.target,)
-        return frozenset([*self.categorical, *self.drop, *self.ids, *self.given, *of_schema, *target])
+        named = *of_schema, *target, *self.categorical, *self.drop, *self.ids, *self.given
+        return tuple(dict.fromkeys(named))
 
     @property
     def named(self) -> dict[str, object]:
         """The given options, by their names on the command line."""
-        given = {"id": self.ids, "gap": self.gaps, "schema": "FILE" if self.given else None}
+        limit = None if self.dense_limit is None else f"{self.dense_limit / GIB:g}"
+        given = {"id": self.ids, "schema": "FILE" if self.given else None, "dense_limit": limit}
         values: dict[str, object] = {name: getattr(self, name) for name in NAMED} | given
         values["drop_unlabelled"] = self.drop_unlabelled or None
         shown = {name: ",".join(one) if isinstance(one, tuple) else one for name, one in values.items()}

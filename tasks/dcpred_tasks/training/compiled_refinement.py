@@ -254,6 +254,7 @@ def search_arguments(
 ) -> SearchArguments:
     """The arguments of compiled code for the k nearest rows of the pool."""
     n, d, used = len(pool), len(s), padded(len(A), AT_ONCE)
+    assert k <= n - (own is not None), "there are not so many other rows"
     strips = np.zeros((padded(n, LANES) // LANES, d + 1, LANES), MODEL_DTYPE)
     for at in range(0, len(strips), STRIPS_AT_ONCE):
         part = pool[at * LANES : (at + STRIPS_AT_ONCE) * LANES] * s
