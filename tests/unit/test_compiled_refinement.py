@@ -31,7 +31,7 @@ from dcpred_tasks.training.compiled_refinement import (
     in_strips,
     minimise,
 )
-from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine, stochastic
+from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, adam, refine
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, near, problem
 from support.pairs import pairwise
@@ -139,17 +139,16 @@ def test_factors_have_limits() -> None:
 def test_stochastic_steps_are_those_of_the_definition(
     n: int, products: int, k: int, loss: str, own_factors: bool
 ) -> None:
-    """In batches of one size, of two sizes and of all rows."""
-    monkeypatch = pytest.MonkeyPatch()
-    found = []
-    for wide in (0, refinement.WIDE):
-        objective = problem("rbf", products, k, loss, n=n, m=5, d=4, own_factors=own_factors)
-        objective.X = objective.X.astype(np.float32)
-        with monkeypatch.context() as patched:
-            patched.setattr(refinement, "WIDE", wide)
-            found.append(stochastic(objective, 3, [n]))
-    moved = np.abs(found[0] - objective.origin).max()
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-3 * moved)
+    """In batches of one size, of two sizes and of all rows; also where they lead up."""
+    objective = problem("rbf", products, k, loss, n=n, m=5, d=4, own_factors=own_factors)
+    objective.X = objective.X.astype(np.float32)
+    rng, n_batches = np.random.default_rng(n), max(n // 100, 1)
+    orders, rates = [rng.permutation(n) for _ in range(3)], rng.uniform(0.01, 0.1, len(objective.origin))
+    expected = adam(objective, rates, n_batches, orders, 3 * n_batches)
+    found = compiled_refinement.stochastic(objective, rates, n_batches, orders, 3 * n_batches)
+    moved = np.abs(expected - objective.origin).max()
+    assert moved > 0.01
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * moved)
 
 
 @pytest.mark.parametrize("far", [1e6, 1e19, 1e30, -1e37])

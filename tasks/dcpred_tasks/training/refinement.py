@@ -360,12 +360,12 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
     found: FloatArray | None = None
     if objective.start.size < WIDE:
         found = with_compiler(*COMPILED, lambda compiled: compiled.stochastic(objective, *given))
-    theta = _adam(objective, *given) if found is None else found
+    theta = adam(objective, *given) if found is None else found
     # NaN compares as not lower, too.
     return theta if objective(theta)[0] < objective(objective.origin)[0] else objective.origin
 
 
-def _adam(
+def adam(
     objective: Objective, rates: FloatArray, n_batches: int, orders: Iterable[IntArray], steps: int
 ) -> FloatArray:
     """θ after a pass for each order of the rows, of so many steps in all."""
