@@ -162,9 +162,9 @@ GAPS = {
     "names": "With missing values: names of these features by number.",
 }
 FEATURE_MAP = {
-    "name": "Name of the map: clip, quantiles, or symlog of earlier versions.",
+    "name": "Name of the map: clip, quantile, additive, or symlog of earlier versions.",
     "features": "Numbers of the mapped features, from 0.",
-    "knots": "Number of knots of each, for quantiles; else null.",
+    "knots": "Number of knots of each, for quantile and additive; else null.",
 }
 SCHEMA = {
     "version": "Version of the schema.",

@@ -211,19 +211,7 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
-@pytest.mark.parametrize("name", ["clip", "quantile"])
-def test_feature_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
-    data = Classes(np.exp(2 * many.X).astype(np.float32), many.y)
-    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
-    run(group, tmp_path / "model", settings=replace(NEW, feature_map=name))
-    stored = read_model(tmp_path / "model", support=True)
-    check_same_bits(stored, in_memory(data, replace(NEW, feature_map=name)))
-    assert stored.scaling.coding is not None
-    assert stored.scaling.coding.map is not None
-    assert stored.scaling.coding.map.features == list(range(data.X.shape[1]))
-
-
-@pytest.mark.parametrize("name", ["clip", "quantile"])
+@pytest.mark.parametrize("name", ["clip", "quantile", "additive"])
 def test_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
     data = Classes((many.X**5).astype(np.float32), many.y)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)

@@ -93,6 +93,7 @@ MODELS = {
     8: classifier(settings={"feature_map": "clip"}),
     9: classifier(class_weight="balanced"),
     10: regression,
+    11: classifier(settings={"feature_map": "additive"}),
 }
 
 

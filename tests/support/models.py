@@ -23,6 +23,7 @@ SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
 SCALINGS = (
     *("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps"),
     *("symlog", "symlog coded gaps", "clip", "clip gaps", "quantile", "quantile coded gaps"),
+    *("additive", "additive coded gaps"),
 )
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = (
@@ -81,7 +82,7 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    mapped = next((name for name in ("symlog", "clip", "quantile") if name in kind), "")
+    mapped = next((name for name in ("symlog", "clip", "quantile", "additive") if name in kind), "")
     if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps") or mapped:
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far" or (kind == "gaps" and rng.random() < 0.3):
@@ -141,10 +142,12 @@ def random_map(rng: np.random.Generator, d: int, coding: Coding | None, kind: st
     rate = np.where(own, np.where(centre > 1e6, 1e-3, rng.choice([1.0, 1.0, 1e-3, 40.0], n)), 0.0)
     knots = [rng.normal(size=rng.choice([1, 2, 9, MOST_KNOTS]) * used).astype(np.float32) for used in own]
     knots = [np.unique(knot) for knot in knots]
-    values = [np.sort(rng.normal(size=len(knot))).astype(np.float32) for knot in knots]
+    values = [rng.normal(size=len(knot)).astype(np.float32) for knot in knots]
+    if kind == "quantile":
+        values = [np.sort(np.abs(value)) for value in values]
     at = offsets([len(knot) for knot in knots])
     found = FeatureMap(centre, rate, np.ones(n))
-    if kind == "quantile":
+    if kind != "clip":
         found = replace(found, at=at, knot=np.concatenate(knots), value=np.concatenate(values))
     gap = None if coding.gap is None else np.where(own, found.raw(coding.gap[None])[0], coding.gap)
     return replace(coding, gap=gap, map=found)
@@ -404,7 +407,7 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
             depth, kernel, d=300, depth=depth, sizes=sizes, n_outputs=1 + 2 * depth, leaf_scaling=depth > 0
         )
         yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
-    mapped = ("symlog", "symlog coded gaps", "clip gaps", "quantile", "quantile coded gaps")
+    mapped = ("symlog", "symlog coded gaps", "clip gaps", "quantile", "additive coded gaps")
     for d, scaling in product((1, 3, 16, 54), mapped):
         model = random_model(d, d=d, scaling=scaling, n_outputs=1 + d % 5)
         yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))

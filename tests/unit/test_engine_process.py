@@ -69,7 +69,7 @@ found = 0
 for seed in range(100):
     rng = np.random.default_rng(seed)
     kernel = str(rng.choice(["rbf", "laplacian", "polynomial"]))
-    scaling = str(rng.choice(["standard", "few", "coded", "coded gaps", "quantile"]))
+    scaling = str(rng.choice(["standard", "few", "coded", "coded gaps", "additive"]))
     shape = {"d": int(rng.choice([1, 3, 17, 40])), "n_outputs": int(rng.choice([1, 3]))}
     model = random_model(seed, kernel, scaling=scaling, depth=int(rng.integers(3)), **shape)
     scorer = Engine(model)

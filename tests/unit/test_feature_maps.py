@@ -3,7 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
 from dcpred.cost import predict_cost
 from dcpred.reports.report import model_page
+from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import ModelFormatError, SettingsError
@@ -29,13 +32,14 @@ from dcpred_tasks.model.scaling import BASES, Scaling
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.partition import fit_map, learn_scaling
+from dcpred_tasks.training.partition import _steps, additive_map, fit_map, learn_scaling
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model, random_rows
 
 N, NAN = 900, np.nan
 MAPS = ("clip", "quantile")
+EVERY = (*MAPS, "additive")
 
 
 def fitted(column: NDArray[Any], name: str) -> FeatureMap | None:
@@ -136,7 +140,7 @@ def test_at_most_63_knots_and_the_extremes_among_them(rng: np.random.Generator) 
     np.testing.assert_allclose(np.sort(s), (np.arange(5_000) + 0.5) / 5_000, atol=0.01)
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_constant_feature_has_the_factor_0(name: str, rows: Any) -> None:
     X, y = rows
     for base in (*BASES, "learned"):
@@ -197,6 +201,109 @@ def test_columns_of_a_map() -> None:
         replace(coding, symlog=Symlog(*np.eye(3)[[2, 0, 0]]))
 
 
+# -- additive maps -------------------------------------------------------------------------------------------
+
+
+def additive(
+    X: NDArray[Any], target: NDArray[Any], **values: Any
+) -> tuple[FeatureMap | None, NDArray[np.float64]]:
+    settings = make_settings(values)
+    survey = survey_rows(X, target, None, 0, settings.task, settings.missing)
+    return additive_map(X, target, np.ones(len(X)), survey, np.ones(X.shape[1], bool), settings)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_contributions_are_those_of_an_additive_target(rng: np.random.Generator, task: str) -> None:
+    """A step, a parabola, and a feature that does not matter."""
+    X = rng.normal(size=(4_000, 3))
+    parts = np.column_stack([3.0 * (X[:, 0] > 0.5), X[:, 1] ** 2, 0 * X[:, 2]])
+    parts -= parts.mean(axis=0)
+    target = parts.sum(axis=1)
+    y = (rng.logistic(size=len(X)) < 3 * target).astype(np.int64) if task == "classification" else target
+    found, _ = additive(X, y, task=task)
+    assert found is not None
+    assert found.name == "additive"
+    s = found(X)
+    for j in (0, 1):
+        assert np.corrcoef(s[:, j], parts[:, j])[0, 1] > 0.9
+        assert s[:, j].mean() == pytest.approx(0, abs=0.02)
+    assert np.corrcoef(s[:, 0] + s[:, 1], target)[0, 1] > 0.9
+    if found.rate[2]:
+        assert s[:, 2].std() < 0.1 * s[:, 1].std()
+    assert found.at is not None
+    assert np.diff(found.at).max() <= MOST_KNOTS
+    assert found.sd @ found.sd == pytest.approx(1, abs=0.05)
+    again = found(found.raw(s))  # another number with the same contribution
+    np.testing.assert_allclose(again, s, atol=0.01)
+
+
+def test_the_direction_of_several_classes_is_that_of_most_variance(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(3_000, 2))
+    y = np.where(X[:, 0] < -0.5, 0, np.where(X[:, 0] > 0.5, 2, 1))
+    found, _ = additive(X, y)
+    assert found is not None
+    s = found(X)[:, 0]
+    middle = [s[y == k].mean() for k in range(3)]
+    assert abs(middle[2] - middle[0]) > 1
+    assert min(middle[0], middle[2]) < middle[1] < max(middle[0], middle[2])
+
+
+def test_a_missing_value_contributes_what_the_model_says(rng: np.random.Generator) -> None:
+    """Only rows without a value are of class 1: the mean would hide them."""
+    X = rng.normal(size=(2_000, 2))
+    y = (rng.random(2_000) < np.where(X[:, 0] > 1, 0.9, 0.1)).astype(np.int64)
+    absent = rng.random(2_000) < 0.3
+    X[absent, 0] = np.nan
+    y[absent] = 1
+    settings = {"feature_map": "additive", "missing": "impute", "scaling": "none"}
+    scaling = scaling_of(X, y, **settings)
+    s = scaling(X)[:, 0]
+    present = ~absent
+    assert abs(s[absent][0] - s[present & (y == 1)].max()) < abs(s[absent][0] - s[present].mean())
+
+
+@pytest.mark.parametrize("kind", ["one class", "few rows of classes", "no row", "one value"])
+def test_where_nothing_can_be_learned_features_are_not_mapped(kind: str, rng: np.random.Generator) -> None:
+    X = rng.normal(size=(60, 2))
+    y = {"one class": np.zeros(60, np.int64), "few rows of classes": np.arange(60) // 5}.get(kind)
+    if kind == "one value":
+        X = np.ones((60, 2))
+    if kind == "no row":
+        X = X[:3]
+    y = np.arange(len(X)) % 2 if y is None else y
+    assert scaling_of(X, y, feature_map="additive").coding is None
+
+
+def test_a_class_of_few_rows_stops_no_additive_model(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(500, 2))
+    y = (X[:, 0] > 0).astype(np.int64)
+    y[:3] = 2
+    found, _ = additive(X, y)
+    assert found is not None
+    assert found.rate[0] > 0
+
+
+def test_a_curve_of_many_steps_keeps_the_largest() -> None:
+    u = np.arange(200, dtype=np.float32)
+    curve = np.sin(u / 10.0).round(2) + 5.0 * (u >= 120)
+    knot, value = _steps(u, curve, np.ones(200, np.int64))
+    assert len(knot) <= MOST_KNOTS
+    assert (np.diff(knot) > 0).all()
+    found = np.interp(u, knot, value)
+    np.testing.assert_allclose(found, curve, atol=0.35)
+    assert found[120] - found[119] > 4.5
+
+
+def test_wide_data_have_no_additive_candidates() -> None:
+    """Gradient boosting would fit thousands of trees."""
+    wide = SimpleNamespace(survey=SimpleNamespace(minimum=np.zeros(300)), n_classes=2, policy=STANDARD)
+    few = SimpleNamespace(survey=SimpleNamespace(minimum=np.zeros(8)), n_classes=3, policy=STANDARD)
+    values = {"feature_map": "additive"}
+    assert not Trials.suits(cast(Trials, wide), values)
+    assert Trials.suits(cast(Trials, few), values)
+    assert Trials.suits(cast(Trials, wide), {"feature_map": "clip"})
+
+
 # -- settings ------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +316,7 @@ def test_a_map_that_there_is_not_is_refused() -> None:
 # -- models --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("scaling", ["standard", "learned"])
 def test_maps_find_what_long_tails_hide(name: str, scaling: str, rows: Any) -> None:
     X, y = rows
@@ -223,7 +330,7 @@ def test_maps_find_what_long_tails_hide(name: str, scaling: str, rows: Any) -> N
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_model_is_stored_with_its_map(rows: Any, tmp_path: Path, task: str, name: str) -> None:
     X, y = rows
     X[:50, 0] = NAN
@@ -232,7 +339,7 @@ def test_a_model_is_stored_with_its_map(rows: Any, tmp_path: Path, task: str, na
     write_model(tmp_path / "m", model, settings_dict(make_settings({"feature_map": name})), {})
     version = json.loads((tmp_path / "m" / "model.json").read_text())["version"]
     follows = model.uncertainty is not None and model.uncertainty.scale is not None
-    assert version == (9 if follows else 8)
+    assert version == (11 if name == "additive" else 9 if follows else 8)
     stored = read_model(tmp_path / "m")
     X[0, 1] = np.inf
     for one, other in zip(score_rows(stored, X), score_rows(model, X), strict=True):
@@ -245,11 +352,15 @@ def test_a_model_is_stored_with_its_map(rows: Any, tmp_path: Path, task: str, na
     assert open_artifact(tmp_path / "m").self_test() is not None
     reference = feature_reference(model.scaling, X[1:])  # Of raw features
     np.testing.assert_allclose(reference.mean[1], X[1:, 1].mean())
-    by = {"clip": "smooth clipping", "quantile": "quantiles"}[name]
+    how = {
+        "clip": "by smooth clipping",
+        "quantile": "by quantiles",
+        "additive": "to contributions to an additive model",
+    }[name]
     page = str(model_page(str(tmp_path / "m"), None, []))
-    assert f"2 features are mapped by {by}; means and deviations are raw." in page
+    assert f"2 features are mapped {how}; means and deviations are raw." in page
     told = CliRunner().invoke(main, ["inspect", str(tmp_path / "m")]).output
-    assert f"2 features are mapped by {by}" in told
+    assert f"2 features are mapped {how}" in told
 
 
 def test_a_model_without_a_map_is_what_it_was(rows: Any, tmp_path: Path) -> None:
@@ -277,7 +388,7 @@ def test_an_altered_map_is_refused(rows: Any, tmp_path: Path, monkeypatch: pytes
 _NO_TEST = SelfTest(np.empty((0, 3)), np.empty((0, 1)), np.empty(0))
 
 
-@pytest.mark.parametrize("scaling", ["clip", "clip gaps", "quantile", "quantile coded gaps"])
+@pytest.mark.parametrize("scaling", ["clip", "clip gaps", "quantile", "additive", "additive coded gaps"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1"])
 def test_the_engine_has_the_bits_of_the_definition(scaling: str, dtype: str) -> None:
     """Rows that the definition has mapped are to a model without a map what raw rows are to one with it."""
@@ -325,7 +436,7 @@ def test_a_row_costs_more_with_a_map(name: str) -> None:
         assert after.landmarks == before.landmarks
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", EVERY)
 def test_an_explanation_is_in_raw_units(name: str, rows: Any) -> None:
     X, y = rows
     model = DCPredRegressor(n_leaves=1, random_state=0, settings=dcpred.Settings(feature_map=name)).fit(

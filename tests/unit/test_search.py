@@ -60,6 +60,9 @@ class Known:
     def realised(self, values: Values) -> tuple[Any, bool]:
         return tuple(sorted((COMMON | CLASSES | values).items())), False
 
+    def suits(self, values: Values) -> bool:
+        return True
+
     def values_of(self, judged: TrialResult) -> dict[str, Any]:
         return {**COMMON, **CLASSES, **judged.candidate.values}
 

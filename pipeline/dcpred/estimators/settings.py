@@ -43,10 +43,11 @@ class Settings:
 
     Parameters
     ----------
-    feature_map : {"none", "clip", "quantile"} or None, default None
+    feature_map : {"none", "clip", "quantile", "additive"} or None, default None
         How amounts are mapped before they are scaled: a few extreme values then do not outweigh all others.
         clip: linear about the median, and flat beyond three interquartile ranges. quantile: their share of
-        smaller values in training rows, linear between at most 63 quantiles. None: none.
+        smaller values in training rows, linear between at most 63 quantiles. additive: what they contribute
+        to an additive model of the target, which gradient boosting fits to sampled rows. None: none.
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows) or None, default None

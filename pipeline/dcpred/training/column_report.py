@@ -15,6 +15,7 @@ NAMED = 5  # maximum number of features to name
 MAPPED = {
     "clip": "by smooth clipping",
     "quantile": "by quantiles",
+    "additive": "to contributions to an additive model",
     "symlog": "to a symmetric logarithmic scale",
 }
 

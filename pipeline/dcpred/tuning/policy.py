@@ -83,6 +83,10 @@ class SearchPolicy:
     """Whether a round that gains no more than a standard error is the last one."""
     codes: tuple[int, int] = (16, 256)
     """Maximum number of different integers of a feature for one-hot encoding: two choices."""
+    most_curves: int = 256
+    """Features × outputs up to which additive maps are evaluated: gradient boosting fits as many trees a
+    round.
+    """
     # budget
     ratio: float = 20.0
     """Maximum cost in linear predictions without a given budget."""
@@ -248,6 +252,14 @@ PORTFOLIO: Mapping[str, Values] = {
     "nearly linear": {
         **{"leaf_rows": 0, "landmarks": 32, "products": 0, "width": 1 / 16, "refine_ridge": 0.1},
         **{"loss": "logistic"},
+    },
+    "additive": {
+        **{"leaf_rows": 0, "landmarks": 64, "feature_map": "additive", "scaling": "none"},
+        **{"refine_ridge": 1e-2},
+    },
+    "additive, nearly linear": {
+        **{"leaf_rows": 0, "landmarks": 32, "products": 0, "feature_map": "additive", "scaling": "none"},
+        **{"width": 1 / 4, "refine_ridge": 1e-2, "loss": "logistic"},
     },
     "small leaves, few landmarks": {
         **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"}

@@ -92,7 +92,7 @@ class Search:
     def portfolio(self) -> TrialResult | None:
         """The best configuration of the portfolio, or the default one if none is significantly better."""
         trials = self.trials
-        entrants = [Candidate(name, values) for name, values in PORTFOLIO.items()]
+        entrants = [Candidate(name, values) for name, values in PORTFOLIO.items() if trials.suits(values)]
         entrants, rounds = _distinct(trials, entrants), trials.policy.rounds
         self._expect(len(entrants), trials.policy.survivors, rounds)
         first = self._first(entrants, "portfolio")

@@ -55,7 +55,16 @@ from dcpred_tasks.training.in_memory import (
 )
 from dcpred_tasks.training.learned_scaling import USUAL_REPETITIONS
 from dcpred_tasks.training.partition import class_factors, divide, learn_scaling, n_outputs, row_weights
-from dcpred_tasks.training.settings import AUTO, NONE, Settings, as_text, in_effect, numbers, settings_dict
+from dcpred_tasks.training.settings import (
+    ADDITIVE,
+    AUTO,
+    NONE,
+    Settings,
+    as_text,
+    in_effect,
+    numbers,
+    settings_dict,
+)
 from dcpred_tasks.training.survey import Survey, thinned
 from dcpred_tasks.training.tree_fitting import flatten
 
@@ -327,6 +336,11 @@ class Trials:
         return Sample(**together), cell
 
     # candidates
+
+    def suits(self, values: Mapping[str, Any]) -> bool:
+        """Whether the map of a configuration is affordable."""
+        curves = len(self.survey.minimum) * n_outputs(self.n_classes)
+        return values.get("feature_map") != ADDITIVE or curves <= self.policy.most_curves
 
     def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
         """Settings of a configuration but the value of γ, and whether rows from everywhere train it."""

@@ -123,9 +123,9 @@ FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 adds ARD scales of leaves or
 # one-hot encoded features, 4 baselines, 5 missing values or a schema that encodes features, 6 features on a
 # logarithmic scale, 7 leaves without output weights of classes that they lack, or target encoding, 8 mapped
-# features, 9 intervals whose widths follow the prediction, or class weights, 10 a transform of the target. A
-# model is written in the first version that has all its features, and at least in 2.
-VERSION = 10
+# features, 9 intervals whose widths follow the prediction, or class weights, 10 a transform of the target, 11
+# additive maps. A model is written in the first version that has all its features, and at least in 2.
+VERSION = 11
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -319,9 +319,11 @@ def write_model(
     return model_hash
 
 
-def _versions(model: Model, encoding: Mapping[str, Any]) -> tuple[int, int]:
+def _versions(model: Model, encoding: Mapping[str, Any]) -> tuple[int, ...]:
     """The first versions of the format that can hold what is not an array."""
-    return 5 if encoding else 2, 10 if model.target else 2
+    coding = model.scaling.coding
+    is_additive = coding is not None and coding.map is not None and coding.map.is_additive
+    return 5 if encoding else 2, 10 if model.target else 2, 11 if is_additive else 2
 
 
 def _is_same(place: Place, document: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Feature maps: logarithms, smooth clipping, quantiles."""
+"""Feature maps: logarithms, smooth clipping, quantiles, contributions to an additive model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,15 +19,16 @@ LARGEST_KNOT = 1e30  # Differences of knots do not overflow.
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """The map of each feature; with knots by quantiles, without them by smooth clipping. Raises ValueError
-    where a number is not finite, no feature is mapped, or knots do not ascend.
+    """The map of each feature; with knots by quantiles or to contributions, without them by smooth clipping.
+    Raises ValueError where a number is not finite, no feature is mapped, or knots do not ascend.
 
     centre  float64 (n_features,), in raw units
     rate    float64 (n_features,), in 1 / raw units; 0 for a feature that is not mapped
     sd      float64 (n_features,), standard deviation of s in sampled training rows
     at      int64 (n_features + 1,), offsets of knots; a feature has 1 to 63 of them, or none if its rate is 0
     knot    float32 (n_knots,), ascending within a feature
-    value   float32 (n_knots,), s at the knots, ascending within a feature
+    value   float32 (n_knots,), s at the knots: from 0 on and ascending within a feature, or contributions
+            to an additive model, which have the mean 0
     """
 
     centre: FloatArray
@@ -65,13 +66,20 @@ class FeatureMap:
         if not (np.abs(knot) <= LARGEST_KNOT).all() or not (np.abs(value) <= LARGEST_KNOT).all():
             return False
         inside = np.diff(np.repeat(np.arange(len(counts)), counts)) == 0
-        ascending = (np.diff(knot)[inside] > 0).all() and (np.diff(value)[inside] >= 0).all()
+        ascending = (np.diff(knot)[inside] > 0).all()
+        ascending &= self.is_additive or (np.diff(value)[inside] >= 0).all()
         return bool(ascending and np.isfinite(self.slope).all())
 
     @property
     def name(self) -> str:
         """The value of the setting `feature_map` for this map."""
-        return "clip" if self.at is None else "quantile"
+        if self.at is None:
+            return "clip"
+        return "additive" if self.is_additive else "quantile"
+
+    @property
+    def is_additive(self) -> bool:
+        return self.value is not None and bool((self.value < 0).any())
 
     @property
     def features(self) -> list[int]:
@@ -133,9 +141,24 @@ class FeatureMap:
                 assert self.knot is not None
                 assert self.value is not None
                 own = slice(self.at[feature], self.at[feature + 1])
-                u = np.interp(rows[:, feature], self.value[own], self.knot[own])
+                s = rows[:, feature]
+                if self.is_additive:
+                    u = _first_crossing(s, self.knot[own], self.value[own])
+                else:
+                    u = np.interp(s, self.value[own], self.knot[own])
             out[:, feature] = self.centre[feature] + u / self.rate[feature]
         return out
+
+    def limits(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Least and largest values of columns, from those of raw features, each (n_features,)."""
+        least, most = self(np.stack([low, high]))
+        if self.is_additive:
+            assert self.at is not None
+            assert self.value is not None
+            for feature in self.features:
+                own = self.value[self.at[feature] : self.at[feature + 1]]
+                least[feature], most[feature] = own.min(), own.max()
+        return least, most
 
     def deviations(self, raw: FloatArray) -> FloatArray:
         """Standard deviations of features in columns, from those of raw features, each (n_features,)."""
@@ -146,6 +169,17 @@ class FeatureMap:
         return {
             f"map_{f.name}": values for f in fields(self) if (values := getattr(self, f.name)) is not None
         }
+
+
+def _first_crossing(s: FloatArray, knot: SingleArray, value: SingleArray) -> FloatArray:
+    """The least u (n,) of each s by a curve that is not monotone; the nearest knot beyond its limits."""
+    u = knot[np.abs(s[:, None] - value).argmin(axis=1)].astype(ACC_DTYPE)
+    low, high = np.minimum(value[:-1], value[1:]), np.maximum(value[:-1], value[1:])
+    within = (low <= s[:, None]) & (s[:, None] <= high) & (low < high)
+    if len(row := np.flatnonzero(within.any(axis=1))):
+        k = within[row].argmax(axis=1)
+        u[row] = knot[k] + (s[row] - value[k]) * (knot[k + 1] - knot[k]) / (value[k + 1] - value[k])
+    return np.asarray(u)
 
 
 def map_from_arrays(arrays: Mapping[str, Any]) -> FeatureMap | None:
@@ -228,6 +262,11 @@ class Symlog:
         with np.errstate(over="ignore"):
             out[:, own] = self.centre[own] + inverse_symlog(rows[:, own]) / self.rate[own]
         return out
+
+    def limits(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Least and largest values of columns, from those of raw features, each (n_features,)."""
+        least, most = self(np.stack([low, high]))
+        return least, most
 
     def deviations(self, raw: FloatArray) -> FloatArray:
         """Standard deviations of features in columns, from those of raw features, each (n_features,)."""

@@ -184,7 +184,7 @@ class Coding:
         number, absent = np.isnan(self.code), np.zeros(self.n_features) if self.gap is None else self.gap
         low, high = (np.where(np.isnan(limit), absent, limit) for limit in (minimum, maximum))
         if self.amounts is not None:
-            low, high = self.amounts(np.stack([low, high]))
+            low, high = self.amounts.limits(low, high)
         return np.where(number, low[self.source], 0.0), np.where(number, high[self.source], 1.0)
 
 

@@ -1,11 +1,12 @@
 """Map features and indicate missing values, partition rows by the tree, and build the model of its leaves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
@@ -21,10 +22,11 @@ from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, column_s
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
-from dcpred_tasks.training.settings import AUTO, INDICATE, NONE, Settings, numbers
+from dcpred_tasks.training.settings import ADDITIVE, AUTO, INDICATE, NONE, Settings, numbers
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
 
@@ -58,7 +60,7 @@ def learn_scaling(
     target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
     """
-    coding = choose_columns(sample, weight, survey, settings)
+    coding = choose_columns(sample, target, weight, survey, settings)
     limits = survey.minimum, survey.maximum
     if settings.scaling in LEARNED:
         sharpen = settings.scaling == "sharpened"
@@ -216,29 +218,45 @@ def assemble(
 RANGES = ((0.25, 0.75), (0.1, 0.9), (0.05, 0.95), (0.01, 0.99), (0.001, 0.999))
 MOST_ROWS = 20_000  # rows of a sample that quantiles are taken of
 LEAST_APART = 1e-30  # between knots, in units: a slope between closer ones is infinite in single precision
+MOST_POINTS = 400  # points of a curve, which has at most 255 steps
+MOST_CURVE_NUMBERS = 2_000_000  # rows × features × outputs that an additive model is fitted to
+FEWEST_OF_CLASS = 20  # rows of a class that an additive model is fitted to
 FARTHEST = 1e30  # units from the median to an extreme value: single precision holds no more
 
 
-def with_map(coding: Coding | None, sample: NDArray[np.generic], survey: Survey, name: str) -> Coding | None:
+def with_map(
+    coding: Coding | None,
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+) -> Coding | None:
     """The columns of `coding` (None: columns are the features), with a map of the features that are not
-    one-hot encoded. A missing value becomes the mean of the mapped values.
+    one-hot encoded. A missing value becomes the mean of the mapped values, or as much as it contributes.
 
     sample  (n, n_features), real and finite, but for NaN where `coding` knows missing values
-    name    "clip" or "quantile"
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0
     """
-    n, sample = sample.shape[1], sample[:: -(-len(sample) // MOST_ROWS)]
+    n, step = sample.shape[1], -(-len(sample) // MOST_ROWS)
+    sample, target, weight = sample[::step], target[::step], weight[::step]
     amounts = np.ones(n, bool) if coding is None else ~coding.is_coded
-    found = fit_map(sample, survey, amounts, name)
+    absent = np.full(n, np.nan)  # values of missing ones
+    if settings.feature_map == ADDITIVE:
+        found, absent = additive_map(sample, target, weight, survey, amounts, settings)
+    else:
+        found = fit_map(sample, survey, amounts, settings.feature_map)
     if found is None:
         return coding
     if coding is None:
         return coded_columns(n, {}, feature_map=found)
     if coding.gap is not None:
-        mean = np.zeros(n)
         for f in found.features:
             values = _values(sample, f)
-            mean[f] = _mapped(found, f, values).mean() if len(values) else 0.0
-        gap = np.where(found.rate > 0, found.raw(mean[None])[0], coding.gap)
+            mean = _mapped(found, f, values).mean() if len(values) else 0.0
+            absent[f] = mean if np.isnan(absent[f]) else absent[f]
+        gap = np.where(found.rate > 0, found.raw(np.nan_to_num(absent)[None])[0], coding.gap)
         coding = replace(coding, gap=gap)
     return replace(coding, map=found)
 
@@ -249,30 +267,128 @@ def fit_map(
     """The map of the features in `amounts`, bool (n_features,), that vary in the sample; None without one.
     Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
     """
-    n = sample.shape[1]
-    centre, rate, sd, knots = np.zeros(n), np.zeros(n), np.zeros(n), [_NO_KNOTS] * n
-    for f in np.flatnonzero(amounts):
-        values = np.sort(_values(sample, int(f)))
-        if not len(values) or values[0] == values[-1]:
-            continue
-        middle, inverse = _unit(values, float(survey.minimum[f]), float(survey.maximum[f]))
-        if not inverse:
-            continue
+    quantiles = name == "quantile"
+    found: dict[int, tuple[float, float, Knots | None]] = {}
+    for f, values, middle, inverse in _units(sample, survey, amounts):
         u = ((values - middle) * inverse).astype(MODEL_DTYPE)
-        if name == "quantile":
-            knots[f] = _knots(u, f in survey.means)
-        own = _of_one(middle, inverse, knots[f] if name == "quantile" else None)
-        centre[f], rate[f], sd[f] = middle, inverse, own(values[:, None]).std()
-    if not rate.any():
+        found[f] = middle, inverse, _knots(u, f in survey.means) if quantiles else None
+    return _joined(found, sample)
+
+
+def additive_map(
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    amounts: NDArray[np.bool_],
+    settings: Settings,
+) -> tuple[FeatureMap | None, FloatArray]:
+    """The map of features to what they contribute to an additive model of the target, f(x) = Σ f_j(x_j): by
+    gradient boosting of trees of one feature each, as in generalized additive models (Lou, Caruana, Gehrke,
+    2012). Of several classes, contributions are those to the direction in which they vary most. Their sum has
+    variance 1 if they are independent; features that contribute nothing are not mapped.
+
+    Returns also the mapped value of a missing one, float64 (n_features,); NaN where no row has one.
+    """
+    n, found = sample.shape[1], dict[int, tuple[float, float, Knots | None]]()
+    absent, variance = np.full(n, np.nan), 0.0
+    predict = _additive_model(sample, target, weight, settings)
+    for f, values, middle, inverse in _units(sample, survey, amounts) if predict is not None else ():
+        points = np.unique(values)
+        points = points[np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).astype(np.int64))]
+        given = np.append(points, np.nan if len(values) < len(sample) else points[0])
+        rows = np.zeros((len(given), n))
+        rows[:, f] = given
+        assert predict is not None
+        curve = predict(rows)
+        counts = np.bincount(np.searchsorted(points, values, side="right") - 1, minlength=len(points))
+        curve -= counts @ curve[:-1] / len(values)
+        if curve.shape[1] > 1:
+            _, _, directions = np.linalg.svd(np.sqrt(counts)[:, None] * curve[:-1], full_matrices=False)
+            curve = curve @ (directions[:1].T * np.sign(directions[0, np.abs(directions[0]).argmax()]))
+        share = counts / len(values)
+        if not share @ curve[:-1, 0] ** 2 > 0:
+            continue
+        variance += float(share @ curve[:-1, 0] ** 2)
+        u = ((points - middle) * inverse).astype(MODEL_DTYPE)
+        found[f] = middle, inverse, _steps(u, curve[:-1, 0], counts)
+        absent[f] = curve[-1, 0] if len(values) < len(sample) else np.nan
+    unit = 1.0 / np.sqrt(variance or 1.0)
+    scaled = {f: (a, b, (k[0], k[1] * MODEL_DTYPE(unit))) for f, (a, b, k) in found.items() if k is not None}
+    return _joined(scaled, sample), absent * unit
+
+
+def _additive_model(
+    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, settings: Settings
+) -> Callable[[FloatArray], FloatArray] | None:
+    """Predictions (n, n_outputs) of an additive model; None where the target does not vary."""
+    regression = settings.task == "regression"
+    outputs = 1 if regression else n_outputs(len(np.unique(target)))
+    step = -(-sample.size * outputs // MOST_CURVE_NUMBERS)
+    sample, target, weight = sample[::step], target[::step], weight[::step]
+    if not regression:  # Some rows of each class decide when to stop.
+        counts = np.bincount(target.astype(np.int64))
+        often = counts[target.astype(np.int64)] >= FEWEST_OF_CLASS
+        sample, target, weight = sample[often], target[often], weight[often]
+    if len(target) < FEWEST_OF_CLASS or (target == target[0]).all():
         return None
-    if name != "quantile":
+    kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    model = kind(
+        interaction_cst="no_interactions",
+        max_leaf_nodes=4,
+        max_iter=300,
+        early_stopping=True,
+        random_state=settings.seed,
+    )
+    X = sample.astype(ACC_DTYPE)
+    X[:, np.isnan(X).all(axis=0)] = 0.0
+    y = target.astype(ACC_DTYPE)
+    centre, spread = (float(y.mean()), float(y.std()) or 1.0) if regression else (0.0, 1.0)
+    with one_thread():  # Sums of several threads are rounded differently.
+        model.fit(X, (y - centre) / spread, sample_weight=weight / weight.mean())
+
+    def predict(rows: FloatArray) -> FloatArray:
+        with one_thread():
+            out = model.predict(rows) if regression else model.decision_function(rows)
+        return np.asarray(out, ACC_DTYPE).reshape(len(rows), -1)
+
+    return predict
+
+
+Knots: TypeAlias = tuple[SingleArray, SingleArray]
+
+
+def _units(
+    sample: NDArray[np.generic], survey: Survey, amounts: NDArray[np.bool_]
+) -> Iterator[tuple[int, FloatArray, float, float]]:
+    """The features that vary, each with its sorted values, their median, and the rate of the map."""
+    for f in map(int, np.flatnonzero(amounts)):
+        values = np.sort(_values(sample, f))
+        if len(values) and values[0] != values[-1]:
+            middle, inverse = _unit(values, float(survey.minimum[f]), float(survey.maximum[f]))
+            if inverse:
+                yield f, values, middle, inverse
+
+
+def _joined(
+    found: Mapping[int, tuple[float, float, Knots | None]], sample: NDArray[np.generic]
+) -> FeatureMap | None:
+    """One map of several features; None without features."""
+    n = sample.shape[1]
+    if not found:
+        return None
+    centre, rate, sd = np.zeros((3, n))
+    for f, (middle, inverse, knots) in found.items():
+        own = _of_one(middle, inverse, knots)
+        centre[f], rate[f], sd[f] = middle, inverse, own(np.sort(_values(sample, f))[:, None]).std()
+    parts = [found[f][2] for f in sorted(found)]
+    some = [knots for knots in parts if knots is not None]
+    if not some:
         return FeatureMap(centre, rate, sd)
-    at = np.cumsum([0, *(len(knot) for knot, _ in knots)]).astype(INDEX_DTYPE)
-    knot, value = (np.concatenate(parts) for parts in zip(*knots, strict=True))
-    return FeatureMap(centre, rate, sd, at, knot, value)
-
-
-_NO_KNOTS = np.empty(0, MODEL_DTYPE), np.empty(0, MODEL_DTYPE)
+    sizes = np.zeros(n, INDEX_DTYPE)
+    sizes[sorted(found)] = [len(knot) for knot, _ in some]
+    knot, value = (np.concatenate(part) for part in zip(*some, strict=True))
+    return FeatureMap(centre, rate, sd, np.append(0, np.cumsum(sizes)).astype(INDEX_DTYPE), knot, value)
 
 
 def _values(sample: NDArray[np.generic], feature: int) -> FloatArray:
@@ -281,7 +397,7 @@ def _values(sample: NDArray[np.generic], feature: int) -> FloatArray:
     return column[~np.isnan(column)]
 
 
-def _of_one(centre: float, rate: float, knots: tuple[SingleArray, SingleArray] | None) -> FeatureMap:
+def _of_one(centre: float, rate: float, knots: Knots | None) -> FeatureMap:
     """The map of a single feature."""
     own = np.array([centre]), np.array([rate]), np.zeros(1)
     if knots is None:
@@ -335,12 +451,43 @@ def _knots(u: SingleArray, linear: bool) -> tuple[SingleArray, SingleArray]:
     return points[picked], share[picked].astype(MODEL_DTYPE)
 
 
+def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
+    """At most 63 knots of a curve of steps: the ends of its runs of equal values. Of more runs, neighbours
+    that differ least are joined (Ward, 1963).
+
+    u       float32 (n,), ascending points
+    curve   float64 (n,), values there
+    counts  int64 (n,), rows of each point
+    """
+    u, first = np.unique(u, return_index=True)
+    equal = 1e-9 * np.ptp(curve)
+    starts = [int(i) for i in first if i == 0 or abs(curve[i] - curve[i - 1]) > equal]
+    size = np.add.reduceat(np.maximum(counts, 1).astype(ACC_DTYPE), starts)
+    mean = np.add.reduceat(np.maximum(counts, 1) * curve, starts) / size
+    while len(starts) > MOST_KNOTS // 2:
+        i = int((size[:-1] * size[1:] / (size[:-1] + size[1:]) * np.diff(mean) ** 2).argmin())
+        mean[i] = (size[i] * mean[i] + size[i + 1] * mean[i + 1]) / (size[i] + size[i + 1])
+        size[i] += size[i + 1]
+        size, mean = np.delete(size, i + 1), np.delete(mean, i + 1)
+        del starts[i + 1]
+    begins = np.searchsorted(first, starts)
+    ends = np.append(begins[1:], len(u)) - 1
+    at, value = np.stack([begins, ends], axis=1).ravel(), np.repeat(mean, 2)
+    apart = np.append(np.inf, np.diff(u[at].astype(ACC_DTYPE))) > LEAST_APART
+    return u[at][apart], value[apart].astype(MODEL_DTYPE)
+
+
 def choose_columns(
-    sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
 ) -> Coding | None:
     """The columns of the settings; None where columns are the features, and NaN is a bad value.
 
     sample  (n, n_features), raw rows in the order of their numbers
+    target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
     survey  of all rows
 
@@ -350,7 +497,7 @@ def choose_columns(
     coding = coded_columns(sample.shape[1], codes, *_missing_values(codes, sample, weight, survey, settings))
     if settings.feature_map == NONE:
         return coding
-    return with_map(coding, sample, survey, settings.feature_map)
+    return with_map(coding, sample, target, weight, survey, settings)
 
 
 def _missing_values(

@@ -255,7 +255,8 @@ def _in_words(number: float) -> str:
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 CATEGORICAL = AUTO, NONE = "auto", "none"
-FEATURE_MAPS = (NONE, "clip", "quantile")
+ADDITIVE = "additive"
+FEATURE_MAPS = (NONE, "clip", "quantile", ADDITIVE)
 INDICATE = "indicate"
 MISSING = (AUTO, "refuse", "impute", INDICATE)
 # Settings that list features, and what else they may be.
@@ -306,7 +307,8 @@ class Settings:
         "none",
         "How amounts are mapped before they are scaled: a few extreme values then do not outweigh all"
         " others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their"
-        " share of smaller values in training rows, linear between at most 63 quantiles.",
+        " share of smaller values in training rows, linear between at most 63 quantiles. additive: what they"
+        " contribute to an additive model of the target, which gradient boosting fits to sampled rows.",
         choices=FEATURE_MAPS,
     )
     n_leaves: int = setting(
