@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -211,7 +212,8 @@ def test_a_metric_can_be_given() -> None:
     assert found.chosen.loss <= one.loss
     row = described(found, trials)["chosen"]
     assert row["metric"] == "mean_decision_value_score"
-    assert row["mean_decision_value_score"] == pytest.approx(-found.chosen.loss)
+    foretold = trials.foretold(trials.again(found.chosen))
+    assert row["mean_decision_value_score"] == pytest.approx(-foretold.loss)
 
 
 # -- judging -------------------------------------------------------------------------------------------------
@@ -393,6 +395,43 @@ def test_a_choice_that_costs_more_than_was_foreseen_has_fewer_landmarks(scaling:
     told = described(Found(chosen, [chosen], []), trials)
     assert told["settings"]["landmarks"] == told["chosen"]["landmarks"] == again.settings.landmarks
     assert told["chosen"]["cost_ratio"] == again.cost.cost_ratio
+
+
+def test_the_forecast_is_of_a_model_of_all_rows() -> None:
+    """The loss of one of all rows lies below that of trials, by what half of their rows cost."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
+    y = (np.sin(6 * X[:, 0]) * np.sin(6 * X[:, 1]) > 0).astype(np.int64)
+    trials = trials_of(X, y)
+    [chosen] = judged(trials, USUAL)
+    foretold = trials.foretold(chosen)
+    assert chosen.loss > foretold.loss > 0
+    half = replace_share(trials, 0.5)
+    [fewer] = judged(half, USUAL)
+    share = (1 - 0.75**0.5) / (2**0.5 - 1)
+    gain = share * (fewer.losses - chosen.losses)
+    np.testing.assert_allclose(chosen.losses - foretold.losses, gain, rtol=0.02, atol=1e-9)
+    told = described(Found(chosen, [chosen], []), trials)
+    assert told["chosen"]["accuracy"] == pytest.approx(1 - foretold.loss)
+    assert told["chosen"]["extrapolated"]
+
+
+def test_a_forecast_is_not_extrapolated_where_more_rows_do_not_help() -> None:
+    X = np.linspace(-1, 1, 600, dtype=np.float32)[:, None]
+    trials = trials_of(X, (X[:, 0] > 0).astype(np.int64))
+    [chosen] = judged(trials, USUAL)
+    better = replace(chosen, losses=chosen.losses + 1.0)
+    assert trials.foretold(better) is better
+    latest = copy(trials)
+    latest.rule = replace(trials.rule, ordered=True)
+    assert latest.foretold(chosen) is chosen
+
+
+def replace_share(trials: Trials, share: float) -> Trials:
+    """The same trials by a share of their rows."""
+    other = copy(trials)
+    other.share = share
+    return other
 
 
 def test_rows_of_a_cell_vary_together() -> None:

@@ -172,12 +172,15 @@ def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
 
 def unseen_words(chosen: dict[str, Any]) -> str:
     """How the figure of the choice differs from others of the Pareto front; empty if it does not."""
-    if not chosen.get("unseen"):
-        return ""
-    return (
-        f"The chosen model is evaluated on {chosen['n_judged']:,} rows that no choice used. All other figures"
-        " are of rows that choices used, and are optimistic."
-    )
+    sentences = []
+    if chosen.get("unseen"):
+        sentences += [
+            f"The chosen model is evaluated on {chosen['n_judged']:,} rows that no choice used.",
+            "All other figures are of rows that choices used, and are optimistic.",
+        ]
+    if chosen.get("extrapolated"):
+        sentences += ["The figure of the chosen model is extrapolated to training on all rows."]
+    return " ".join(sentences)
 
 
 def interval_words(point: dict[str, Any]) -> str:

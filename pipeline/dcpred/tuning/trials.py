@@ -71,6 +71,7 @@ from dcpred_tasks.training.tree_fitting import flatten
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local SVM as a multiple of the landmarks'
 FEWEST_LANDMARKS = 4
+FEWER, CURVE = 0.5, 0.5  # share of rows of a second training, and the power of rows by which losses fall
 LANDMARK_SHARES = (1.0, 0.75, 0.5, 0.25)  # fractions of its landmarks that a choice may keep
 LEAST_SKEWNESS = 1.0  # For a more skewed target the logarithm and the root are evaluated.
 RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are not settings
@@ -174,6 +175,7 @@ class Trials:
         self.known: dict[tuple[str, int, Metric], FloatArray] = {}  # losses by trial, fold and metric
         self.advance: Step = lambda amount: None
         self.repetitions = TRIAL_REPETITIONS  # those of ARD scalings
+        self.share = 1.0  # share of its rows that trains a trial
         self.n_left = 0.0  # trials that a search still expects, one for each candidate and fold
         self.share_left = 1.0  # share of the search that is left, which trials divide equally
 
@@ -424,8 +426,8 @@ class Trials:
                     found[i] = None
                     continue
                 resolved = self._resolved(fitted, candidates[i].values, keys[i])
-                trial = Trial(resolved, asked[i][1])
-                shape = {"spread": trial.spread, "repetitions": self.repetitions}
+                trial = Trial(resolved, asked[i][1], self.share)
+                shape = {"spread": trial.spread, "repetitions": self.repetitions, "share": self.share}
                 ready[i] = trial, digest_json({**settings_dict(resolved), **shape})[:20]
             self._try({digest: (trial, keys[i]) for i, (trial, digest) in ready.items()}, folds)
             waiting = {}
@@ -453,6 +455,28 @@ class Trials:
             if found is None or self.budget.allows(found.cost):
                 break
         return found or chosen
+
+    def foretold(self, chosen: TrialResult) -> TrialResult:
+        """The choice with the losses that a model of all rows is expected to have: trials lack the held-out
+        rows.
+
+        The loss is taken to be a + b / rows^CURVE; a second training on part of the rows gives b. A loss that
+        does not fall with more rows stays as it is, and so does that of the latest rows.
+        """
+        if self.rule.ordered or not self.n_judged:
+            return chosen
+        other = copy(self)
+        other.budget, other.share = Budget(), FEWER
+        if chosen.settings.scaling in LEARNED:
+            other.repetitions = USUAL_REPETITIONS
+        [fewer] = other.evaluate([chosen.candidate], self.folds)
+        if fewer is None or not fewer.loss > chosen.loss:
+            return chosen
+        more = self._rows_for_each(self.folds)
+        part = (1.0 - more**-CURVE) / (FEWER**-CURVE - 1.0)
+        if chosen.loss > 0:
+            part = min(part, chosen.loss / (fewer.loss - chosen.loss))
+        return replace(chosen, losses=chosen.losses - part * (fewer.losses - chosen.losses))
 
     def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:
         tasks = [

@@ -100,7 +100,10 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         references = [_reference(name, other, chosen, final) for name, other in losses.items()]
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
-        line = _row(made, chosen, final, _apart(found.chosen, trials, chosen, final))
+        foretold = final.foretold(chosen)
+        line = _row(made, foretold, final, _apart(found.chosen, trials, chosen, final))
+        if foretold is not chosen:
+            line["extrapolated"] = True  # to a model of all rows
         if final is not trials:
             line["unseen"] = True  # No choice used these rows.
     else:

@@ -373,10 +373,12 @@ class Trial:
     """How candidate settings are tried.
 
     spread  whether rows from everywhere train, not those of the cells
+    share   share of these rows that trains
     """
 
     settings: Settings
     spread: bool
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -407,8 +409,10 @@ def tried_model(rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling)
     survey  of all rows of the data, with codes replaced
     """
     settings = trial.settings
-    own = ~rows.held & (rows.spread if trial.spread else rows.cell)
-    rest = rows.take(np.flatnonzero(own))
+    own = np.flatnonzero(~rows.held & (rows.spread if trial.spread else rows.cell))
+    if trial.share < 1.0:
+        own = own[thinned(rows.number[own], max(int(trial.share * len(own)), 1), settings.seed)]
+    rest = rows.take(own)
     n_leaves = leaves_of_share(settings.n_leaves, len(rest.X) / survey.n_used)
     plain = replace(settings, calibrate=False, keep_support_vectors=False, threshold=HALF)
     once = replace(plain, n_leaves=n_leaves)
