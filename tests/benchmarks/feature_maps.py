@@ -42,12 +42,12 @@ FEATURES, STREAM_BYTES, REPEATS = (8, 16, 54, 123, 784), 2**25, 15
 
 
 def with_map(model: Model, name: str, rows: NDArray[Any]) -> Model:
-    """The same model of mapped features, whose landmarks lie where they lay; quantiles map each feature to
+    """The same model of mapped features, whose landmarks lie where they lay; knots map each feature to
     about itself.
     """
     shift, factor = model.scaling.shift, model.scaling.factor
     found = FeatureMap(shift, factor, np.ones(len(shift)))
-    if name == "quantile":
+    if name != "clip":
         u = ((rows.astype(float) - shift) * factor).astype(np.float32)
         knots = [np.unique(np.quantile(column, np.linspace(0, 1, MOST_KNOTS))) for column in u.T]
         at = np.cumsum([0, *map(len, knots)])

@@ -18,6 +18,7 @@ from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
 from dcpred.cost import predict_cost
 from dcpred.reports.report import model_page
+from dcpred.training.column_report import columns_in_words
 from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
@@ -260,6 +261,9 @@ def test_a_missing_value_contributes_what_the_model_says(rng: np.random.Generato
     s = scaling(X)[:, 0]
     present = ~absent
     assert abs(s[absent][0] - s[present & (y == 1)].max()) < abs(s[absent][0] - s[present].mean())
+    survey = survey_rows(X, y, None, 0, "classification", "impute")
+    sentences = columns_in_words(scaling, survey, None)
+    assert "they become a value of the feature that contributes as much" in sentences[0]
 
 
 @pytest.mark.parametrize("kind", ["one class", "few rows of classes", "no row", "one value"])

@@ -164,7 +164,7 @@ def trained(r: dict[str, Any]) -> str:
             ("landmarks", f"{r['n_landmarks']:,}"),
             ("predicted cost", f"{cost['cost_ratio']:.1f}x" if cost else None),
             ("threshold", None if threshold is None else f"{threshold:.4g}"),
-            ("gaps", gaps_in_words(r["gaps"])),
+            ("gaps", gaps_in_words(r["gaps"], r["feature_map"])),
             ("map", map_in_words(r["feature_map"])),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             _peak_memory(r),

@@ -41,17 +41,23 @@ def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None)
     }
 
 
-def gaps_in_words(found: Mapping[str, Any]) -> str | None:
-    """The same in a sentence, None for a model that does not accept missing values."""
+def gaps_in_words(found: Mapping[str, Any], mapped: Mapping[str, Any] | None = None) -> str | None:
+    """The same in a sentence, None for a model that does not accept missing values.
+
+    mapped  the feature map (`describe_map`)
+    """
     if not found.get("known"):
         return None
     if not found["features"]:
         return "no training row has a missing value; in a scored one it becomes the mean of its feature"
     names = found["names"]
     most, have = found["most"], counted(found["features"], "feature has", "features have")
+    become = "the mean of the feature, or its most frequent category"
+    if mapped and mapped["name"] == "additive":
+        become = "a value of the feature that contributes as much, or its most frequent category"
     facts = [
         f"{have} missing values, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows;"
-        " they become the mean of the feature, or its most frequent category",
+        f" they become {become}",
         f"{_listed(found['indicated'], names)} {_have(found['indicated'])} a missing indicator"
         if found["indicated"]
         else "no feature has a missing indicator",
@@ -87,7 +93,8 @@ def map_in_words(found: Mapping[str, Any] | None) -> str | None:
 
 def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
     """Sentences on all changes of features, none without changes."""
-    sentences = gaps_in_words(describe_gaps(scaling, survey, names)), map_in_words(describe_map(scaling))
+    mapped = describe_map(scaling)
+    sentences = gaps_in_words(describe_gaps(scaling, survey, names), mapped), map_in_words(mapped)
     return [one for one in sentences if one]
 
 
