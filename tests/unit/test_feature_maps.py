@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
@@ -33,7 +35,7 @@ from dcpred_tasks.model.scaling import BASES, Scaling
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import SelfTest
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.partition import _steps, additive_map, fit_map, learn_scaling
+from dcpred_tasks.training.partition import MOST_ROWS, _steps, additive_map, fit_map, learn_scaling, with_map
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model, random_rows
@@ -205,6 +207,11 @@ def test_columns_of_a_map() -> None:
 # -- additive maps -------------------------------------------------------------------------------------------
 
 
+def survey_of(X: NDArray[Any], y: NDArray[Any]) -> Any:
+    task = "classification" if y.dtype.kind == "i" else "regression"
+    return survey_rows(X, y, None, 0, task, "auto")
+
+
 def additive(
     X: NDArray[Any], target: NDArray[Any], **values: Any
 ) -> tuple[FeatureMap | None, NDArray[np.float64]]:
@@ -285,6 +292,50 @@ def test_a_class_of_few_rows_stops_no_additive_model(rng: np.random.Generator) -
     found, _ = additive(X, y)
     assert found is not None
     assert found.rate[0] > 0
+
+
+@pytest.mark.parametrize("n_rows", [20, 30, 40])
+def test_few_rows_have_contributions_and_no_rounding(n_rows: int, rng: np.random.Generator) -> None:
+    """What differs by rounding only is nothing, and not all."""
+    X = rng.normal(size=(n_rows, 6))
+    found, _ = additive(X, X[:, 0].copy(), task="regression")
+    assert found is None or (found.name == "additive" and found.rate[0] > 0)
+    model = DCPredRegressor(n_leaves=1, random_state=0, settings=dcpred.Settings(feature_map="additive"))
+    assert model.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.5
+    assert additive(X, np.full(n_rows, 3.0), task="regression")[0] is None
+
+
+def test_rows_of_alternating_classes_are_not_drawn_in_step(rng: np.random.Generator) -> None:
+    n_rows = MOST_ROWS + 2
+    y = np.arange(n_rows) % 2
+    X = np.stack([y + rng.normal(size=n_rows), rng.normal(size=n_rows)], axis=1)
+    coding = with_map(
+        None, X, y, np.ones(n_rows), survey_of(X, y), make_settings({"feature_map": "additive"})
+    )
+    assert coding is not None
+
+
+def test_equal_weights_are_no_weights(rng: np.random.Generator) -> None:
+    """Quantiles with weights take half a minute on 500 features."""
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=300)
+    given = survey_of(X, y), np.ones(2, bool), make_settings({"task": "regression"})
+    one, other = (additive_map(X, y, np.full(300, weight), *given)[0] for weight in (1.0, 3.0))
+    assert one is not None
+    assert other is not None
+    for name, values in one.arrays().items():
+        np.testing.assert_array_equal(values, other.arrays()[name])
+    failing = patch.object(HistGradientBoostingRegressor, "fit", autospec=True, side_effect=ZeroDivisionError)
+    with failing as fit, pytest.raises(ZeroDivisionError):
+        additive_map(X, y, np.ones(300), *given)
+    assert fit.call_args.kwargs["sample_weight"] is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_contributions_of_large_values_raise_no_warning(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(300, 2)) * [1e307, 1.0]
+    found, _ = additive(X, (X[:, 0] > 0).astype(np.int64))
+    assert found is not None
 
 
 def test_a_curve_of_many_steps_keeps_the_largest() -> None:

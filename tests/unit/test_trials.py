@@ -13,6 +13,7 @@ import pytest
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import NearestNeighbors
 
+from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import rendering
 from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
@@ -21,7 +22,7 @@ from dcpred.tuning import tune
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import checked_search, reference_words
+from dcpred.tuning.search_result import checked_search, compared, reference_words
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import described, parse_budget, quality_of
 from dcpred_tasks.errors import SettingsError
@@ -425,6 +426,27 @@ def test_a_forecast_is_not_extrapolated_where_more_rows_do_not_help() -> None:
     latest = copy(trials)
     latest.rule = replace(trials.rule, ordered=True)
     assert latest.foretold(chosen) is chosen
+
+
+def test_a_forecast_never_passes_the_best_possible_one() -> None:
+    """Steep curves of targets without noise, and scores whose best value is 1."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (60, 2))
+    y = np.sin(4 * X[:, 0]) + np.cos(3 * X[:, 1])
+    steep = DCPredRegressor(random_state=0, cv=2).fit(X, y).tuned_["chosen"]
+    assert 0 < steep["standard_error"] < steep["rmse"] < y.std()
+    labels = (np.sin(6 * X[:, 0]) * np.sin(6 * X[:, 1]) > 0).astype(np.int64)
+    ranked = DCPredClassifier(random_state=0, cv=2, metric="roc_auc").fit(X, labels).tuned_["chosen"]
+    assert ranked["roc_auc"] <= 1
+    assert "extrapolated" not in ranked
+
+
+def test_other_models_stand_beside_what_is_not_extrapolated() -> None:
+    chosen = {"metric": "accuracy", "accuracy": 0.93, "n_judged": 50, "extrapolated": True}
+    of_rows = {"name": "default settings", "accuracy": 0.9, "n_judged": 50, "chosen": 0.92}
+    assert compared([{**of_rows, "n_judged": 20}, of_rows], chosen)["accuracy"] == 0.92
+    assert compared([], chosen) is chosen
+    assert compared([of_rows], {**chosen, "extrapolated": False})["accuracy"] == 0.93
 
 
 def replace_share(trials: Trials, share: float) -> Trials:

@@ -11,6 +11,7 @@ from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.runs.bad_rows import without_score
 from dcpred.training.column_report import gaps_in_words, map_in_words
 from dcpred.tuning.search_result import (
+    compared,
     interval_words,
     is_share,
     quality_name,
@@ -534,7 +535,8 @@ def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> lis
     others = ", ".join(f"{one['name']} {reference_words(one, chosen)}" for one in references)
     alone = chosen.get("most_frequent_share")
     majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
-    return [f"on rows held out{_which(chosen)}: this model {shown(chosen)}; {others}{majority}"]
+    own = shown(compared(references, chosen))
+    return [f"on rows held out{_which(chosen)}: this model {own}; {others}{majority}"]
 
 
 def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:

@@ -170,6 +170,14 @@ def reference_words(one: dict[str, Any], chosen: dict[str, Any]) -> str:
     return f"{shown(one)} (on {one['n_judged']:,} of these rows, where this model has {own})"
 
 
+def compared(references: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> dict[str, Any]:
+    """The choice with its quality on the rows of the references, which is not extrapolated."""
+    rows = [one for one in references if one["n_judged"] == chosen["n_judged"] and "chosen" in one]
+    if not chosen.get("extrapolated") or not rows:
+        return chosen
+    return {**chosen, quality_name(chosen): rows[0]["chosen"]}
+
+
 def unseen_words(chosen: dict[str, Any]) -> str:
     """How the figure of the choice differs from others of the Pareto front; empty if it does not."""
     sentences = []

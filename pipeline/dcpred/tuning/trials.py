@@ -12,7 +12,7 @@ from dcpred.cost import PredictedCost
 from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, metric_of
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, compare, metric_of
 from dcpred.tuning.policy import CLASSES, COMMON, NUMBERS, STANDARD, Budget, SearchPolicy, cost_of, rounded_up
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED
@@ -460,22 +460,27 @@ class Trials:
         """The choice with the losses that a model of all rows is expected to have: trials lack the held-out
         rows.
 
-        The loss is taken to be a + b / rows^CURVE; a second training on part of the rows gives b. A loss that
-        does not fall with more rows stays as it is, and so does that of the latest rows.
+        The loss is taken to be a + b / rows^CURVE, with a ≥ 0; a second training on part of the rows gives b.
+        A loss that does not fall significantly with more rows stays as it is. So does that of the latest
+        rows, and a score, whose limit is not 0.
         """
-        if self.rule.ordered or not self.n_judged:
+        if self.rule.ordered or not self.n_judged or not chosen.loss > 0:
             return chosen
         other = copy(self)
         other.budget, other.share = Budget(), FEWER
         if chosen.settings.scaling in LEARNED:
             other.repetitions = USUAL_REPETITIONS
         [fewer] = other.evaluate([chosen.candidate], self.folds)
-        if fewer is None or not fewer.loss > chosen.loss:
+        if fewer is None:
+            return chosen
+        by = compare(fewer.losses, chosen.losses, chosen.weight, counted=False)
+        if not by.gain > by.standard_error:
             return chosen
         more = self._rows_for_each(self.folds)
         part = (1.0 - more**-CURVE) / (FEWER**-CURVE - 1.0)
-        if chosen.loss > 0:
-            part = min(part, chosen.loss / (fewer.loss - chosen.loss))
+        # A steep curve is a power of rows, without a.
+        most = chosen.loss * (1.0 - (chosen.loss / fewer.loss) ** (np.log(more) / -np.log(FEWER)))
+        part = min(part, most / by.gain)
         return replace(chosen, losses=chosen.losses - part * (fewer.losses - chosen.losses))
 
     def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:

@@ -220,6 +220,8 @@ MOST_ROWS = 20_000  # rows of a sample that quantiles are taken of
 LEAST_APART = 1e-30  # between knots, in units: a slope between closer ones is infinite in single precision
 MOST_POINTS = 400  # points of a curve, which has at most 255 steps
 MOST_CURVE_NUMBERS = 2_000_000  # rows × features × outputs that an additive model is fitted to
+LEAST_CONTRIBUTION = 1e-12  # variance of a mapped feature, as a share of the largest one
+ROUNDING = 1e-9  # differences of a curve, as a share of its values
 FEWEST_OF_CLASS = 20  # rows of a class that an additive model is fitted to
 FARTHEST = 1e30  # units from the median to an extreme value: single precision holds no more
 
@@ -239,8 +241,8 @@ def with_map(
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
     """
-    n, step = sample.shape[1], -(-len(sample) // MOST_ROWS)
-    sample, target, weight = sample[::step], target[::step], weight[::step]
+    n, seen = sample.shape[1], _drawn(len(sample), MOST_ROWS, settings.seed)
+    sample, target, weight = sample[seen], target[seen], weight[seen]
     amounts = np.ones(n, bool) if coding is None else ~coding.is_coded
     absent = np.full(n, np.nan)  # values of missing ones
     if settings.feature_map == ADDITIVE:
@@ -259,6 +261,13 @@ def with_map(
         gap = np.where(found.rate > 0, found.raw(np.nan_to_num(absent)[None])[0], coding.gap)
         coding = replace(coding, gap=gap)
     return replace(coding, map=found)
+
+
+def _drawn(n_rows: int, most: int, seed: int) -> IntArray | slice:
+    """Some rows, ascending: every n-th one might be of one class."""
+    if n_rows <= most:
+        return slice(None)
+    return np.sort(np.random.default_rng(seed).permutation(n_rows)[:most])
 
 
 def fit_map(
@@ -290,32 +299,59 @@ def additive_map(
 
     Returns also the mapped value of a missing one, float64 (n_features,); NaN where no row has one.
     """
-    n, found = sample.shape[1], dict[int, tuple[float, float, Knots | None]]()
-    absent, variance = np.full(n, np.nan), 0.0
     predict = _additive_model(sample, target, weight, settings)
+    curves = dict[int, _Curve]()
     for f, values, middle, inverse in _units(sample, survey, amounts) if predict is not None else ():
         points = np.unique(values)
         points = points[np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).astype(np.int64))]
-        given = np.append(points, np.nan if len(values) < len(sample) else points[0])
-        rows = np.zeros((len(given), n))
-        rows[:, f] = given
+        rows = np.zeros((len(points) + 1, sample.shape[1]))
+        rows[:, f] = np.append(points, np.nan if len(values) < len(sample) else points[0])
         assert predict is not None
-        curve = predict(rows)
         counts = np.bincount(np.searchsorted(points, values, side="right") - 1, minlength=len(points))
-        curve -= counts @ curve[:-1] / len(values)
-        if curve.shape[1] > 1:
-            _, _, directions = np.linalg.svd(np.sqrt(counts)[:, None] * curve[:-1], full_matrices=False)
-            curve = curve @ (directions[:1].T * np.sign(directions[0, np.abs(directions[0]).argmax()]))
-        share = counts / len(values)
-        if not share @ curve[:-1, 0] ** 2 > 0:
-            continue
-        variance += float(share @ curve[:-1, 0] ** 2)
+        curve = _direction(predict(rows), counts / len(values))
+        variance = float(counts / len(values) @ curve[:-1] ** 2)
         u = ((points - middle) * inverse).astype(MODEL_DTYPE)
-        found[f] = middle, inverse, _steps(u, curve[:-1, 0], counts)
-        absent[f] = curve[-1, 0] if len(values) < len(sample) else np.nan
-    unit = 1.0 / np.sqrt(variance or 1.0)
-    scaled = {f: (a, b, (k[0], k[1] * MODEL_DTYPE(unit))) for f, (a, b, k) in found.items() if k is not None}
-    return _joined(scaled, sample), absent * unit
+        absent = float(curve[-1]) if len(values) < len(sample) else np.nan
+        curves[f] = _Curve(middle, inverse, u, curve[:-1], counts, absent, variance)
+    largest = max((one.variance for one in curves.values()), default=0.0)
+    curves = {f: one for f, one in curves.items() if one.variance > LEAST_CONTRIBUTION * largest}
+    unit = 1.0 / np.sqrt(sum(one.variance for one in curves.values()) or 1.0)
+    found = {
+        f: (one.middle, one.inverse, _steps(one.u, unit * one.s, one.counts)) for f, one in curves.items()
+    }
+    absent_values = np.full(sample.shape[1], np.nan)
+    for f, one in curves.items():
+        absent_values[f] = unit * one.absent
+    return _joined(found, sample), absent_values
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """The contributions of a feature: s at points u, which have so many rows, and where it is missing."""
+
+    middle: float
+    inverse: float
+    u: SingleArray
+    s: FloatArray
+    counts: IntArray
+    absent: float
+    variance: float
+
+
+def _direction(curve: FloatArray, share: FloatArray) -> FloatArray:
+    """Contributions (n + 1,) from those to each output, (n + 1, n_outputs), along the direction in which they
+    vary most, with the mean 0; 0 where they differ by rounding only.
+
+    share  (n,), of rows at each point but the last one, which is that of a missing value
+    """
+    level = np.abs(curve).max()
+    curve = curve - share @ curve[:-1]
+    if not np.abs(curve).max() > ROUNDING * level:
+        return np.zeros(len(curve))
+    if curve.shape[1] > 1:
+        _, _, directions = np.linalg.svd(np.sqrt(share)[:, None] * curve[:-1], full_matrices=False)
+        curve = curve @ (directions[:1].T * np.sign(directions[0, np.abs(directions[0]).argmax()]))
+    return np.asarray(curve[:, 0])
 
 
 def _additive_model(
@@ -324,8 +360,9 @@ def _additive_model(
     """Predictions (n, n_outputs) of an additive model; None where the target does not vary."""
     regression = settings.task == "regression"
     outputs = 1 if regression else n_outputs(len(np.unique(target)))
-    step = -(-sample.size * outputs // MOST_CURVE_NUMBERS)
-    sample, target, weight = sample[::step], target[::step], weight[::step]
+    most = max(MOST_CURVE_NUMBERS // (sample.shape[1] * outputs), FEWEST_OF_CLASS)
+    seen = _drawn(len(sample), most, settings.seed)
+    sample, target, weight = sample[seen], target[seen], weight[seen]
     if not regression:  # Some rows of each class decide when to stop.
         counts = np.bincount(target.astype(np.int64))
         often = counts[target.astype(np.int64)] >= FEWEST_OF_CLASS
@@ -337,19 +374,22 @@ def _additive_model(
         interaction_cst="no_interactions",
         max_leaf_nodes=4,
         max_iter=300,
+        min_samples_leaf=int(np.clip(len(target) // 20, 3, 20)),
         early_stopping=True,
         random_state=settings.seed,
     )
     X = sample.astype(ACC_DTYPE)
     X[:, np.isnan(X).all(axis=0)] = 0.0
+    unit = np.exp2(-np.frexp(np.nanmax(np.abs(X), axis=0))[1])  # Thresholds between large values overflow.
+    weights = None if (weight == weight[0]).all() else weight / weight.mean()  # Weighted quantiles take long.
     y = target.astype(ACC_DTYPE)
     centre, spread = (float(y.mean()), float(y.std()) or 1.0) if regression else (0.0, 1.0)
     with one_thread():  # Sums of several threads are rounded differently.
-        model.fit(X, (y - centre) / spread, sample_weight=weight / weight.mean())
+        model.fit(unit * X, (y - centre) / spread, sample_weight=weights)
 
     def predict(rows: FloatArray) -> FloatArray:
         with one_thread():
-            out = model.predict(rows) if regression else model.decision_function(rows)
+            out = model.predict(unit * rows) if regression else model.decision_function(unit * rows)
         return np.asarray(out, ACC_DTYPE).reshape(len(rows), -1)
 
     return predict
