@@ -382,8 +382,7 @@ POINT = {
 }
 SEARCH = {
     **{f"chosen.{name}": text for name, text in POINT.items()},
-    "chosen.unseen": "true: on rows that no choice used; absent otherwise.",
-    "chosen.extrapolated": "true: the score is extrapolated to a model of all rows; absent otherwise.",
+    "chosen.extrapolated": "Whether the score is extrapolated to a model of all rows.",
     **{f"frontier[].{name}": text for name, text in POINT.items()},
     "made.cost_ratio": "Predicted cost of a row, in linear predictions.",
     "made.ns_per_row": "Predicted time of a row, in nanoseconds.",

@@ -102,12 +102,11 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         made = replace(chosen, settings=settings)
         foretold = final.foretold(chosen)
         line = _row(made, foretold, final, _apart(found.chosen, trials, chosen, final))
-        if foretold is not chosen:
-            line["extrapolated"] = True  # to a model of all rows
+        line["extrapolated"] = foretold is not chosen  # to a model of all rows
         if final is not trials:
             line["unseen"] = True  # No choice used these rows.
     else:
-        line = _row(chosen, chosen, trials)
+        line = _row(chosen, chosen, trials) | {"extrapolated": False}
     return {
         "settings": settings_dict(settings),
         "chosen": line,
