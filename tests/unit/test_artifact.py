@@ -613,11 +613,11 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 # -- not a model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [11, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [12, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
     with pytest.raises(
-        ModelFormatError, match=rf"format version {version}, .*reads versions up to 10. Install a newer"
+        ModelFormatError, match=rf"format version {version}, .*reads versions up to 11. Install a newer"
     ):
         read_model(copied)
 
