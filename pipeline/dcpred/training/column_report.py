@@ -72,7 +72,7 @@ def gaps_in_words(found: Mapping[str, Any], mapped: Mapping[str, Any] | None = N
 
 
 def describe_map(scaling: Scaling) -> dict[str, Any] | None:
-    """The feature map: its name, the mapped features, and for quantiles the number of knots of each; None
+    """The feature map: its name, the mapped features, and the number of knots of each if it has them; None
     without a map. A model of an earlier version may have "symlog".
     """
     found = None if scaling.coding is None else scaling.coding.amounts
