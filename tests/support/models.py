@@ -145,6 +145,8 @@ def random_map(rng: np.random.Generator, d: int, coding: Coding | None, kind: st
     values = [rng.normal(size=len(knot)).astype(np.float32) for knot in knots]
     if kind == "quantile":
         values = [np.sort(np.abs(value)) for value in values]
+    elif all(value.min(initial=0) >= 0 for value in values):  # contributions have the mean 0
+        values = [-value for value in values]
     at = offsets([len(knot) for knot in knots])
     found = FeatureMap(centre, rate, np.ones(n))
     if kind != "clip":

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dcpred
@@ -81,6 +81,7 @@ def check_distance(model: Model, one: Explanation, x: np.ndarray) -> None:
         assert part.value == (None if np.isnan(x[part.feature]) else x[part.feature])
 
 
+@example(327, "rbf", "additive coded gaps", 4)  # a map of one feature and two knots
 @given(st.integers(0, 10**6), st.sampled_from(KERNELS), st.sampled_from(SCALINGS), st.sampled_from([1, 4]))
 def test_parts_are_those_of_the_decision_value(seed: int, kernel: str, scaling: str, n_outputs: int) -> None:
     model = random_model(seed, kernel, scaling=scaling, n_outputs=n_outputs, d=7)

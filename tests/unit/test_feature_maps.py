@@ -349,6 +349,13 @@ def test_a_curve_of_many_steps_keeps_the_largest() -> None:
     assert found[120] - found[119] > 4.5
 
 
+def test_values_too_close_for_two_knots_share_a_contribution() -> None:
+    u, curve = np.array([0, 1e-35, 1], np.float32), np.array([2.0, -5.0, 1.0])
+    knot, value = _steps(u, curve, np.array([2, 1, 1]))
+    np.testing.assert_array_equal(knot, u[[0, 2]])
+    np.testing.assert_allclose(value, [-1 / 3, 1.0], rtol=1e-6)
+
+
 def test_wide_data_have_no_additive_candidates() -> None:
     """Gradient boosting would fit thousands of trees."""
     wide = SimpleNamespace(survey=SimpleNamespace(minimum=np.zeros(300)), n_classes=2, policy=STANDARD)

@@ -501,7 +501,8 @@ def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
     """
     u, first = np.unique(u, return_index=True)
     equal = 1e-9 * np.ptp(curve)
-    starts = [int(i) for i in first if i == 0 or abs(curve[i] - curve[i - 1]) > equal]
+    apart = np.diff(u.astype(ACC_DTYPE), prepend=-np.inf) > LEAST_APART
+    starts = [int(i) for i in first[apart] if i == 0 or abs(curve[i] - curve[i - 1]) > equal]
     size = np.add.reduceat(np.maximum(counts, 1).astype(ACC_DTYPE), starts)
     mean = np.add.reduceat(np.maximum(counts, 1) * curve, starts) / size
     while len(starts) > MOST_KNOTS // 2:
@@ -513,7 +514,7 @@ def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
     begins = np.searchsorted(first, starts)
     ends = np.append(begins[1:], len(u)) - 1
     at, value = np.stack([begins, ends], axis=1).ravel(), np.repeat(mean, 2)
-    apart = np.append(np.inf, np.diff(u[at].astype(ACC_DTYPE))) > LEAST_APART
+    apart = np.diff(u[at].astype(ACC_DTYPE), prepend=-np.inf) > LEAST_APART
     return u[at][apart], value[apart].astype(MODEL_DTYPE)
 
 
