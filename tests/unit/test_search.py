@@ -150,6 +150,8 @@ def test_of_equal_candidates_log_loss_decides(tables: Any) -> None:
     assert found.chosen.candidate.name == "a"
     assert told(found) == {"a": "replaces", "b": "does not replace"}
     assert {line["gain"] for line in found.trace} == {0.0}
+    slightly = found_by(Known(of_values({"scaling=learned": 1 / N_ROWS}, 0.2), ties))
+    assert slightly.chosen.candidate.name == "a"
     worse = found_by(Known(of_values({"scaling=learned": 0.02}, 0.2), ties))
     assert worse.chosen.candidate.name == DEFAULT
     surely = found_by(Known(of_values({"feature_map=clip": -0.05}, 0.2), ties))

@@ -192,7 +192,7 @@ class Search:
         level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
         if comparison.p <= level and comparison.gain > 0:
             return comparison, True
-        if not 0 <= comparison.gain <= comparison.standard_error:
+        if abs(comparison.gain) > comparison.standard_error:
             return comparison, False
         tie = self._tied(incumbent, one)
         return comparison, tie.gain > 0 and tie.p <= level
