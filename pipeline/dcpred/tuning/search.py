@@ -2,12 +2,11 @@
 
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
-
     cost        of candidates that lose no more than the choice, the cheapest
 
-A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare). The
-first incumbent is the default configuration: the choice is never significantly worse. Every decision is
-in the trace.
+A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare), of the
+metric or, if losses differ by no more than a standard error, of the one that breaks ties. The first incumbent
+is the default configuration: the choice is never significantly worse. Every decision is in the trace.
 """
 
 from collections.abc import Sequence
