@@ -17,7 +17,8 @@ the quality on the test rows by at most two standard errors: the stated one and 
 combined. Regret is the quality of the best baseline minus ours, in points (R² times 100); the summary counts
 negative regret as 0.
 
-The halves are those of halves.py: the design of a search may use the first. Seconds of baselines in
+The halves are those of halves.py: the design of a search may use the first. --sets fresh are those of
+fresh_tables.py. Seconds of baselines in
 all_tables.csv are of all processors.
 
 WORK/ours-TAG.json keeps ours, and WORK/baselines.json the baselines by version, so that an interrupted run
@@ -45,6 +46,7 @@ import numpy as np
 from baselines import BASELINES, MOST_ROUNDS, Problem, version
 from common import Table, data_folder, write_group
 from engine import number, say
+from fresh_tables import FRESH
 from halves import ALL, DEVELOPMENT, REPORTED, Named
 from numpy.typing import NDArray
 from rivals import Cache
@@ -58,6 +60,7 @@ from dcpred_tasks.artifacts.model_artifact import read_model
 CSV = Path(__file__).with_suffix(".csv")
 FIELDS = ("set", "kind", "split", "rows", "system", "quality", "seconds", "memory_mb", "version", "note")
 KINDS = ("classes", "numbers")
+SETS = ALL | FRESH
 QUICK_SETS, QUICK_ROWS, QUICK_ROUNDS = "vehicle,547_no2", 200, 10
 GRACE = 4.0  # a process is ended after so many times the seconds that boosting may take
 WHOSE = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -96,7 +99,7 @@ def _processor_seconds() -> float:
 
 
 def loaded(name: str, seed: int, quick: bool) -> Split:
-    split = ALL[name].load(data_folder(), seed)
+    split = SETS[name].load(data_folder(), seed)
     split = split.first(QUICK_ROWS) if quick else split
     return Split(np.ascontiguousarray(split.X), split.y, np.ascontiguousarray(split.X_test), split.y_test)
 
@@ -109,7 +112,7 @@ def quality(predicted: NDArray[Any], split: Split, regression: bool) -> float:
 
 
 def baseline(name: str, seed: int, system: str, args: argparse.Namespace) -> Record:
-    split, regression = loaded(name, seed, args.quick), ALL[name].regression
+    split, regression = loaded(name, seed, args.quick), SETS[name].regression
     X, X_test = (rows.astype(np.float32) for rows in (split.X, split.X_test))
     rounds = QUICK_ROUNDS if args.quick else MOST_ROUNDS
     problem = Problem(X, split.y, regression, seed, args.threads, args.seconds, rounds)
@@ -166,7 +169,7 @@ def stated(report: Any) -> Record:
 
 
 def ours(name: str, seed: int, args: argparse.Namespace) -> Record:
-    split, regression = loaded(name, seed, args.quick), ALL[name].regression
+    split, regression = loaded(name, seed, args.quick), SETS[name].regression
     with tempfile.TemporaryDirectory(prefix="all-tables-") as folder:
         begin = time.perf_counter()
         predictor, model, foretold = ENTRIES[args.entry](split, regression, Path(folder))
@@ -336,7 +339,7 @@ def show_ours(studies: list[Study], earlier: dict[str, Record]) -> None:
         before = [found for seed in range(len(study.runs)) if (found := earlier.get(f"{name}/{seed}"))]
         table.add(
             name,
-            "development" if name in DEVELOPMENT else "reported",
+            "development" if name in DEVELOPMENT else "fresh" if name in FRESH else "reported",
             f"{study.quality:.{study.digits}f}",
             shown_foretold(study.own, study.dataset.regression),
             f"{number(mean['cost'])} ({mean['ns']:.0f} ns)",
@@ -381,7 +384,8 @@ def show_summary(studies: list[Study]) -> None:
         "mean cost",
         "foretold holds",
     )
-    for half, names in (("development", DEVELOPMENT), ("reported", REPORTED), ("both", ALL)):
+    groups = {"development": DEVELOPMENT, "reported": REPORTED, "both": ALL, "fresh": FRESH}
+    for half, names in groups.items():
         for kind in KINDS:
             chosen = [
                 study
@@ -418,7 +422,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", help="names with commas; all otherwise: " + ",".join(ALL))
+    parser.add_argument(
+        "--sets", help="fresh, or names with commas; by default those of halves.py: " + ",".join(SETS)
+    )
     parser.add_argument("--splits", type=int, default=3, help="of sets that have no split of their own")
     parser.add_argument("--entry", choices=ENTRIES, default="fit", help="how ours is called")
     parser.add_argument("--ours-only", action="store_true", help="measure no baselines")
@@ -438,10 +444,10 @@ def parsed() -> argparse.Namespace:
     if args.quick:
         args.splits, args.threads, args.record = 1, 1, False
         args.sets = args.sets or QUICK_SETS
-    args.sets = args.sets.split(",") if args.sets else [*ALL]
+    args.sets = [*FRESH] if args.sets == "fresh" else args.sets.split(",") if args.sets else [*ALL]
     args.systems = args.systems.split(",")
-    if missing := [name for name in args.sets if name not in ALL]:
-        raise SystemExit(f"There is no data set {missing[0]!r}. The sets are {', '.join(ALL)}.")
+    if missing := [name for name in args.sets if name not in SETS]:
+        raise SystemExit(f"There is no data set {missing[0]!r}. The sets are {', '.join(SETS)}.")
     args.work.mkdir(parents=True, exist_ok=True)
     return args
 
@@ -450,7 +456,7 @@ def main() -> None:
     args = parsed()
     results, studies = Results(args), []
     for name in args.sets:
-        studies.append(Study(ALL[name], results, args.splits))
+        studies.append(Study(SETS[name], results, args.splits))
         if args.record:
             results.record()
     if args.baselines_only:

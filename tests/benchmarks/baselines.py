@@ -21,6 +21,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -232,14 +233,15 @@ def random_forest(problem: Problem) -> Fitted:
 
 
 def tuned_svm(problem: Problem) -> Fitted:
-    """SVC or SVR on standardized features: C and γ by cross-validation with three folds on at most
-    SVM_TUNING_ROWS of the rows, then fitted to at most SVM_ROWS.
+    """SVC or SVR on standardized features, with medians for missing values: C and γ by cross-validation with
+    three folds on at most SVM_TUNING_ROWS of the rows, then fitted to at most SVM_ROWS.
     """
     few = problem.drawn(SVM_TUNING_ROWS)
-    scale = 1.0 / (few.X.shape[1] * max(float(StandardScaler().fit_transform(few.X).var()), 1e-30))
+    scale = 1.0 / (few.X.shape[1] * max(float(np.nanvar(StandardScaler().fit_transform(few.X))), 1e-30))
     grid = {"svm__C": SVM_C, "svm__gamma": [width * scale for width in SVM_WIDTHS]}
     svm = SVR(cache_size=1_000) if problem.regression else SVC(cache_size=1_000)
-    model: Any = Pipeline([("scaling", StandardScaler()), ("svm", svm)])
+    steps = {"imputation": SimpleImputer(strategy="median"), "scaling": StandardScaler(), "svm": svm}
+    model: Any = Pipeline([*steps.items()])
     if problem.regression:
         model = TransformedTargetRegressor(model, transformer=StandardScaler())
         grid = {f"regressor__{name}": values for name, values in grid.items()}

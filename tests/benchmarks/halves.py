@@ -8,9 +8,11 @@ and so have covtype and covtype7; the rule puts one of each pair in each half.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from more_sets import EVERY
+from numpy.typing import NDArray
 from sets import Split
 from sklearn.model_selection import train_test_split
 
@@ -88,16 +90,20 @@ class Named:
     random_split: bool  # False: it has a split of its own
 
 
+def parted(X: NDArray[Any], y: NDArray[Any], regression: bool, seed: int) -> Split:
+    """Training and test rows, of every class its share."""
+    A, B = train_test_split(
+        np.arange(len(y)), test_size=TEST_SHARE, random_state=seed, stratify=None if regression else y
+    )
+    return Split(X[A], y[A], X[B], y[B])
+
+
 def _table(name: str) -> Named:
     regression = name in REGRESSIONS
 
     def load(folder: Path, seed: int) -> Split:
         with np.load(folder / "tables" / f"{name}.npz") as data:
-            X, y = data["X"], data["y"]
-        A, B = train_test_split(
-            np.arange(len(y)), test_size=TEST_SHARE, random_state=seed, stratify=None if regression else y
-        )
-        return Split(X[A], y[A], X[B], y[B])
+            return parted(data["X"], data["y"], regression, seed)
 
     return Named(name, load, regression, True)
 
