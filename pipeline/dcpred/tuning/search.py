@@ -5,8 +5,9 @@
     cost        of candidates that lose no more than the choice, the cheapest
 
 A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare): of
-the metric, or of the one that breaks ties if losses differ by no more than a standard error. The first incumbent
-is the default configuration: the choice is never significantly worse. Every decision is in the trace.
+the metric, or of the one that breaks ties if losses differ by no more than a standard error. The first
+incumbent is the default configuration: the choice is never significantly worse. Every decision is in the
+trace.
 """
 
 from collections.abc import Sequence
