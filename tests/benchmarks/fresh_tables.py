@@ -2,7 +2,8 @@
 in the design of the portfolio; those of classes were tried when log-loss came to decide ties.
 
 Categories and texts are numbers in the order of their names, missing values NaN. Of each table at most ROWS
-rows are drawn, and classes of fewer than FEWEST rows left out.
+rows are drawn, and classes of fewer than FEWEST rows left out. The package brings a module `tests`, which
+hides ours from workers: do not run the suite beside it.
 """
 
 from functools import cache
