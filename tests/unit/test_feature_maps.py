@@ -354,6 +354,10 @@ def test_values_too_close_for_two_knots_share_a_contribution() -> None:
     knot, value = _steps(u, curve, np.array([2, 1, 1]))
     np.testing.assert_array_equal(knot, u[[0, 2]])
     np.testing.assert_allclose(value, [-1 / 3, 1.0], rtol=1e-6)
+    u, curve = np.array([0, 1e-35, 0.5, 1], np.float32), np.array([-1.0, 1.0, 1.0, 1.0])
+    knot, value = _steps(u, curve, np.array([100, 20, 50, 50]))
+    np.testing.assert_array_equal(knot, u[[0, 2, 3]])
+    np.testing.assert_allclose(value, [-2 / 3, 1.0, 1.0], rtol=1e-6)
 
 
 def test_wide_data_have_no_additive_candidates() -> None:

@@ -50,6 +50,7 @@ class Known:
     n_rows = n_judged = N_ROWS
     folds, first_folds = tuple(range(FOLDS)), (0,)
     n_left = 0.0
+    ties = LOG_LOSS
 
     def __init__(
         self, share: Callable[[Values], float], ties: Callable[[Values], float] = lambda values: 0.5
@@ -148,7 +149,7 @@ def test_of_equal_candidates_log_loss_decides(tables: Any) -> None:
 
     found = found_by(Known(of_values({}, 0.2), ties))
     assert found.chosen.candidate.name == "a"
-    assert told(found) == {"a": "replaces", "b": "does not replace"}
+    assert told(found) == {"a": "wins by log-loss over", "b": "does not replace"}
     assert {line["gain"] for line in found.trace} == {0.0}
     slightly = found_by(Known(of_values({"scaling=learned": 1 / N_ROWS}, 0.2), ties))
     assert slightly.chosen.candidate.name == "a"
@@ -156,6 +157,13 @@ def test_of_equal_candidates_log_loss_decides(tables: Any) -> None:
     assert worse.chosen.candidate.name == DEFAULT
     surely = found_by(Known(of_values({"feature_map=clip": -0.05}, 0.2), ties))
     assert surely.chosen.candidate.name == "b"
+
+
+def test_ties_in_a_row_lose_no_more_than_one(tables: Any) -> None:
+    tables({"a": A, "b": B})
+    lost = of_values({"scaling=learned": 1 / N_ROWS, "feature_map=clip": 2 / N_ROWS}, 0.2)
+    better = of_values({"scaling=learned": -0.1, "feature_map=clip": -0.2}, 0.5)
+    assert told(found_by(Known(lost, better))) == {"a": "wins by log-loss over", "b": "does not replace"}
 
 
 class Lucky(Known):
@@ -376,7 +384,7 @@ def test_every_decision_is_in_the_trace(tables: Any) -> None:
 
 
 def accepted(trials: Known) -> bool:
-    return any(line["verdict"] in ("replaces", "helps") for line in found_by(trials).trace)
+    return any(line["verdict"].startswith(("replaces", "helps", "wins")) for line in found_by(trials).trace)
 
 
 @pytest.mark.parametrize("metric", [ERROR, LOG_LOSS])

@@ -18,6 +18,7 @@ import numpy as np
 
 from dcpred.tuning.metrics import Comparison, compare
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.tuning.search_result import words_of
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 
 
@@ -41,6 +42,8 @@ class Search:
     judged: list[TrialResult] = field(default_factory=list)
     worse: set[str] = field(default_factory=set)
     """Mutations that were worse by more than a standard error: they are not evaluated again."""
+    lowest: TrialResult | None = None
+    """The incumbent with the lowest loss so far."""
 
     def run(self) -> Found | None:
         """None if the budget allows no configuration. If no row is held out, it is the default one."""
@@ -135,8 +138,8 @@ class Search:
         self, incumbent: TrialResult, challengers: Sequence[TrialResult], step: str
     ) -> TrialResult:
         for one in challengers:
-            comparison, better = self._better(incumbent, one)
-            self._note(step, incumbent, one, comparison, "replaces" if better else "does not replace")
+            comparison, better = self._better(incumbent, one, "replaces")
+            self._note(step, incumbent, one, comparison, better or "does not replace")
             if better:
                 incumbent = one
         return incumbent
@@ -157,8 +160,8 @@ class Search:
         for one in self._evaluate([one.candidate for one in first], trials.folds):
             if one is None:
                 continue
-            comparison, better = self._better(incumbent, one)
-            self._note(step, incumbent, one, comparison, "helps" if better else "does not replace")
+            comparison, better = self._better(incumbent, one, "helps")
+            self._note(step, incumbent, one, comparison, better or "does not replace")
             if better:
                 helped.append((one.loss, mutation_of[one.candidate.name], one))
         helped.sort(key=lambda entry: entry[0])
@@ -185,17 +188,23 @@ class Search:
         counted = self.trials.metric.counted
         return compare(incumbent.losses, one.losses, one.weight, counted=counted)
 
-    def _better(self, incumbent: TrialResult, one: TrialResult) -> tuple[Comparison, bool]:
+    def _better(self, incumbent: TrialResult, one: TrialResult, verdict: str) -> tuple[Comparison, str]:
         """The rule: significantly better by the metric; or equal within a standard error, and significantly
-        better by the metric that breaks ties. The level is shared, half for each test.
+        better by the metric that breaks ties. The level is shared, half for each test. What one tie after the
+        other loses is within a standard error of the best incumbent. The verdict is empty for a candidate that
+        is not better.
         """
         level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
+        if self.lowest is None or incumbent.loss < self.lowest.loss:
+            self.lowest = incumbent
         if comparison.p <= level and comparison.gain > 0:
-            return comparison, True
-        if abs(comparison.gain) > comparison.standard_error:
-            return comparison, False
+            return comparison, verdict
+        best = self._compared(self.lowest, one)
+        if abs(comparison.gain) > comparison.standard_error or -best.gain > best.standard_error:
+            return comparison, ""
         tie = self._tied(incumbent, one)
-        return comparison, tie.gain > 0 and tie.p <= level
+        wins = tie.gain > 0 and tie.p <= level
+        return comparison, f"wins by {words_of(self.trials.ties.name)} over" if wins else ""
 
     def _tied(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         return compare(incumbent.ties, one.ties, one.weight, counted=False)

@@ -502,7 +502,10 @@ def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
     u, first = np.unique(u, return_index=True)
     equal = 1e-9 * np.ptp(curve)
     apart = np.diff(u.astype(ACC_DTYPE), prepend=-np.inf) > LEAST_APART
-    starts = [int(i) for i in first[apart] if i == 0 or abs(curve[i] - curve[i - 1]) > equal]
+    starts = [0]
+    for i in first[apart]:
+        if abs(curve[i] - curve[starts[-1]]) > equal:
+            starts.append(int(i))
     size = np.add.reduceat(np.maximum(counts, 1).astype(ACC_DTYPE), starts)
     mean = np.add.reduceat(np.maximum(counts, 1) * curve, starts) / size
     while len(starts) > MOST_KNOTS // 2:
