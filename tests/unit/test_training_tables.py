@@ -119,7 +119,8 @@ def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
         (DataError, r"'colour' of t\.parquet as weights of rows", {**NAMED, "sample_weight": "colour"}),
         (
             DataError,
-            r"numbers as text.* --categorical id: run `dcpred import` with that option",
+            r"numbers as text.* --categorical id: a training takes --y, --id and --drop; for other options"
+            " run `dcpred import`",
             {"y": "label"},
         ),
         (SettingsError, r"wrong", {**NAMED, "settings": {"wrong": 1}}),

@@ -22,7 +22,7 @@ from dcpred.tuning import tune
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.tuning.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import checked_search, compared, reference_words
+from dcpred.tuning.search_result import checked_search, compared, reference_words, with_cost
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred.tuning.tune import described, parse_budget, quality_of
 from dcpred_tasks.errors import SettingsError
@@ -441,6 +441,16 @@ def test_a_forecast_never_passes_the_best_possible_one() -> None:
     assert not ranked["extrapolated"]
 
 
+def test_the_choice_is_shown_once() -> None:
+    """Its point of the Pareto front has another quality than the choice, which is extrapolated."""
+    point = {"cost_ratio": 9.0, "ns_per_row": 20.0, "n_leaves": 1, "landmarks": 8, "products": 0}
+    point |= {"metric": "accuracy", "accuracy": 0.85, "n_judged": 50, "scaling": "none", "overlap": 1}
+    chosen = {**point, "accuracy": 0.87, "n_judged": 60, "extrapolated": True}
+    points, made = with_cost([point, {**point, "landmarks": 16}], chosen, 8.0)
+    assert points == [made, {**point, "landmarks": 16}]
+    assert made == {**chosen, "cost_ratio": 8.0}
+
+
 def test_other_models_stand_beside_what_is_not_extrapolated() -> None:
     chosen = {"metric": "accuracy", "accuracy": 0.93, "n_judged": 50, "extrapolated": True}
     of_rows = {"name": "default settings", "accuracy": 0.9, "n_judged": 50, "chosen": 0.92}
@@ -521,7 +531,8 @@ def test_what_to_try_is_something_that_was_not_tried(
     searched: Any = SimpleNamespace(job=SimpleNamespace(x=x), policy=policy, budget=budget)
     for name, words in ((KERNEL, svm), (BOOSTING, boosting)):
         one = {"name": name, "better": True, "gain": 0.1, "metric": "accuracy", "accuracy": 0.9}
-        told = tune._in_words([one], searched)
+        told = tune._in_words([{**one, "chosen": 0.8}], searched)
+        assert "(accuracy 90.00 %; the choice has accuracy 80.00 %)" in told
         assert re.search(words, told), told
         assert ("longer" in told) == (name == BOOSTING and bool(x) and policy is STANDARD)
 

@@ -361,7 +361,10 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
 
 
 def _decisions(trace: list[dict[str, Any]]) -> Section:
-    text = "Every decision: a candidate replaces the incumbent if a paired test on held-out rows favours it."
+    text = (
+        "Every decision: a candidate replaces the incumbent if a paired test on held-out rows favours it."
+        " Between losses that differ by no more than a standard error, the metric that breaks ties decides."
+    )
     texts = ("step", "candidate", "verdict", "incumbent")
     lines = [
         [

@@ -340,7 +340,10 @@ def _for_training(message: str) -> str:
     message = message.replace("--target", "--y")
     if set(OPTION.findall(message)) <= {"--y", "--id", "--drop"}:
         return message
-    return f"{message.rstrip('.')}: run `dcpred import` with that option, and train on what it writes."
+    return (
+        f"{message.rstrip('.')}: a training takes --y, --id and --drop; for other options run `dcpred"
+        " import`, and train on what it writes."
+    )
 
 
 def _stamp(folder: Path, time_ns: int) -> None:

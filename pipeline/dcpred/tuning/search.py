@@ -191,8 +191,8 @@ class Search:
     def _better(self, incumbent: TrialResult, one: TrialResult, verdict: str) -> tuple[Comparison, str]:
         """The rule: significantly better by the metric; or equal within a standard error, and significantly
         better by the metric that breaks ties. The level is shared, half for each test. What one tie after the
-        other loses is within a standard error of the best incumbent. The verdict is empty for a candidate that
-        is not better.
+        other loses is within a standard error of the best incumbent. The verdict is empty for one that is not
+        better.
         """
         level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
         if self.lowest is None or incumbent.loss < self.lowest.loss:

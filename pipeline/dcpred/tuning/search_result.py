@@ -122,9 +122,12 @@ def draw_frontier(report: dict[str, Any], path: Path) -> None:
 def with_cost(
     points: list[dict[str, Any]], chosen: dict[str, Any], cost_ratio: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The same points with the cost of the finished model, which may have fewer landmarks than chosen."""
+    """The same points with the cost of the finished model, which may have fewer landmarks than chosen. It is
+    shown once, with the quality of the choice.
+    """
     made = {**chosen, "cost_ratio": cost_ratio}
-    return [made if p == chosen else p for p in points], made
+    same = (*COSTS, *COUNTS[1:], "scaling")
+    return [made if all(p[name] == chosen[name] for name in same) else p for p in points], made
 
 
 NAMES = {"log_loss": "log-loss", "rmse": "RMSE", "r2": "R²", "roc_auc": "ROC AUC", "f1_macro": "macro F1"}

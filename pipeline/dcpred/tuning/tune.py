@@ -35,7 +35,7 @@ from dcpred.training.train import (
 from dcpred.tuning.metrics import SQUARED, Metric, compare
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import found_before, shown
+from dcpred.tuning.search_result import found_before, quality_name, shown
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
@@ -218,9 +218,10 @@ def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
     if not better:
         return ""
     best = max(better, key=lambda one: one["gain"])
+    own = shown(best | {quality_name(best): best["chosen"]})
     return (
-        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}):"
-        f" {_advice(best['name'], trials)}"
+        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}; the choice"
+        f" has {own}): {_advice(best['name'], trials)}"
     )
 
 
