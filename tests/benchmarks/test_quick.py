@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 SHARED = (
     "baselines",
     "common",
+    "fresh_tables",
     "halves",
     "injuries",
     "machines",
