@@ -18,8 +18,7 @@ combined. Regret is the quality of the best baseline minus ours, in points (R² 
 negative regret as 0.
 
 The halves are those of halves.py: the design of a search may use the first. --sets fresh are those of
-fresh_tables.py. Seconds of baselines in
-all_tables.csv are of all processors.
+fresh_tables.py. Seconds of baselines in all_tables.csv are of all processors.
 
 WORK/ours-TAG.json keeps ours, and WORK/baselines.json the baselines by version, so that an interrupted run
 goes on; --again measures ours anew. Baselines that WORK lacks are read from all_tables.csv; remove lines

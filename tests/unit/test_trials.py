@@ -454,9 +454,12 @@ def test_the_choice_is_shown_once() -> None:
 def test_other_models_stand_beside_what_is_not_extrapolated() -> None:
     chosen = {"metric": "accuracy", "accuracy": 0.93, "n_judged": 50, "extrapolated": True}
     of_rows = {"name": "default settings", "accuracy": 0.9, "n_judged": 50, "chosen": 0.92}
-    assert compared([{**of_rows, "n_judged": 20}, of_rows], chosen)["accuracy"] == 0.92
+    other = {**of_rows, "n_judged": 20}
+    assert compared([other, of_rows], chosen)["accuracy"] == 0.92
     assert compared([], chosen) is chosen
     assert compared([of_rows], {**chosen, "extrapolated": False})["accuracy"] == 0.93
+    marked = [" (not extrapolated)" in rendering._references([one], chosen)[0] for one in (of_rows, other)]
+    assert marked == [True, False]
 
 
 def replace_share(trials: Trials, share: float) -> Trials:

@@ -535,7 +535,8 @@ def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> lis
     others = ", ".join(f"{one['name']} {reference_words(one, chosen)}" for one in references)
     alone = chosen.get("most_frequent_share")
     majority = f"; the most frequent class alone has an accuracy of {100 * alone:.2f} %" if alone else ""
-    own = shown(compared(references, chosen)) + " (not extrapolated)" * bool(chosen.get("extrapolated"))
+    same = compared(references, chosen)
+    own = shown(same) + " (not extrapolated)" * (chosen.get("extrapolated") != same.get("extrapolated"))
     return [f"on rows held out{_which(chosen)}: this model {own}; {others}{majority}"]
 
 

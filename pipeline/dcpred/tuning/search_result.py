@@ -178,7 +178,7 @@ def compared(references: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> di
     rows = [one for one in references if one["n_judged"] == chosen["n_judged"] and "chosen" in one]
     if not chosen.get("extrapolated") or not rows:
         return chosen
-    return {**chosen, quality_name(chosen): rows[0]["chosen"]}
+    return {**chosen, quality_name(chosen): rows[0]["chosen"], "extrapolated": False}
 
 
 def unseen_words(chosen: dict[str, Any]) -> str:
