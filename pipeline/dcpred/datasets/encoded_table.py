@@ -66,7 +66,7 @@ from dcpred_tasks.tables.arrow_columns import (
     rounded,
     text_values,
 )
-from dcpred_tasks.tables.table_columns import Spread
+from dcpred_tasks.tables.table_columns import Spread, followed_dtype
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
@@ -146,14 +146,18 @@ class Found:
     unlabelled_text: str = ""
 
 
-def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Found]:
+def find_columns(
+    rows: SelectedRows, wishes: Wishes, followed: Schema | None = None
+) -> tuple[SelectedRows, Found]:
     """Survey a source. A CSV file comes back as one that reads columns as text that are not numeric.
+
+    followed  the schema that encodes all features, if one does
 
     Raises DataError for what cannot be imported exactly, or is ambiguous.
     """
     source = rows.base
     if not isinstance(source, CsvFile):
-        return rows, _Pass(rows, wishes).run()
+        return rows, _Pass(rows, wishes).run(followed)
     text = [n for n in source.names if not isinstance(wishes.of(n), Number | Target | Dropped | None)]
     ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
     source = replace(source, text=frozenset(text), verbatim=ids, gap_texts=wishes.gap_texts, form=wishes.text)
@@ -161,12 +165,12 @@ def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Foun
     # The first rows mostly show that a column is not numeric; else one pass over all of them does.
     for whole in (False, True):
         try:
-            return (rows := replace(rows, base=source)), _Pass(rows, wishes).run()
+            return (rows := replace(rows, base=source)), _Pass(rows, wishes).run(followed)
         except NotANumberError as error:
             if error.column not in free:
                 raise
         source = source.looked_at(free, whole=whole)
-    return (rows := replace(rows, base=source)), _Pass(rows, wishes).run()
+    return (rows := replace(rows, base=source)), _Pass(rows, wishes).run(followed)
 
 
 class _Pass:
@@ -212,13 +216,18 @@ class _Pass:
             return bool(pa.types.is_boolean(kind))
         return (wish is None or isinstance(wish, Number)) and is_plain_number(kind)
 
-    def run(self) -> Found:
+    def run(self, followed: Schema | None = None) -> Found:
         for columns in self.source.batches(self.names):
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
         summary, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
-        dtype = self.values.dtype(self._encoded(summary))
+        dtype = (
+            self.values.dtype(self._encoded(summary))
+            if followed is None
+            else followed_dtype(followed, self.source.types)
+        )
+        self.values.check_exact(dtype, also="" if followed else KEPT)
         found = Found(self.n_rows, summary, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
@@ -376,6 +385,9 @@ class _NumbersOfText:
         if self.names:
             self.spread.add(side_by_side([columns[name] for name in self.names], np.dtype(np.float64)))
 
+    def check_exact(self, dtype: np.dtype[Any], also: str) -> None:
+        """The text of numbers that were rounded is read again (`refuse_rounded`)."""
+
     def wide(self) -> list[str]:
         """Columns with numbers that may have been rounded."""
         return [self.names[i] for i in self.spread.wide(LARGE)]
@@ -394,8 +406,8 @@ class _TypedNumbers:
     def __init__(self, source: Source, names: Sequence[str], do: Callable[[str], str]) -> None:
         self.source, self.names, self.do = source, names, do
         self.n_rows, self.has_nulls = 0, False
-        self.inexact: list[DataError] = []
-        """The refusal of an integer that float64 would round."""
+        self.inexact: tuple[str, str, str] | None = None
+        """An integer that float64 would round: its column, the integer with its row, and the remedy."""
 
     def add(self, columns: Columns) -> None:
         for name in self.names:
@@ -405,12 +417,12 @@ class _TypedNumbers:
             self.has_nulls = self.has_nulls or column.null_count > 0
             values = arrow_values(column.drop_null())
             wide = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)]
-            value = None if self.inexact else first_rounded(wide.tolist())
+            value = first_rounded(wide.tolist()) if self.inexact is None else None
             if value is not None:
                 row = self.n_rows + pc.index(column, pa.scalar(value, column.type)).as_py()
                 held = f"{value} in row {row:,} (counted from 0)"
                 where = f"column {name!r} of {self.source.name}"
-                self.inexact.append(rounded(where, held, self.do(name) + KEPT))
+                self.inexact = where, held, self.do(name)
         self.n_rows += len(next(iter(columns.values())))
 
     def wide(self) -> list[str]:
@@ -421,9 +433,16 @@ class _TypedNumbers:
         dtype = np.result_type(*dtypes, *([encoded.dtype()] if encoded.low.size else []))
         if self.has_nulls and dtype.kind != "f":
             dtype = np.result_type(dtype, np.float32)
-        if dtype.kind == "f" and self.inexact:
-            raise self.inexact[0]
         return dtype
+
+    def check_exact(self, dtype: np.dtype[Any], also: str) -> None:
+        """Raise DataError for an integer that a dtype of X rounds.
+
+        also  a further sentence for the message
+        """
+        if dtype.kind == "f" and self.inexact is not None:
+            where, held, do = self.inexact
+            raise rounded(where, held, do + also)
 
 
 def encoded_table(source: Source, wishes: Wishes) -> Table:
@@ -508,7 +527,7 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
         target=goal[0].name if goal else None,
         given=given | {name: Dropped(name) for name in ignored},
     )
-    read, found = find_columns(_selected(source, wishes), wishes)
+    read, found = find_columns(_selected(source, wishes), wishes, schema)
     table = _table(read, _schema(source, own, wishes), found)
     known = {column.name for column in schema.columns}
     return replace(table, ignored=tuple(name for name in ignored if name not in known))

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, lasting, table_address
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
 from dcpred_tasks.storage.place import Entry, Place
 from dcpred_tasks.storage.store_requests import Retrying
@@ -47,9 +47,22 @@ LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
 
 
 def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
-    """Whether blocks of one run may be those of another, by their plans."""
-    kept = ("x", "model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride", "ids")
-    return all(getattr(old, name) == getattr(run, name) for name in kept)
+    """Whether blocks of one run may be those of another, by their plans: also of another version of a Delta
+    table, whose states then show which rows are unchanged.
+    """
+    kept = (
+        "model_hash",
+        "outputs",
+        "alpha",
+        "costs",
+        "chunk_rows",
+        "block_rows",
+        "stride",
+        "arithmetic",
+        "ids",
+    )
+    same = all(getattr(old, name) == getattr(run, name) for name in kept)
+    return same and lasting(old.x) == lasting(run.x)
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
@@ -199,6 +212,8 @@ class Job:
     """The same for costs."""
     ids: tuple[str, ...] | None
     """Requested columns before the scores in Parquet files, as for `plan_run`."""
+    arithmetic: Callable[[], str | None]
+    """What scores rows in this process (`ScoreRun.arithmetic`)."""
     pool: Pool | None
     tolerance: FailurePolicy
     full: bool
@@ -231,13 +246,10 @@ class IncrementalRun:
         for _ in range(ROUNDS):
             state = self._state()
             self._check_input(state)
-            name = self._standing(state)
+            name = self._standing(state) or self._new(state)
             if not name:
-                name = self._made(state)
-                self.made.append(name)
-                if not self._input().unchanged(state, 0, state.n_rows):
-                    self.job.say.say("the input changed during scoring; scoring the changes again")
-                    continue
+                self.job.say.say("the input changed during scoring; scoring the changes again")
+                continue
             for other in {*self.made, *self.root.settings.unfinished} - {name}:
                 self.root.remove(other)
             return name
@@ -247,6 +259,16 @@ class IncrementalRun:
             f"Cannot score {self.x}: it changed {ROUNDS} times during scoring, or its disk has a clock that"
             " is ahead. Refresh when nothing writes to it, and where clocks agree."
         )
+
+    def _new(self, state: InputState) -> str:
+        """The name of a run that this call finished; "" if the input changed meanwhile."""
+        try:
+            self.made.append(self._made(state))
+        except (DataError, IncompleteError):
+            if self._input().same(state):
+                raise
+            return ""  # A worker does not read a table that is not the planned one.
+        return self.made[-1] if self._input().unchanged(state, 0, state.n_rows) else ""
 
     def _now(self) -> float:
         """The time by the clock of the disk."""
@@ -277,7 +299,7 @@ class IncrementalRun:
             so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} scored ones"
         elif state.n_features != before.n_features:
             so = f"it has {state.n_features:,} features, and the scored rows had {before.n_features:,}"
-        elif state.dtype != before.dtype:
+        elif state.dtype != before.dtype and table_address(self.x) is None:
             so = f"it holds {state.dtype}, and the scored rows were {before.dtype}"
         else:
             return
@@ -296,12 +318,14 @@ class IncrementalRun:
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Compares the plan first: it is small, and a mismatch saves further reads."""
         job = self.job
-        asked = job.model_hash, job.outputs, job.alpha, job.costs, self._ids(1), self.x, state.n_rows
-        if (run.model_hash, run.outputs, run.alpha, run.costs, run.ids, run.x, run.n_rows) != asked:
+        asked = job.model_hash, job.outputs, job.alpha, job.costs, self._ids(1), lasting(self.x), state.n_rows
+        there = run.model_hash, run.outputs, run.alpha, run.costs, run.ids, lasting(run.x), run.n_rows
+        if there != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
-        return before is not None and before.same(state) and self.root.is_whole(run)
+        same = before is not None and before.same(state) and self.root.is_whole(run)
+        return same and run.arithmetic == job.arithmetic()
 
     def _cut(self, state: InputState) -> Cut:
         """The blocks of the first run, as long as they suit the input."""

@@ -20,7 +20,8 @@ from typing import Any
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
-from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS
+from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS, open_ledger
+from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below, lasting
@@ -229,13 +230,21 @@ def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:
-    """Raise IncompleteError if a run of a part was removed."""
+    """Raise IncompleteError if a run of a part was removed, is modified or damaged."""
     for part, name in manifest["parts"].items():
-        if not open_root(open_place(below(root.place.address, PARTS, part))).is_finished(name):
+        found = open_root(open_place(below(root.place.address, PARTS, part)))
+        if not found.is_finished(name):
             raise IncompleteError(
                 f"Cannot publish all parts: run {name} of {part} is not complete. Choose another"
                 " run, or score everything with --full."
             )
+        check_run(found.address(name))
+
+
+def check_run(address: str) -> None:
+    """Raise IncompleteError if a finished run is modified or damaged, as its files show without reading."""
+    ledger = open_ledger(address)
+    check_as_written(FastCheck(ledger).findings, ledger.address)
 
 
 def _link_parts(folder: Path, parts: dict[str, str]) -> None:

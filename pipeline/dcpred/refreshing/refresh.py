@@ -2,8 +2,9 @@
 
 Guarantees:
 
-1. A block of an earlier finished run is reused if and only if model, outputs and blocks are the same and
-   every input chunk below it has the same name, size and time of writing (tag) as when it was read.
+1. A block of an earlier finished run is reused if and only if model, outputs, blocks and arithmetic are the
+   same, every input chunk below it has the same name, size and times of writing and change (tag) as when it
+   was read, and rows of a table come from the same places of the same row groups, with the same types.
 2. All other blocks are scored, and the run is verified and finished, as by `dcpred score`: status, verify,
    errors, --repair and resuming are the same.
 3. Without a change, nothing is written.
@@ -11,8 +12,8 @@ Guarantees:
    its limits. A run beyond them is not published; `publish` makes it the latest by hand.
 5. Only finished runs beyond `keep` are removed, and never the latest.
 6. One driver at a time has a root.
-7. An input that shrank, or has another dtype or number of features, is refused unless everything is scored
-   (`full`).
+7. An input that shrank, or has another number of features or, unless it is a table, another dtype, is refused
+   unless everything is scored (`full`).
 
 The pointer to the latest run is replaced in one step, after everything else of the run was written: a process
 that ends at any moment leaves readers a complete run.
@@ -21,6 +22,7 @@ that ends at any moment leaves readers a complete run.
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -30,19 +32,21 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
-from dcpred.refreshing.parts import Parts, check_parts, find_parts, is_pattern
+from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts, is_pattern
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
-from dcpred.runs.ledger import latest_run, open_ledger, point_to
+from dcpred.runs.ledger import latest_run, point_to
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import STRICT, Columns, check_outputs, plan_run
 from dcpred.summary import Summary
-from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
+from dcpred_tasks.scoring.outputs import columns as columns_of
+from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.task_bodies.score_block import models_that_score
 
 NO_LIMITS = Limits()
 
@@ -155,7 +159,8 @@ def refresh(
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
             costs, ids = found.settings.costs, found.settings.ids
-            job = Job(model, artifact.hash, wanted, taken, costs, ids, same, tolerance, full, say)
+            here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, taken))))
+            job = Job(model, artifact.hash, wanted, taken, costs, ids, here, same, tolerance, full, say)
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
@@ -283,8 +288,7 @@ def publish(root: str | Path, name: str) -> str:
         if "parts" in manifest:
             check_parts(found, manifest)
         else:
-            ledger = open_ledger(found.address(name))
-            check_as_written(FastCheck(ledger).findings, ledger.address)
+            check_run(found.address(name))
         before = ""
         with suppress(PlanConflictError):  # A damaged pointer is rewritten.
             before = latest_run(place)

@@ -4,7 +4,7 @@ Everything that reads an array of Zarr reads these, too. `read_rows` takes rows 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,18 @@ class ComputedStore(Store):
         """
         raise NotImplementedError
 
-    def marks(self, start: int, stop: int) -> str:
-        """A digest that changes with the values of these rows."""
+    def form(self, names: Collection[str]) -> str:
+        """What decides the values of these arrays in every row, besides their metadata."""
+        raise NotImplementedError
+
+    def marks(self, start: int, stop: int, names: Collection[str]) -> str:
+        """A digest that changes with the values of these arrays in these rows."""
+        raise NotImplementedError
+
+    def changes(self, start: int, stop: int) -> list[int]:
+        """When anything about each file of these rows changed, in nanoseconds since 1970 by the clock of its
+        disk, which no user can set; none where tags of a store identify the content.
+        """
         raise NotImplementedError
 
     @property

@@ -326,8 +326,6 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
 
     Raises DataError for an array whose chunks cannot be listed.
     """
-    if (store := computed(array)) is not None:
-        return _computed_state(array, store)
     on_store = isinstance(array.store_path.store, BucketArrays)
     if not _is_listed(array):
         raise DataError(
@@ -341,7 +339,7 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
         found = CHUNK_NAME.fullmatch(name)
         number = int(found[1]) if found else len(lines)
         if number < len(lines):
-            lines[number].append(_line(name, entry, on_store))
+            lines[number].append(_line(name, entry, on_store) + ("" if on_store else f" {entry.changed}"))
             if not on_store and entry.changed > now - SETTLED_SECONDS:
                 young.add(number)
     return InputState(
@@ -357,10 +355,20 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
     )
 
 
-def _computed_state(array: zarr.Array[Any], store: ComputedStore) -> InputState:
-    n, rows = int(array.shape[0]), int(array.chunks[0])
-    marks = tuple(store.marks(start, min(start + rows, n)) for start in range(0, n, rows))
-    return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, _form(array), marks)
+def _computed_state(
+    array: zarr.Array[Any], store: ComputedStore, now: float, ids: Sequence[str]
+) -> InputState:
+    n, rows, names = int(array.shape[0]), int(array.chunks[0]), ("X", *ids)
+    marks = []
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        changes = store.changes(start, stop)
+        is_young = max(changes, default=0) > (now - SETTLED_SECONDS) * 1e9
+        mark = digest(store.marks(start, stop, names).encode(), repr(changes).encode())
+        marks.append("" if is_young else mark)
+    arrays = [array, *(store.arrays[name] for name in ids if name in store.arrays)]
+    form = digest_json({"arrays": [_form(one) for one in arrays], "columns": store.form(names)})
+    return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, form, tuple(marks))
 
 
 def filled() -> dict[str, str]:
@@ -397,7 +405,9 @@ class RowsIdentity:
 def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
     """The identity of the first `n_rows` rows; fields stay empty where chunks cannot be read."""
     if (store := computed(array)) is not None:
-        mark = digest(_form(array).encode(), store.marks(0, n_rows).encode())
+        names = [array.path]
+        decided_by = _form(array), store.form(names), store.marks(0, n_rows, names)
+        mark = digest(*(text.encode() for text in decided_by))
         return RowsIdentity(mark, mark, mark)
     per_chunk = int((array.shards or array.chunks)[0])
     n_whole = n_rows // per_chunk
@@ -452,16 +462,22 @@ def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
     ids  names of columns of its data set: rows are unchanged only if those beside X are, too
     """
     X = zarr_arrays.open_array(address)
+    if (store := computed(X)) is not None:
+        return _computed_state(X, store, now, ids)
     state = input_state(address, X, now)
-    if computed(X) is not None:  # The state of a table is that of its files.
-        return state
     folder = address.rstrip("/").rpartition("/")[0]
     group = zarr_arrays.open_any(folder) if ids else None
-    known = dict(zarr_arrays.arrays_of(group)) if isinstance(group, zarr.Group) else {}
+    if not isinstance(group, zarr.Group):
+        return state
+    # Attributes name the classes of an id, or how its numbers are encoded, and the categories of a feature.
+    attributes: list[Any] = [dict(group.attrs)]
+    known = dict(zarr_arrays.arrays_of(group))
     for name in ids:
         if name in known and known[name].ndim == 1:
             state = _joined(state, input_state(f"{folder}/{name}", known[name], now))
-    return state
+            attributes.append(dict(known[name].attrs))
+    text = json.dumps(attributes, sort_keys=True, default=str)
+    return replace(state, form=digest(state.form.encode(), text.encode()))
 
 
 def _joined(state: InputState, other: InputState) -> InputState:

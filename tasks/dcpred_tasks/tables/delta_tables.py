@@ -6,6 +6,7 @@ is planned with it: a version keeps its rows, whatever is written to the table m
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -124,10 +125,9 @@ def _present(file: TableFile, table: str, version: int) -> TableFile:
     if not is_remote(table):
         if not os.path.exists(file.address):
             raise gone
-        now = local_file(file.name, file.address)
-        return TableFile(file.name, file.address, now.size, now.tag, file.values)
+        return replace(local_file(file.name, file.address), values=file.values)
     folder, _, name = file.address.rpartition("/")
     entry = open_place(folder).listing().get(name)
     if entry is None:
         raise gone
-    return TableFile(file.name, file.address, entry.size, entry.tag, file.values)
+    return replace(file, size=entry.size, tag=entry.tag)

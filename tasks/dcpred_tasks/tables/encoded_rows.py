@@ -1,14 +1,14 @@
 """Rows of a Parquet table, encoded by the schema of a model while they are read: arrays of a computed store.
 
 The arrays are X, y where the table has the target, and every other column under its own name.
-X has single precision where an import would store numbers of which single precision holds every one, else
-double: scores are those of the imported rows, bit for bit.
+X has the dtype that an import like the model gives it (`followed_dtype`): scores are those of the imported
+rows, bit for bit.
 """
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ from dcpred_tasks.artifacts.data_schema import schema_to_follow
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.input_kinds import refuse_rounded
 from dcpred_tasks.process import memory_bytes
-from dcpred_tasks.schema.column import Boolean, Category, Column, Id, Means, Number, Target
+from dcpred_tasks.schema.column import Column, Id, Target
 from dcpred_tasks.schema.inference import can_be_kept
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import zarr_arrays
@@ -40,10 +40,16 @@ from dcpred_tasks.tables.arrow_columns import (
     text_values,
 )
 from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
-from dcpred_tasks.tables.table_columns import Spread, as_common_type, common_columns, foreign_types
+from dcpred_tasks.tables.table_columns import (
+    as_common_type,
+    common_columns,
+    followed_dtype,
+    foreign_types,
+    is_number,
+)
 from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, list_files, parquet_footer
 
-SINGLE, DOUBLE = "float32", "float64"
+DOUBLE = "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
 MOST_PIECES = 64  # chunks of a row group
 STRIP = 4096  # rows that are transposed at once, in cache
@@ -64,6 +70,12 @@ class Group:
     @property
     def where(self) -> str:
         return f"row group {self.number} of {self.footer.file.address}"
+
+    def content(self, names: Collection[str] | None = None) -> str:
+        """What decides the stored values of these columns; None: of all."""
+        file = self.footer.file
+        constants = sorted((k, repr(v)) for k, v in self.constants.items() if names is None or k in names)
+        return f"{file.name} {file.size} {file.tag} {self.footer.digest} {self.number} {constants}"
 
 
 @dataclass(frozen=True)
@@ -106,10 +118,7 @@ class Table:
 
     def is_number(self, column: Column) -> bool:
         """Whether values of a column are features, unchanged."""
-        kind = self.types[column.name]
-        if isinstance(column, Boolean):
-            return bool(pa.types.is_boolean(kind))
-        return isinstance(column, Number) and is_plain_number(kind)
+        return is_number(column, self.types[column.name])
 
     def is_safe(self, column: Column) -> bool:
         """Whether no value of a column can be refused: numbers that float64 holds."""
@@ -118,8 +127,18 @@ class Table:
 
     @cached_property
     def identity(self) -> str:
-        files = (f"{f.file.name} {f.file.size} {f.file.tag} {f.digest}" for f in self.footers)
-        return digest("\n".join(files).encode(), repr(self.schema.document()).encode())
+        """A digest of all that decides the rows of the table."""
+        groups = "\n".join(group.content() for group in self.groups)
+        return digest(groups.encode(), self.kinds().encode(), repr(self.schema.document()).encode())
+
+    @cached_property
+    def changes(self) -> str:
+        """A digest of when anything about each file changed, also what changes no row."""
+        return digest(repr([one.file.changed for one in self.footers]).encode())
+
+    def kinds(self, names: Collection[str] | None = None) -> str:
+        """The types of these columns; None: of all."""
+        return repr(sorted((k, str(v)) for k, v in self.types.items() if names is None or k in names))
 
     def read(self, group: Group, names: Sequence[str]) -> dict[str, Any]:
         """Columns of a row group, as arrays of Arrow of the types of the table."""
@@ -252,12 +271,9 @@ def _check_sizes(table: Table) -> None:
             )
 
 
-# -- The precision of X --------------------------------------------------------------------------------------
-
-
 def plan_table(data: str, model: str) -> TableAddress:
-    """The address of a table as `model` encodes it. Encodes the first rows, and columns whose values decide
-    the precision. Raises DataError for what cannot be encoded.
+    """The address of a table as `model` encodes it. Encodes the first rows. Raises DataError for what cannot
+    be encoded.
     """
     data = data.rstrip("/") if len(data) > 1 else data
     data = absolute(data)
@@ -267,41 +283,7 @@ def plan_table(data: str, model: str) -> TableAddress:
     some = table.read(first, [column.name for column in checked])
     for column in checked:
         _encoded(table, column, some[column.name], first)
-    return TableAddress(table.data, table.like, _precision(table))
-
-
-def _precision(table: Table) -> str:
-    """DOUBLE where an import would store X in a dtype of double precision, or one of 32 bits or more."""
-    free = [c for c in table.schema.sources if not table.is_number(c) and not _is_category(c)]
-    plain = [
-        np.dtype(table.types[c.name].to_pandas_dtype()) for c in table.schema.sources if table.is_number(c)
-    ]
-    typed = np.result_type(*plain) if plain else None
-    if typed is not None and _is_double(typed):
-        return DOUBLE
-    spread = Spread(0)
-    for column in table.schema.sources:
-        if _is_category(column):
-            spread.include(0, column.gap)  # type: ignore[attr-defined]
-    for column in free:
-        for group in table.groups:
-            read = table.read(group, [column.name])[column.name]
-            for values in _encoded(table, column, read, group):
-                one = Spread(1)
-                one.add(values[:, None])
-                spread.join(one)
-    if not spread.low.size:
-        return SINGLE
-    dtype = spread.dtype()
-    return DOUBLE if _is_double(dtype if typed is None else np.result_type(typed, dtype)) else SINGLE
-
-
-def _is_category(column: Column) -> bool:
-    return isinstance(column, Category) and not isinstance(column, Means)
-
-
-def _is_double(dtype: np.dtype[Any]) -> bool:
-    return dtype.itemsize > (4 if dtype.kind == "f" else 2)
+    return TableAddress(table.data, table.like, str(followed_dtype(table.schema, table.types)))
 
 
 # -- Encoding ------------------------------------------------------------------------------------------------
@@ -339,6 +321,11 @@ class EncodedTable(ComputedStore):
 
     def __init__(self, address: TableAddress, table: Table) -> None:
         self.table = table
+        if address.dtype != followed_dtype(table.schema, table.types):
+            raise DataError(
+                f"Cannot read {table.data}: the types of its columns changed after the run was planned. Begin"
+                " a new run."
+            )
         super().__init__(str(address), table.identity, _group(table, np.dtype(address.dtype)))
         self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
@@ -359,13 +346,26 @@ class EncodedTable(ComputedStore):
                 part[...] = _values(column.slice(low - group.start, high - low), like, given, group)
         return out
 
-    def marks(self, start: int, stop: int) -> str:
+    def form(self, names: Collection[str]) -> str:
+        return self.table.kinds(self._columns_of(names))
+
+    def marks(self, start: int, stop: int, names: Collection[str]) -> str:
+        columns = self._columns_of(names)
+        # Rows of a block come from other places of a group where a file before it grew or shrank.
         lines = (
-            f"{group.footer.file.name} {group.footer.file.size} {group.footer.file.tag}"
-            f" {group.footer.digest} {group.number}"
+            f"{group.content(columns)} {group.start - start} {group.stop - group.start}"
             for _, group in self._overlapping(start, stop)
         )
         return digest("\n".join(lines).encode())
+
+    def changes(self, start: int, stop: int) -> list[int]:
+        files = {group.footer.file: None for _, group in self._overlapping(start, stop)}
+        return [file.changed for file in files if file.changed]
+
+    def _columns_of(self, names: Collection[str]) -> set[str]:
+        """The columns of the table that arrays are made of."""
+        own = {str(self.table.target) if name == "y" else name for name in names}
+        return own | {*self.table.features} if "X" in own else own
 
     @property
     def unit_rows(self) -> int:
@@ -488,9 +488,10 @@ def chunk_rows(table: Table, row_bytes: int) -> int:
 
 def open_table(address: TableAddress) -> EncodedTable:
     """The store of a table. It is opened again after a file changed."""
-    return _store(address._replace(name=""), find_table(address.data, address.model).identity)
+    table = find_table(address.data, address.model)
+    return _store(address._replace(name=""), table.identity, table.changes)
 
 
 @lru_cache(maxsize=8)
-def _store(address: TableAddress, identity: str) -> EncodedTable:
+def _store(address: TableAddress, identity: str, changes: str) -> EncodedTable:
     return EncodedTable(address, find_table(address.data, address.model))

@@ -3,7 +3,7 @@ names of folders.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import EXACT_LIMIT
-from dcpred_tasks.tables.arrow_columns import is_text_or_levels
+from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
+from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text_or_levels
 
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
@@ -126,6 +128,36 @@ def as_common_type(column: Any, kind: Any, name: str, file: str, others: str = "
             f"Cannot read column {name!r} of {file}: it is {column.type}, but {kind} in {others}, which does"
             f" not hold all its values ({str(error).splitlines()[0]}). Convert it."
         ) from None
+
+
+def is_number(column: Column, kind: Any) -> bool:
+    """Whether values of a type of Arrow are features, unchanged."""
+    if isinstance(column, Boolean):
+        return bool(pa.types.is_boolean(kind))
+    return isinstance(column, Number) and is_plain_number(kind)
+
+
+def followed_dtype(schema: Schema, types: Mapping[str, Any]) -> np.dtype[Any]:
+    """The dtype of X where the columns of a table are encoded by a given schema: float32 if it holds every
+    value that columns of these types may become, else float64. No value decides it: rows that come later, and
+    an import of them, have the same dtype.
+    """
+    is_single = all(_fits_single(column, types[column.name]) for column in schema.sources)
+    return np.dtype(np.float32 if is_single else np.float64)
+
+
+def _fits_single(column: Column, kind: Any) -> bool:
+    """Whether float32 holds every feature of a column of this type; of dates, those before year 47,900."""
+    if is_number(column, kind):
+        return np.can_cast(kind.to_pandas_dtype(), np.float32)
+    if isinstance(column, Means):
+        with np.errstate(over="ignore"):
+            return bool((column.table.astype(np.float32) == column.table).all())
+    if isinstance(column, Date):
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        whole = pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.unit == "s")
+        return SECOND not in column.parts or whole or pa.types.is_null(kind)
+    return isinstance(column, Boolean | Category) or pa.types.is_null(kind)
 
 
 class Spread:

@@ -39,6 +39,8 @@ class TableFile:
     """Of the store, or the time of the last change on a disk: another one shows another content."""
     values: tuple[tuple[str, Any], ...] | None = None
     """Values of columns that the file lacks, where a log states them; None: those in the names of folders."""
+    changed: int = 0
+    """When anything about it changed on a disk, in nanoseconds since 1970, which no user can set."""
 
 
 @dataclass(frozen=True, eq=False)  # some versions of pyarrow hash no schema
@@ -129,7 +131,7 @@ def local_file(name: str, path: str) -> TableFile:
                 f"Cannot read {path}: {error.strerror}. Get permission, then run again."
             ) from None
         raise DataError(f"Cannot read {path}: it does not exist. Check the path.") from None
-    return TableFile(name, path, state.st_size, str(state.st_mtime_ns))
+    return TableFile(name, path, state.st_size, str(state.st_mtime_ns), changed=state.st_ctime_ns)
 
 
 def _below(path: str) -> list[TableFile]:
