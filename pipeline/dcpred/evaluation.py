@@ -4,6 +4,7 @@ Rows are evaluated in blocks (dcpred_tasks.task_bodies.evaluate_block), in this 
 results of blocks are merged: the result is the same, bit for bit, for any number of workers.
 """
 
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, threshold_of
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
-from dcpred_tasks.scoring.statistics import Statistics, sample_stride
+from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, shown
 from dcpred_tasks.task_bodies.evaluate_block import (
@@ -180,9 +181,12 @@ def _described(path: str | Path, model_hash: str, x: str, model: Model, found: E
             f"Cannot evaluate {shown(x)}: none of its {found.n_rows:,} rows has a target. Name labelled data."
         )
     if found.compact.n == 0:
-        raise DataError(
-            f"Cannot evaluate {shown(x)}: none of its {found.n_rows:,} rows is finite. Clean the data."
-        )
+        counts = Counter[int]()
+        for (status, _), n in found.bad.items():
+            counts[status] += n
+        names = feature_names(zarr_arrays.open_array(x))
+        why = why_unscored(counts, found.bad, names)
+        raise IncompleteError(f"Cannot evaluate {shown(x)}: {why}. Correct the data.")
     result = {
         "model": str(path),
         "model_hash": model_hash,

@@ -79,7 +79,8 @@ PLAN = {
     "n_rows": "Number of rows.",
     "chunk_rows": "Number of rows of an output chunk.",
     "block_rows": "Number of rows of a block.",
-    "stride": "The statistics sample every so many-th row; 0: by the size of the block.",
+    "stride": "The statistics sample one row of so many; 0: by the size of the block.",
+    "sampling": "Where that row lies: hashed, at a hashed place; absent in runs of earlier versions: first.",
     "input": "Digests of the input by array: of the list of its chunks, and of their sizes.",
 }
 MANIFEST = {

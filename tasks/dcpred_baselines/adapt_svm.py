@@ -70,6 +70,7 @@ from dcpred_tasks.model.exact import OF_KERNEL, Centring, Exact, blocks, is_sing
 from dcpred_tasks.model.kernels import Kernel, RowArray, squared_distances
 from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
+from dcpred_tasks.row_sampling import at_most
 
 if TYPE_CHECKING:
     from dcpred_tasks.training.settings import Settings
@@ -343,7 +344,7 @@ def fit(
     if kind.name == "group_svm":
         dual = groups.dual(len(whole.intercept)).astype(MODEL_DTYPE)
         return Exact(kernel, groups.mean, dual, whole.intercept)
-    looked_at = rows.X[:: -(-len(rows.X) // LOOKED_AT)]
+    looked_at = rows.X[at_most(len(rows.X), LOOKED_AT)]
     found = np.zeros((len(groups.output), 2))
     for group, output in enumerate(groups.output):
         own = groups.own(group)

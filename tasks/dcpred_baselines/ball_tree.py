@@ -31,6 +31,7 @@ from dcpred_tasks.model.exact import OF_KERNEL, Centring, Exact, exact_from_arra
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken
+from dcpred_tasks.row_sampling import at_most
 
 if TYPE_CHECKING:
     from dcpred_tasks.training.settings import Settings
@@ -167,7 +168,7 @@ def taken_cells(arrays: Mapping[str, NDArray[Any]]) -> tuple[Exact, IntArray, Fl
 
 def measured_rows(X: SingleArray) -> SingleArray:
     """Training rows whose multiplications are counted, spread over all."""
-    return X[:: -(-len(X) // MEASURED_ROWS)]
+    return X[at_most(len(X), MEASURED_ROWS)]
 
 
 def in_cells(whole: Exact, most: int) -> tuple[Exact, IntArray]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
+from dcpred_tasks.row_sampling import one_of_each
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, sample_stride
@@ -53,7 +54,7 @@ def found(model: Model, X: NDArray[Any]) -> dict[str, Any]:
     statistics = Statistics(model)
     rows = score_with_leaves(model, X)
     scored = ScoredRows(X, rows.decision, rows.status, rows.leaf, {})
-    statistics.observe(scored, 0, sample_stride(len(X), len(X)))
+    statistics.observe(scored, one_of_each(len(X), sample_stride(len(X), len(X))))
     reference = None if model.reference is None else model.reference.first(model.n_features)
     moments = raw_moments(model.scaling, statistics.moments)
     return drift(reference, moments, model.leaf_rows, statistics.leaf_rows, model.bins, statistics.bin_rows)
@@ -69,7 +70,8 @@ def share_of_scoring(model: Model, X: NDArray[Any], repeats: int) -> float:
         clock.append(time.perf_counter())
         scored = ScoredRows(X, rows.decision, rows.status, rows.leaf, {})
         for one in (plain, model):
-            Statistics(one).observe(scored, 0, sample_stride(8 * BLOCK_ROWS, BLOCK_ROWS))
+            stride = sample_stride(8 * BLOCK_ROWS, BLOCK_ROWS)
+            Statistics(one).observe(scored, one_of_each(len(X), stride))
             clock.append(time.perf_counter())
         times.append(np.diff(clock))
     scoring, without, with_them = np.median(times, axis=0)

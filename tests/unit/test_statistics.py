@@ -16,16 +16,19 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.row_sampling import at_most, one_of_each
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
+    HASHED_ROWS,
     ScoredRows,
     Statistics,
     bad_features,
     decision_counts,
     decision_edges,
     sample_stride,
+    sampled_positions,
     value_counts,
 )
 from support.models import SCALINGS, leaf_and_doubt, random_model, random_rows
@@ -43,7 +46,7 @@ def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) 
         rows = score_with_leaves(model, X[start:stop], score=score_rows)
         values = encode_outputs(model, columns(outputs), rows)
         done = ScoredRows(X[start:stop], rows.decision, rows.status, rows.leaf, values)
-        part.observe(done, start, stride)
+        part.observe(done, one_of_each(stop - start, stride, start))
         total.add_packed(part.packed())
     return total
 
@@ -120,7 +123,7 @@ def test_sampled_rows_are_counted_in_the_leaf_that_scored_them(stride: int, scal
     model = random_model(stride, d=4, depth=3, scaling=scaling)
     X = random_rows(model, 200, 1, bad=0.1)
     total = observed(model, X, stride, (7, 100))
-    X = X[::stride]
+    X = X[one_of_each(len(X), stride)]
     X = X[score_rows(model, X)[1] == Status.OK]
     leaf, doubt = leaf_and_doubt(model, X)
     expected = np.bincount(leaf, minlength=model.n_leaves)
@@ -167,8 +170,8 @@ def test_cuts_do_not_matter(stride: int) -> None:
     assert 0 < good.sum() < 300
     assert whole.histogram.sum(axis=1).tolist() == [good.sum()] * 3
     assert_array_equal(whole.tallies["label"], np.bincount(decision[good].argmax(axis=1), minlength=3))
-    sampled = np.flatnonzero(good & (np.arange(300) % stride == 0))
-    assert whole.moments.n == whole.leaf_rows.sum() == len(sampled)
+    sampled = np.count_nonzero(good[one_of_each(300, stride)])
+    assert whole.moments.n == whole.leaf_rows.sum() == sampled
 
 
 def test_no_rows_at_all() -> None:
@@ -186,6 +189,26 @@ def test_no_rows_at_all() -> None:
 )
 def test_how_many_rows_are_looked_at(n_rows: int, block_rows: int, stride: int) -> None:
     assert sample_stride(n_rows, block_rows) == stride
+
+
+@given(st.integers(1, 5_000), st.integers(1, 60), st.lists(st.integers(0, 5_000), max_size=4))
+def test_sampled_rows_do_not_depend_on_blocks(n_rows: int, stride: int, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, n_rows) for cut in cuts), n_rows]
+    for rule in (None, HASHED_ROWS):
+        parts = [a + sampled_positions(b - a, a, stride, rule) for a, b in pairwise(edges)]
+        assert_array_equal(np.concatenate(parts), sampled_positions(n_rows, 0, stride, rule))
+    found = one_of_each(n_rows, stride)
+    assert len(np.unique(found // stride)) == len(found) >= n_rows // stride
+    assert 0 < len(at_most(n_rows, 7)) <= 7
+
+
+@pytest.mark.parametrize("period", [2, 7, 12, 24, 60])
+def test_samples_do_not_beat_with_a_period_of_the_rows(period: int) -> None:
+    for n_rows in range(4_096, 200_000, 7_919):
+        stride = sample_stride(n_rows, 2**14)
+        counts = np.bincount(one_of_each(n_rows, stride) % period, minlength=period)
+        expected = counts.sum() / period
+        assert np.abs(counts - expected).max() < 6 * np.sqrt(expected), n_rows
 
 
 def test_the_first_bad_feature() -> None:

@@ -17,11 +17,12 @@ from dcpred_tasks.errors import DataError, SettingsError, listed
 from dcpred_tasks.input_kinds import is_missing, unmasked
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.schema.column import Boolean, Category
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count, grouped_units
-from dcpred_tasks.training.survey import MAX_CLASSES, row_hash
+from dcpred_tasks.training.survey import MAX_CLASSES
 
 BoolArray = NDArray[np.bool_]
 Values = Callable[[], Iterator[NDArray[Any]]]

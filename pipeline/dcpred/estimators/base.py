@@ -57,10 +57,9 @@ from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
-from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
+from dcpred_tasks.task_bodies.predict_block import check_scored, decision_block, novelty_block
 from dcpred_tasks.training.categories import (
     CodedFeatures,
     features_named,
@@ -417,8 +416,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X)
         if out_of_core.is_out_of_core(rows):
             return out_of_core.decision(self.model_, rows, early)
-        decision, _ = score_rows(self.model_, rows, early=early)
-        return decision
+        return decision_block(rows, self.model_, early)
 
     def _rows(self, X: Any) -> Any:
         """Raw rows with their features in the order of training: lazy where X is, else an array in memory."""

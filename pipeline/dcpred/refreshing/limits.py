@@ -8,7 +8,7 @@ from typing import Any
 
 from dcpred.execution.progress import counted
 from dcpred.refreshing.root import Root
-from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, without_score
+from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import describe_run
 from dcpred_tasks.dtypes import GIVEN_UP
@@ -58,6 +58,8 @@ class Limits:
 
     def _bad_rows(self, manifest: dict[str, Any]) -> list[str]:
         status, n_rows = manifest["status"], manifest["n_rows"]
+        if why := no_row_scored(manifest):
+            return [why]
         n_bad = without_score(status)
         if self.bad_rows == NO_LIMIT:
             given_up = sum(status.get(str(int(code)), 0) for code in GIVEN_UP)

@@ -28,6 +28,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.row_sampling import at_most
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
 from dcpred_tasks.scoring.outputs import CONTRIBUTIONS, LABEL
 from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges, unpack
@@ -316,9 +317,10 @@ def contributions(output: str) -> Section:
         return Section("Contributions")
     names, scale = [plain(name) for name in parts], array.attrs.get("scale")
     pieces = [(start, stop) for start, stop, done in scores.pieces() if done]
-    pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLED_PIECES).astype(int))]
+    pieces = [pieces[i] for i in at_most(len(pieces), SAMPLED_PIECES)]
     each = -(-SAMPLED_ROWS // len(pieces))
-    values = np.concatenate([read_rows(array, a, min(b, a + each)) for a, b in pieces]).astype(ACC_DTYPE)
+    sampled = [read_rows(array, a, b)[at_most(b - a, each)] for a, b in pieces]
+    values = np.concatenate(sampled).astype(ACC_DTYPE)
     values = values[np.isfinite(values).all(axis=1)]
     mean = np.abs(values).mean(axis=0) if len(values) else np.zeros(len(names))
     shown = sorted(range(len(names) - 1), key=lambda j: -mean[j])[:DRAWN_PARTS]  # the average comes last

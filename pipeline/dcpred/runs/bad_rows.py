@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.scoring.statistics import why_unscored
 from dcpred_tasks.storage import zarr_arrays
 
 
@@ -53,6 +56,16 @@ NO_LIMIT = BadRowLimit()
 def without_score(status: Mapping[str, int]) -> int:
     """Rows with a status other than 1, from counts by status code."""
     return sum(n for code, n in status.items() if code != str(int(Status.OK)))
+
+
+def no_row_scored(manifest: Mapping[str, Any]) -> str:
+    """Why no row of a finished run has a score, as the start of a sentence; "" if one has."""
+    status = manifest["status"]
+    if status.get(str(int(Status.OK))):
+        return ""
+    counts = {int(code): n for code, n in status.items()}
+    listed = Counter((code, feature) for _, code, feature in manifest["bad_rows"])
+    return why_unscored(counts, listed, feature_names(zarr_arrays.open_array(manifest["x"])))
 
 
 @dataclass(frozen=True)

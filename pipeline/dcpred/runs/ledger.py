@@ -32,6 +32,7 @@ from dcpred_tasks.errors import DcpredError, PlanConflictError, ResourceError
 from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
+from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import (
     DELTA_VERSION,
@@ -694,7 +695,7 @@ def _possible(run: ScoreRun) -> bool:
     """Whether a plan is possible."""
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
-    if type(run.stride) is not int or run.stride < 0:
+    if type(run.stride) is not int or run.stride < 0 or run.sampling not in (None, HASHED_ROWS):
         return False
     if not all(type(name) is str for name in run.ids or ()):
         return False

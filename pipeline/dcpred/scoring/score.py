@@ -21,7 +21,7 @@ from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
-from dcpred.runs.bad_rows import NO_LIMIT, without_score
+from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
@@ -50,6 +50,7 @@ from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import (
     absolute,
@@ -225,7 +226,7 @@ def plan_run(
     check_apart(x, str(output))
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
-    cut, store = cut or _standing_cut(output, X), computed(X)
+    (cut, sampling), store = _standing_blocks(output, X, cut), computed(X)
     more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
@@ -239,8 +240,7 @@ def plan_run(
         unit=(0, 0) if store is None else (store.unit_rows, store.unit_bytes),
     )
     forget_failures()
-    models = models_that_score(model, columns(outputs, alpha))
-    x, place, scored_by = absolute(x), absolute(output), arithmetic(*models)
+    x, place = absolute(x), absolute(output)
     ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
     run = ScoreRun(
         run="",
@@ -253,9 +253,10 @@ def plan_run(
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
         stride=0 if cut is None else cut.stride,
+        sampling=sampling,
         alpha=alpha,
         costs=costs,
-        arithmetic=scored_by,
+        arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
         input=None if store is None else store.identity,
         ids=ids,
         delta=delta,
@@ -304,14 +305,19 @@ def _group_bytes(run: ScoreRun, model: Model) -> int:
     return 2 * output_bytes(replace(run, n_rows=rows), model, 0)
 
 
-def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
-    """The blocks of the run in `output`, if it has as many rows: others may have cut it otherwise."""
+def _standing_blocks(
+    output: str | Path, X: zarr.Array[Any], cut: Cut | None
+) -> tuple[Cut | None, str | None]:
+    """The blocks, if none are given, and the rule of sampled rows of the run in `output`, if it has as many
+    rows: other versions may have chosen others.
+    """
     run = standing_run(output)
     if run is None or run.n_rows != X.shape[0]:
-        return None
-    cut = Cut(run.chunk_rows, run.block_rows, run.stride)
-    row_bytes = X.shape[1] * np.dtype(X.dtype).itemsize
-    return cut if is_possible(cut, row_bytes, zarr_arrays.chunk_rows(X)) else None
+        return cut, HASHED_ROWS
+    own, row_bytes = Cut(run.chunk_rows, run.block_rows, run.stride), X.shape[1] * np.dtype(X.dtype).itemsize
+    if cut is None and is_possible(own, row_bytes, zarr_arrays.chunk_rows(X)):
+        cut = own
+    return cut, run.sampling
 
 
 def score(
@@ -400,8 +406,9 @@ def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
 
 
 def commit_to_delta(ledger: Ledger, model: Model, say: Reporter) -> None:
-    """Commit a finished run to its Delta table, if it has one and that lacks it."""
-    if ledger.run.delta is not None:
+    """Commit a finished run with a score to its Delta table, if it has one and that lacks it."""
+    manifest = ledger.manifest()
+    if ledger.run.delta is not None and manifest is not None and not no_row_scored(manifest):
         delta_tables.commit_run(ledger, _table_schema(ledger.run, model), say)
 
 
@@ -476,7 +483,12 @@ def score_all(
 
 
 def check_rows_scored(report: ScoreReport, tolerance: FailurePolicy) -> None:
-    """Raise IncompleteError if rows of a finished run were skipped, or too many have no score."""
+    """Raise IncompleteError if rows of a finished run were skipped, or too many or all have no score."""
+    if why := no_row_scored(report.manifest):
+        raise IncompleteError(
+            f"Cannot use {report.output}: {why}. See `dcpred errors {as_arguments(report.output)}`, correct"
+            " the data, and score into a new directory."
+        )
     tolerance.check_bad_rows(without_score(report.status), report.n_rows)
     given_up = sum(report.status.get(str(int(code)), 0) for code in GIVEN_UP)
     if given_up:

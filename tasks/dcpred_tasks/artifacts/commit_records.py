@@ -42,6 +42,8 @@ class ScoreRun:
     """Rows of a block, one or more output chunks; the last block may have fewer."""
     stride: int = 0
     """One row in so many is sampled for statistics; 0: `sample_stride` derives it from the number of rows."""
+    sampling: str | None = None
+    """The rule of sampled rows (`scoring.statistics.sampled_positions`); None: that of earlier versions."""
     alpha: float | None = None
     """Fraction of rows outside of intervals; None where no output column needs it."""
     costs: Costs | None = None

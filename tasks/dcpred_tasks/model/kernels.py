@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.row_sampling import at_most
 
 LOG2_E = float(np.log2(np.e))
 NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
@@ -442,7 +443,7 @@ SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is stored in single 
 
 def median_gamma(kernel: Kernel, X: RowArray) -> float:
     """1 / the median squared distance (laplacian: distance) of at most 200 different rows."""
-    some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
+    some = X[at_most(len(X), MEDIAN_ROWS)].astype(ACC_DTYPE)
     absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []
     # Distances are summed of differences: |x|² − 2x·u + |u|² leaves more than 0 between equal rows.

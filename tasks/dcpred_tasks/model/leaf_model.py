@@ -20,6 +20,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact, exact_from_arrays
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.packed_arrays import packed, unpacked
+from dcpred_tasks.row_sampling import at_most
 
 GROUP = "dcpred.leaf_models"  # group of entry points
 COMPACT, EXACT = "compact", "exact"  # the leaf models of the core
@@ -176,7 +177,7 @@ def _reader(name: str) -> Callable[[Mapping[str, NDArray[Any]]], LeafModel]:
 def stored(model: LeafModel, X: RowArray) -> NDArray[np.uint8]:
     """The packed arrays of a leaf model for scaled rows X, marked where single precision suffices."""
     arrays = model.arrays()
-    some = X[:: max(-(-len(X) // SINGLE_ROWS), 1)]
+    some = X[at_most(len(X), SINGLE_ROWS)]
     true, found = model.predict(some.astype(ACC_DTYPE)), model.predict(some.astype(MODEL_DTYPE))
     again = ~np.isfinite(found).all(axis=1)
     off = np.abs(found - true)[~again]

@@ -2,7 +2,7 @@
 their comparison with the training rows.
 
 Every row      decision values in a histogram of fixed bins for each output; labels by class
-Every k-th     rows by bin of each raw feature and of each output (model/bins.py); mean and sd of each scaled
+One in k       rows by bin of each raw feature and of each output (model/bins.py); mean and sd of each scaled
 feature, and
                missing values in models with them; rows by leaf. For all rows they would cost more than
                scoring
@@ -14,8 +14,10 @@ DECISIONS.md has the cost.
 
 import base64
 import zlib
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,12 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, Le
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.row_sampling import one_of_each
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
 HISTOGRAM, BINNED = "decision", "bins"  # their names in commit records; of the first in manifests, too
 SAMPLE_ROWS = 2**11  # least sampled rows of a run, if it has so many
-STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
+STRIDE = 2**10  # k of a large run; only BLOCK_SAMPLE_ROWS makes it longer
 BLOCK_SAMPLE_ROWS = 2**11  # most sampled rows of a block
 COUNTED_ROWS = 2**14  # rows counted at once, whose intermediate results stay in cache
 
@@ -42,8 +45,18 @@ FEW_VALUES = 16  # values counted one by one: 0.06 ns a row and value of int8; a
 _NONE = np.zeros(0, INDEX_DTYPE)
 
 
+HASHED_ROWS = "hashed"  # rule of plans: of each k rows one, at a hashed place
+
+
+def sampled_positions(n_rows: int, first: int, stride: int, rule: str | None) -> IntArray:
+    """Positions of sampled rows among n_rows, from number `first` on, by the rule of the plan."""
+    if rule == HASHED_ROWS:
+        return one_of_each(n_rows, stride, first)
+    return np.arange(-first % stride, n_rows, stride)
+
+
 def sample_stride(n_rows: int, block_rows: int) -> int:
-    """k, for every k-th row. It depends only on the plan: every attempt samples the same rows."""
+    """k: of each k rows one is sampled. It depends only on the plan: every attempt samples the same rows."""
     return max(min(n_rows // SAMPLE_ROWS, STRIDE), block_rows // BLOCK_SAMPLE_ROWS, 1)
 
 
@@ -76,8 +89,8 @@ class Statistics:
         self.bin_rows = np.zeros(0 if model.bins is None else len(model.bins.rows), INDEX_DTYPE)
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
-    def observe(self, scored: ScoredRows, first: int, stride: int) -> None:
-        """Add rows, from number `first` of X on; multiples of `stride` are sampled."""
+    def observe(self, scored: ScoredRows, sampled: IntArray) -> None:
+        """Add rows, of which those at the positions `sampled` are sampled."""
         ok = scored.status == Status.OK
         all_ok = bool(ok.all())
         decision = scored.decision.reshape(len(ok), -1)
@@ -86,7 +99,6 @@ class Statistics:
             self.tallies[name] += value_counts(
                 scored.values[name] if all_ok else scored.values[name][ok], values
             )
-        sampled = np.arange(-first % stride, len(ok), stride)
         if self.model.bins is not None:
             # A row that the model refuses for a missing value also shows drift.
             read = sampled[ok[sampled] | (scored.status[sampled] == Status.NON_FINITE_FEATURE)]
@@ -139,6 +151,33 @@ def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:
     with np.errstate(over="ignore", invalid="ignore"):
         bad = ~np.isfinite(scaling(rows))
     return np.where(bad.any(axis=1), scaling.source[bad.argmax(axis=1)], -1)
+
+
+def unscored(
+    scaling: Scaling, rows: NDArray[np.generic], status: NDArray[np.uint8]
+) -> Counter[tuple[int, int]]:
+    """Rows without a score by status and first feature that is not finite, or −1."""
+    bad = np.flatnonzero(status != Status.OK)
+    feature = bad_features(scaling, rows[bad]) if len(bad) else bad
+    return Counter(zip(status[bad].tolist(), feature.tolist(), strict=True))
+
+
+def why_unscored(
+    counts: Mapping[int, int], listed: Mapping[tuple[int, int], int], names: Sequence[str] | None
+) -> str:
+    """The most frequent reason why no row has a score, as the start of a sentence.
+
+    counts  rows by status
+    listed  some of these rows as `unscored` counts them
+    """
+    status, n = max(counts.items(), key=itemgetter(1))
+    features = Counter({f: m for (code, f), m in listed.items() if code == status and f >= 0})
+    column = ""
+    if features:
+        most = features.most_common(1)[0][0]
+        column = f", most often in column {most if names is None else repr(names[most])}"
+    name = Status(status).name.lower().replace("_", " ")
+    return f"none of the {sum(counts.values()):,} rows has a score: {n:,} have {name!r}{column}"
 
 
 def decision_edges(model: Model) -> FloatArray:

@@ -1,5 +1,6 @@
 """Evaluate the rows of a block."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -19,11 +20,12 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.row_sampling import one_of_each
 from dcpred_tasks.schema.frames import frame_cells
 from dcpred_tasks.schema.inference import ColumnSurvey
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
-from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
+from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, unscored
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import planned_artifact
@@ -64,6 +66,8 @@ class Evaluated:
     n_compared: int = 0
     n_met: int = 0
     """Rows whose hash could be among those of training rows, and those whose hash is."""
+    bad: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Labelled rows without a score, by status and first feature that is not finite, or −1."""
 
     packed: dict[str, Any] = field(default_factory=dict)
     """Statistics of the rows of one block, from `Statistics.packed`. They are not merged here, because their
@@ -78,6 +82,7 @@ class Evaluated:
         self.n_unlabelled += other.n_unlabelled
         self.n_compared += other.n_compared
         self.n_met += other.n_met
+        self.bad += other.bad
 
 
 def nothing_evaluated(job: EvaluationJob, model: Model) -> Evaluated:
@@ -113,10 +118,11 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
         with one_thread():
             decided = score_with_leaves(model, rows, scale=True)
             good = (decided.status == Status.OK) & labelled
+            found.bad += unscored(model.scaling, rows[labelled], decided.status[labelled])
             taken = decided.take(good)
             found.compact.add(model, taken.decision, wanted[good], taken)
             scored = ScoredRows(rows, decided.decision, decided.status, decided.leaf, {})
-            sampled.observe(scored, first, job.stride)
+            sampled.observe(scored, one_of_each(len(rows), job.stride, first))
             if found.local is not None:
                 decision, _ = score_rows(model, rows, early=True)
                 found.local.add(model, decision[good], wanted[good])

@@ -5,6 +5,8 @@ missing value of the dtype, and an error where the dtype has none. Workers of la
 module and nothing else of dcpred.
 """
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +25,7 @@ from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.scoring.statistics import unscored, why_unscored
 
 # The label of a row without a score, by the kind of the dtype of labels.
 MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}
@@ -40,6 +43,14 @@ def check_scored(decision: Scores) -> None:
     decision  (n_samples, n_outputs)
     """
     _refuse(rows_without_score(decision))
+
+
+def _warn_unscored(status: NDArray[np.uint8], X: NDArray[Any], model: Model) -> None:
+    """Warn where no row has a score."""
+    if len(X) and not (status == Status.OK).any():
+        listed = unscored(model.scaling, X, status)
+        counts = Counter(status.tolist())
+        warnings.warn(f"{why_unscored(counts, listed, None)}. Correct the rows.", stacklevel=4)
 
 
 def check_numbered(numbers: NDArray[np.int64]) -> None:
@@ -106,7 +117,9 @@ def probability_rows(X: NDArray[Any], model: Model, calibration: Calibration) ->
 
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     """Decision values (n_samples, n_outputs) of raw rows; NaN in rows without a score."""
-    return score_rows(model, X, early=early)[0]
+    decision, status = score_rows(model, X, early=early)
+    _warn_unscored(status, X, model)
+    return decision
 
 
 def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
@@ -117,12 +130,14 @@ def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
 def interval_block(X: NDArray[Any], model: Model, alpha: float) -> FloatArray:
     """Lower and upper bounds (n_samples, 2) of raw rows; NaN in rows without a score."""
     rows = score_with_leaves(model, X, scale=True)
+    _warn_unscored(rows.status, X, model)
     return intervals(model, rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale, alpha)
 
 
 def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> FloatArray:
     """The number below which each share of rows lies (n_samples, n_shares); NaN without a score."""
     rows = score_with_leaves(model, X, scale=True)
+    _warn_unscored(rows.status, X, model)
     given = rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, rows.log_scale
     return np.stack([quantile(model, *given, share) for share in shares], axis=1)
 
@@ -130,6 +145,7 @@ def quantile_block(X: NDArray[Any], model: Model, shares: Sequence[float]) -> Fl
 def novelty_block(X: NDArray[Any], model: Model) -> FloatArray:
     """Novelty (n_samples,) of raw rows; NaN in rows without a score."""
     rows = score_with_leaves(model, X, typicality=True)
+    _warn_unscored(rows.status, X, model)
     return novelty(model, rows.typicality, rows.leaf)
 
 

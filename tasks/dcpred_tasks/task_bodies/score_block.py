@@ -29,7 +29,13 @@ from dcpred_tasks.scoring.labels import RawScores, scale_scorer, score_with_leav
 from dcpred_tasks.scoring.outputs import OutputColumn, Values, encode_outputs, needed
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
-from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
+from dcpred_tasks.scoring.statistics import (
+    ScoredRows,
+    Statistics,
+    bad_features,
+    sample_stride,
+    sampled_positions,
+)
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import path_on_disk
 from dcpred_tasks.storage.atomic_files import resource_errors
@@ -349,7 +355,8 @@ class _Writer:
             if len(looked_at):
                 feature[looked_at] = bad_features(self.model.scaling, scored.X[bad[looked_at]])
             stride = self.run.stride or sample_stride(self.run.n_rows, self.run.block_rows)
-            self.statistics.observe(scored, start, stride)
+            rows = sampled_positions(len(status), start, stride, self.run.sampling)
+            self.statistics.observe(scored, rows)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
     def record(self, retries: int = 0, quarantined: str = "") -> CommitRecord:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, IntArray
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.survey import row_hash
+from dcpred_tasks.row_sampling import row_hash
 
 FOLDS = 4  # folds whose held-out rows are disjoint
 MOST_FOLDS = 20

@@ -26,6 +26,7 @@ from dcpred_tasks.model.uncertainty import (
     Scale,
     Uncertainty,
 )
+from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
@@ -33,7 +34,7 @@ from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_
 from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.survey import RARE_SHARE, rare_classes, row_hash
+from dcpred_tasks.training.survey import RARE_SHARE, rare_classes
 
 PRIOR_NEIGHBOURS = 3.0  # rows by which the variance of a feature is drawn to the mean of all features
 LEAST_VARIANCE = 1e-3  # least mean variance of the other rows, as a share of that of all

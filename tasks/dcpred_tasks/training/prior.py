@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.leaf_model import COMPACT
+from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.losses import SHARPNESS
 from dcpred_tasks.training.partition import Division, first_leaves, n_outputs
@@ -101,12 +102,15 @@ class Prior:
 
 
 def _systematic(amount: FloatArray) -> tuple[IntArray, FloatArray]:
-    """At most `EXPECTED_ROWS` rows and amounts of the same sum: all, or by even steps of amounts."""
+    """At most `EXPECTED_ROWS` rows and amounts of the same sum: all, or one at a hashed place
+    of each even step of amounts.
+    """
     if len(amount) <= EXPECTED_ROWS:
         return np.arange(len(amount)), amount
     total = np.cumsum(amount)
     step = total[-1] / EXPECTED_ROWS
-    at = np.searchsorted(total, (np.arange(EXPECTED_ROWS) + 0.5) * step)
+    steps = np.arange(EXPECTED_ROWS)
+    at = np.searchsorted(total, (steps + row_hash(steps, 0) / 2.0**64) * step)
     number, times = np.unique(np.minimum(at, len(amount) - 1), return_counts=True)
     return number, times * step
 

@@ -13,20 +13,12 @@ from dcpred_tasks.model.bins import SAMPLE, fit_bins
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.schema.column import Codes, Date, TargetCodes
 from dcpred_tasks.schema.schema import Schema
 
 SAMPLE_NUMBERS = 2**28  # most numbers of a sample: 1 GiB of float32
 LEAST_SAMPLE_ROWS = 16
-
-
-def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
-    """A well-mixed 64-bit value for each row number (SplitMix64 of Steele, Lea and Flood, 2014)."""
-    with np.errstate(over="ignore"):
-        z = rows.astype(np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
 
 
 def sampled_rows(sample_rows: int, n_features: int) -> int:
