@@ -43,7 +43,6 @@ import pytest
 import zarr
 from click.testing import CliRunner
 from common import Table
-from numpy.typing import NDArray
 from scipy.io import netcdf_file
 from scipy.sparse import csr_array, save_npz
 
@@ -64,7 +63,6 @@ from dcpred.tuning.tune import tune
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, write_model
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.model.packed_arrays import HEADER_BYTES, packed, unpacked
 from dcpred_tasks.storage.atomic_files import read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.in_memory import train_rows
@@ -72,7 +70,7 @@ from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.certificates import make_certificates
 from support.data import make_blobs, make_group
-from support.hostile import spoil_array, spoil_bytes, spoil_file, spoil_json
+from support.hostile import spoil_array, spoil_bytes, spoil_file, spoil_packed
 from support.leaf_models import EVERY, SIZES, with_baseline
 from support.pools import inline
 from support.tables import table, write_csv
@@ -341,44 +339,20 @@ def lay_machine(folder: Path, rng: random.Random) -> None:
 def spoil_machine(folder: Path, rng: random.Random) -> str:
     """A leaf model whose packed arrays, header, bytes or name are others."""
     told, arrays, tests = _model_arrays(folder / "model")
-    at, whole = arrays["machine_at"], arrays["machine_packed"]
-    leaf = rng.choice([i for i in range(len(at) - 1) if at[i + 1] > at[i]])
-    before, part, after = whole[: at[leaf]], whole[at[leaf] : at[leaf + 1]], whole[at[leaf + 1] :]
     match rng.randrange(8):
         case 0:
             done = "named as another"
             told["model"]["machine"] = rng.choice((*OTHER_SYSTEMS, "compact", ""))
         case 1:
-            done, arrays["machine_at"] = "offsets", spoil_array(at, rng)
+            done, arrays["machine_at"] = "offsets", spoil_array(arrays["machine_at"], rng)
         case 2:
-            done, part = "bytes", np.frombuffer(spoil_bytes(part.tobytes(), rng), np.uint8)
-        case 3:
-            done, part = "header", _with_header(part, rng)
-        case 4:
             done = "arrays beside it"
             other = rng.choice(sorted({*arrays} - {"machine_at", "machine_packed"}))
             arrays[other] = spoil_array(arrays[other], rng)
         case _:
-            held = unpacked(part)
-            done = rng.choice(sorted(held))
-            for _ in range(rng.choice((1, 1, 2))):
-                held[done] = spoil_array(held[done], rng)
-            part = packed(held)
-    if "offsets" not in done:
-        arrays["machine_at"] = np.concatenate(
-            [at[: leaf + 1], at[leaf + 1 :] + len(part) - (at[leaf + 1] - at[leaf])]
-        )
-        arrays["machine_packed"] = np.concatenate([before, part, after])
+            done = spoil_packed(arrays, rng)
     _write_model(folder / "model", told, arrays, tests, rng)
     return f"{told['model']['machine']}: {done}"
-
-
-def _with_header(part: NDArray[np.uint8], rng: random.Random) -> NDArray[np.uint8]:
-    """Packed arrays whose header says something else."""
-    raw = part.tobytes()
-    end = HEADER_BYTES + int.from_bytes(raw[:HEADER_BYTES], "little")
-    header = json.dumps(spoil_json(json.loads(raw[HEADER_BYTES:end]), rng)).encode()
-    return np.frombuffer(len(header).to_bytes(HEADER_BYTES, "little") + header + raw[end:], np.uint8)
 
 
 def _model_arrays(model: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.model.packed_arrays import HEADER_BYTES, packed, unpacked
 from dcpred_tasks.storage.digests import digest_json
 
 NASTY: tuple[Any, ...] = (
@@ -155,10 +156,16 @@ def replace_file(path: Path, kind: str, rng: random.Random) -> None:
             path.symlink_to("/proc/self/mem")
 
 
+NUMBERS = (np.nan, np.inf, -np.inf, 1e38, -1e38, 0.0, -0.0, 1e-45, 1e308, -1e308, 1e-310, 2.0**24, 1e19)
+WHOLES = (-1, -(2**31), 2**31 - 1, 0, 1, 16, 1000, -2, -1000, 2**62, -(2**62), 2**63 - 1, -(2**63))
+# Offsets that ascend where differences of int64 wrap around.
+WRAPPED = (0, 2**62, 2**63 - 1, -(2**63), -(2**62))
+
+
 def spoil_array(array: NDArray[Any], rng: random.Random) -> NDArray[Any]:
     """An array of the same dtype with other values, order or length."""
     out = np.array(array)
-    match rng.randrange(8) if out.ndim else 7:
+    match rng.randrange(14) if out.ndim else 13:
         case 0 if len(out):
             return out[: rng.randrange(len(out))]
         case 1 if len(out):
@@ -167,15 +174,77 @@ def spoil_array(array: NDArray[Any], rng: random.Random) -> NDArray[Any]:
             return out[np.array(rng.sample(range(len(out)), len(out)))]
         case 3 if out.ndim > 1 and out.shape[1]:
             return np.ascontiguousarray(out[:, : rng.randrange(out.shape[1])])
-    numbers = (np.nan, np.inf, -np.inf, 1e38, -1e38, 0.0, 1e-45)
-    wholes = (-1, -(2**31), 2**31 - 1, 0, 1, 16, 1000, -2, -1000)
+        case 4 if out.size:  # one value in the place of another
+            out.flat[rng.randrange(out.size)] = out.flat[rng.randrange(out.size)]
+            return out
+        case 5 if out.size:
+            one, other = rng.randrange(out.size), rng.randrange(out.size)
+            out.flat[[one, other]] = out.flat[[other, one]]
+            return out
+        case 6 if len(out):  # all rows from one on
+            out[rng.randrange(len(out)) :] = out[rng.randrange(len(out))]
+            return out
+        case 7 if out.size and out.dtype.kind in "iuf":  # a little, from one value on or there alone
+            at = rng.randrange(out.size)
+            with np.errstate(all="ignore"):
+                out.reshape(-1)[at : rng.choice((None, at + 1))] += np.asarray(rng.choice((1, -1))).astype(
+                    out.dtype
+                )
+            return out
+        case 8 if out.size and out.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                return (out * rng.choice((-1, 0, 1e-30, 1e-10, 1e3, 1e20, 1e38))).astype(out.dtype)
+        case 9 if out.ndim == 1 and len(out) > len(WRAPPED) and out.dtype == np.int64:
+            out[: len(WRAPPED)] = WRAPPED
+            return out
     for _ in range(rng.choice((1, 1, 3)) if out.size else 0):
         at = rng.randrange(out.size)
         with np.errstate(all="ignore"):
-            out.flat[at] = np.asarray(rng.choice(numbers if out.dtype.kind == "f" else wholes)).astype(
+            out.flat[at] = np.asarray(rng.choice(NUMBERS if out.dtype.kind == "f" else WHOLES)).astype(
                 out.dtype
             )
     return out
+
+
+def recast_array(array: NDArray[Any], rng: random.Random) -> NDArray[Any]:
+    """The same numbers of another dtype or shape."""
+    match rng.randrange(3):
+        case 0:
+            with np.errstate(all="ignore"):
+                return array.astype(rng.choice(("f8", "f4", "f2", "i8", "i4", "u8", "u1", "?", ">f8", ">i8")))
+        case 1:
+            return array.reshape(rng.choice(((-1,), (1, -1), (-1, 1), (1, 1, -1))))
+        case _:
+            return np.ascontiguousarray(array.T)
+
+
+def spoil_packed(arrays: dict[str, NDArray[Any]], rng: random.Random) -> str:
+    """One leaf model among the arrays of a model, whose packed arrays, header or bytes are others."""
+    at, packed_bytes = arrays["machine_at"], arrays["machine_packed"]
+    leaf = rng.choice([i for i in range(len(at) - 1) if at[i + 1] > at[i]])
+    before, part, after = np.split(packed_bytes, at[leaf : leaf + 2])
+    match rng.randrange(5):
+        case 0:
+            done, part = "bytes", np.frombuffer(spoil_bytes(part.tobytes(), rng), np.uint8)
+        case 1:
+            done, part = "header", _with_header(part, rng)
+        case _:
+            held = unpacked(part)
+            done = rng.choice(sorted(held))
+            for _ in range(rng.choice((1, 1, 2))):
+                held[done] = spoil_array(held[done], rng)
+            part = packed(held)
+    arrays["machine_at"] = at + np.where(np.arange(len(at)) > leaf, len(part) - (at[leaf + 1] - at[leaf]), 0)
+    arrays["machine_packed"] = np.concatenate([before, part, after])
+    return done
+
+
+def _with_header(part: NDArray[np.uint8], rng: random.Random) -> NDArray[np.uint8]:
+    """Packed arrays whose header says something else."""
+    raw = part.tobytes()
+    end = HEADER_BYTES + int.from_bytes(raw[:HEADER_BYTES], "little")
+    header = json.dumps(spoil_json(json.loads(raw[HEADER_BYTES:end]), rng)).encode()
+    return np.frombuffer(len(header).to_bytes(HEADER_BYTES, "little") + header + raw[end:], np.uint8)
 
 
 Spoil = Callable[[Path, random.Random], str]

@@ -24,6 +24,9 @@ COMPILE = (
     *("-DDCPRED_CHECKED", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     *(("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()),
 )
+# Operations of native_ops.h that this processor may lack, as those that have them have them.
+FORCED = """extern "C" bool has_pair_products() { return true; }
+"""
 # To run all, or few, cases in the least time: half of what g++ takes is for checks of pointers.
 CAREFUL, QUICK = ("-O1", "-g"), ("-O0", "-g0", "-fno-sanitize=null,alignment,object-size")
 HERE = """
@@ -40,12 +43,22 @@ def _compiler() -> str:
     return compiler
 
 
-def sanitized(name: str, folder: Path, effort: tuple[str, ...] = CAREFUL) -> tuple[list[str], dict[str, str]]:
+def sanitized(
+    name: str, folder: Path, effort: tuple[str, ...] = CAREFUL, *, forced: bool = False
+) -> tuple[list[str], dict[str, str]]:
     """NAME.cpp compiled into a folder: what a process gets that runs code which begins with HERE, its
     arguments and its environment. Skips the test where there is no g++ with sanitizers.
+
+    forced  whether rows take the quantised walk, as on a processor with its instruction
     """
     compiler, library = _compiler(), folder / f"{name}.so"
-    subprocess.run([compiler, *COMPILE, *effort, f"{name}.cpp", "-o", str(library)], cwd=FOLDER, check=True)
+    sources = [f"{name}.cpp"]
+    if forced:
+        (folder / "forced.cpp").write_text(FORCED)
+        sources.append(str(folder.resolve() / "forced.cpp"))
+    subprocess.run(
+        [compiler, *COMPILE, *effort, *sources, "-o", str(library.resolve())], cwd=FOLDER, check=True
+    )
     libraries = [
         subprocess.run(
             [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True

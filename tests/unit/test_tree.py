@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model import compact_model, tree
 from dcpred_tasks.model.tree import Router, Tree, read_router
-from dcpred_tasks.scoring.scorer import described, score_rows
+from dcpred_tasks.scoring.scorer import arithmetic, described, score_rows
 from dcpred_tasks.training.tree_fitting import (
     Node,
     fit_tree,
@@ -307,6 +307,7 @@ def test_another_router_scores_without_the_engine(monkeypatch: pytest.MonkeyPatc
     scores, _ = score_rows(model, X, leaves=leaves)
     right, _ = compact_model.score_rows(model, X)
     assert described(model) == "numpy (not compiled: its tree has no centres)"
+    assert (arithmetic(model), arithmetic(model, random_model(3))) == ("numpy", arithmetic())
     np.testing.assert_array_equal(scores, right)
     np.testing.assert_array_equal(leaves, cut.descend(model.scaling.exact(X)))
 

@@ -18,6 +18,7 @@ from dcpred_tasks.artifacts.model_layout import (
     BACKGROUND,
     BINS,
     COMPACT,
+    LARGEST_LAYOUT,
     LARGEST_MODEL,
     LEAF_MODELS,
     OF_ROWS,
@@ -42,6 +43,7 @@ from dcpred_tasks.artifacts.model_layout import (
     wanted_of_uncertainty,
 )
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
+from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
@@ -269,12 +271,16 @@ def write_model(
     Raises DataError where it refuses, and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
-    total = sum(a.nbytes for a in arrays.values())
-    if total > LARGEST_MODEL:
-        raise DataError(
-            f"Cannot save the model: it has {total:,} bytes, more than a quarter of the memory of this"
-            f" machine ({LARGEST_MODEL:,} bytes). Set landmarks or products lower, or max_leaf_rows higher."
-        )
+    total, laid_out = sum(a.nbytes for a in arrays.values()), laid_out_bytes(model)
+    for size, what, limit, part in (
+        (total, "has", LARGEST_MODEL, "a quarter"),
+        (laid_out, "needs", LARGEST_LAYOUT, "half"),
+    ):
+        if size > limit:
+            raise DataError(
+                f"Cannot save the model: it {what} {size:,} bytes, more than {part} of the memory of this"
+                f" machine ({limit:,} bytes). Set landmarks or products lower, or max_leaf_rows higher."
+            )
     encoding, naming = schema_documents(schema)
     body = {
         "task": model.task,

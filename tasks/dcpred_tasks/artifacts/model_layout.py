@@ -14,13 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray
+from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
-from dcpred_tasks.model.leaf_arrays import EDGE, Background, ModelArray, OutputWeights, Parts, model_arrays
+from dcpred_tasks.model.leaf_arrays import (
+    EDGE,
+    Background,
+    ModelArray,
+    OutputWeights,
+    Parts,
+    are_offsets,
+    model_arrays,
+)
 from dcpred_tasks.model.leaf_model import check_leaf_model
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale, Uncertainty
@@ -146,8 +155,8 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             if size != first:
                 raise ValueError(f"array {name} has {size} in {dimension}, where {other} has {first}")
         at = ARRAYS[name].offsets
-        if at and not len(arrays[at]):
-            raise ValueError(f"array {at} is empty")
+        if at and (at not in arrays or not arrays[at].size):
+            raise ValueError(f"array {at} is missing or empty")
         if at and (end := int(arrays[at][-1])) != len(value):
             raise ValueError(f"array {name} has {len(value)} rows, but {at} ends with {end}")
 
@@ -279,8 +288,8 @@ MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
 MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
-# A process needs memory for its rows, too.
-LARGEST_MODEL = memory_bytes() // 4
+# A process needs memory for its rows, too. The second limit is of a model as the engine lays it out.
+LARGEST_MODEL, LARGEST_LAYOUT = memory_bytes() // 4, memory_bytes() // 2
 
 
 def check_body(body: Mapping[str, Any]) -> None:
@@ -357,6 +366,9 @@ def check_model(model: Model) -> None:
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
+    _check_map(model)
+    if (size := laid_out_bytes(model)) > LARGEST_LAYOUT:
+        raise ValueError(f"it takes {size:,} bytes to score, more than half of this machine's memory")
     if model.leaf_models is not None:
         _check_offsets("machine_at", model.leaf_models.at, n_leaves)
         for leaf in range(n_leaves):
@@ -376,9 +388,18 @@ def check_model(model: Model) -> None:
             _check_scale(model, model.uncertainty.scale)
 
 
+def _check_map(model: Model) -> None:
+    """Check that a number without a map adds nothing where others have one: compiled code rounds it."""
+    coding = model.scaling.coding
+    if coding is not None and coding.map is not None:
+        numbers = np.isnan(coding.code)
+        if model.scaling.factor[numbers][coding.map.rate[coding.source[numbers]] == 0].any():
+            raise ValueError("array factor is not 0 for a number that the map of features leaves out")
+
+
 def _check_bins(model: Model, bins: Bins) -> None:
     n = model.n_features + model.n_outputs
-    if len(bins.at) != n + 1 or bins.at[0] != 0 or (np.diff(bins.at) < 0).any():
+    if not are_offsets(bins.at, n):
         raise ValueError(
             f"array bin_at does not ascend from 0 with an edge for each of {n} features and outputs"
         )
@@ -502,7 +523,7 @@ def _check_finite(model: Model) -> None:
 
 
 def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:
-    if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
+    if not are_offsets(at, n_leaves):
         raise ValueError(f"array {name} does not ascend from 0 with an edge for each of {n_leaves} leaves")
 
 

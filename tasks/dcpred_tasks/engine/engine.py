@@ -112,8 +112,8 @@ class Exact(NamedTuple):
     """The largest number of landmarks of a leaf."""
 
 
-def exact_arrays(model: Model) -> Exact:
-    """The arrays of a model as native/exact.h takes them."""
+def exact_arrays(model: Model, columns: Columns | None = None) -> Exact:
+    """The arrays of a model as native/exact.h takes them; `columns` are shared with `Packed` if passed."""
     at = model.landmark_at
     turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
     return Exact(
@@ -123,7 +123,7 @@ def exact_arrays(model: Model) -> Exact:
         triangle_gamma=float(model.kernel.gamma),
         shape=np.array(model.kernel.shape, ACC_DTYPE),
         lower_bound=model.triangle_bound == "lower",
-        columns=columns_of(model),
+        columns=columns_of(model) if columns is None else columns,
         gap=_own(raw_gaps(model), ACC_DTYPE),
         log_scale=log_scale_of(model),
         shift=_own(model.scaling.shift, ACC_DTYPE),
@@ -330,7 +330,7 @@ class Engine:
         self._code = code or own_code()
         self._code.entry()
         self.packed: Packed = pack(model)
-        self.exact: Exact = exact_arrays(model)
+        self.exact: Exact = exact_arrays(model, self.packed.columns)
         self.score_dtype = model.score_dtype
         self._kept = threading.local()
         p = self.packed

@@ -31,8 +31,8 @@ BORDER_ROWS = 0.02
 AT_ONCE = 8  # landmarks or outputs in one loop: as many chains of sums as keep two units busy
 UNROLLED = 4  # terms in one turn of the loop for one output; their number is padded to a multiple of it
 # ‖X‖ of a quantised row, and the largest ‖C‖ of a centre (packing.py): sums of their products stay below
-# 2³¹, with rounding, and int16 holds every feature.
-FIXED_NORM, FIXED_CENTRE_NORM = 32_000.0, 65_000.0
+# 2³¹, with rounding, which grows with the number of features, and int16 holds every feature.
+FIXED_NORM, FIXED_CENTRE_NORM, FIXED_FEATURES = 32_000.0, 65_000.0, 2**20
 # Landmarks as int8 limbs (packing.py): features that a processor with tiles takes at once, limbs of an
 # integer, sums of their products; features, and groups of a leaf, from which on limbs are faster.
 STEP, PARTS, PART_SUMS, TILE_FEATURES, TILE_GROUPS = 64, 3, 4, 128, 3
@@ -50,6 +50,23 @@ FLOATS = DTYPES[:3]  # those with NaN, which may mark a missing value
 def dtype_code(dtype: "np.dtype[Any]") -> int:
     """The number of a dtype in compiled code, or −1 for one that is not read in place."""
     return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
+
+
+def laid_out_bytes(model: Model) -> int:
+    """About how many bytes the engine needs for a model. It pads centres of a node and landmarks of a leaf to
+    groups of 16, and outputs of a leaf to groups of 8: many small nodes or leaves take many times their file.
+    """
+    columns, landmarks = model.n_columns + LANES, np.diff(model.landmark_at)
+    coding, outputs = model.scaling.coding, -(-model.beta.n_present // AT_ONCE) * AT_ONCE
+    parts = (
+        model.tree.n_nodes * LANES * columns * 6,
+        int((-(-landmarks // LANES)).sum()) * LANES * columns * 4,
+        model.n_leaves * (32 * columns + 16 * model.n_outputs),
+        int((np.diff(model.beta_at) * (12 * outputs + 24)).sum()),
+        int(landmarks.max()) * 6 * STRIP_ROWS,
+        0 if coding is None or coding.map is None else coding.n_features * MOST_KNOTS * LANES,
+    )
+    return sum(parts)
 
 
 def held_features(model: Model) -> IntArray:

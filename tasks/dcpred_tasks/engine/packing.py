@@ -12,6 +12,7 @@ from dcpred_tasks.engine.layout import (
     AT_ONCE,
     FEW_FEATURES,
     FIXED_CENTRE_NORM,
+    FIXED_FEATURES,
     FIXED_NORM,
     HUGE,
     LANES,
@@ -78,7 +79,11 @@ def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
     """The quantised tree, centred on `middle` and in held features, where it saves time."""
     tree = tree_of(model)
     d, error = len(held), product_error(model)
-    if group_features(held) <= FEW_FEATURES or tree.n_nodes == 0 or not np.isfinite(error):
+    if (
+        not FEW_FEATURES < group_features(held) <= FIXED_FEATURES
+        or tree.n_nodes == 0
+        or not np.isfinite(error)
+    ):
         return no_nodes()
     n_pairs = group_features(held) // 2
     numbers = np.zeros((tree.n_nodes, n_pairs, LANES, 2), np.int16)
@@ -106,14 +111,11 @@ def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
         undecided += float(below[own] @ np.minimum(share, 1.0))
     if undecided > UNDECIDED_ROWS * max(float(model.leaf_rows.sum()), 1.0):
         return no_nodes()
-    levels = tree.levels[tree.starts[:-1]]
-    at_level = [np.flatnonzero(levels == level) for level in range(1, tree.depth + 1)]
-    span = [end for nodes in at_level for end in (nodes.min(), nodes.max() + 1)]
     return FixedNodes(
         numbers=aligned(numbers.ravel()),
         unit=aligned(unit.astype(np.float32)),
         error=aligned(off.astype(np.float32)),
-        span=np.array(span, np.int64),
+        span=tree.spans.ravel(),
     )
 
 
@@ -224,14 +226,17 @@ class Terms(NamedTuple):
     """float64 (n_landmarks + n_products, outputs with weights); 0 in padding."""
 
 
-def terms_of(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Landmarks with the weights `first` and products with `second`, each padded with weights 0."""
-    present = np.flatnonzero(first.any(axis=0) | second.any(axis=0))
+def terms_of(
+    present: NDArray[np.int32], first: FloatArray, pairs: NDArray[np.int32], second: FloatArray
+) -> Terms:
+    """Landmarks with the weights `first` and products with `second`, of outputs `present`, each padded with
+    weights 0.
+    """
     m, none, own = len(first), -len(pairs) % UNROLLED, len(present)
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
     padding = np.zeros((-m % UNROLLED, own))
-    weights = np.vstack([first[:, present], padding, second[:, present], np.zeros((none, own))])
-    return Terms(m + len(padding), left, right, present, weights)
+    weights = np.vstack([first, padding, second, np.zeros((none, own))])
+    return Terms(m + len(padding), left, right, present.astype(np.int64), weights)
 
 
 NO_CENTRE = 3e38  # half norm of a lane that holds no centre
@@ -486,14 +491,14 @@ def _pack_leaves(
     wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
     """(groups, constants, constant, terms): weights and constants of lanes, constants and terms of leaves."""
-    n_groups, kernel, none = int(group_at[-1]), model.kernel, np.zeros((0, model.n_outputs))
+    n_groups, kernel, none = int(group_at[-1]), model.kernel, np.zeros((0, 0))
     groups = np.zeros((n_groups, group_features(held), LANES), np.float32)
     constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
         if m == 0:
-            terms.append(terms_of(none, model.pairs[:0], none))
+            terms.append(terms_of(model.beta.outputs[:0], none, model.pairs[:0], none))
             continue
         points = _points(model, held, leaf, means[leaf], bool(wide[leaf]))
         lanes = kernel.family.leaf_lanes(points, kernel)
@@ -501,8 +506,9 @@ def _pack_leaves(
         groups[group, : len(held), lane] = lanes.weights
         constants[group, :, lane] = lanes.constants.T
         first, second, pairs, sums = _in_differences(model, leaf, lanes.factor, lanes.shift)
-        constant[leaf] += sums
-        terms.append(terms_of(first, pairs, second))
+        present, _ = model.beta.present(leaf)
+        constant[leaf, present] += sums
+        terms.append(terms_of(present, first, pairs, second))
     return groups, constants, constant, terms
 
 
@@ -517,7 +523,7 @@ def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArra
         e = kernel.family.magnitudes(points, lanes, kernel)
         first, second, pairs, _ = _in_differences(model, leaf, lanes.factor, lanes.shift)
         terms = e @ np.abs(first) + e[:, pairs[:, 0]] * e[:, pairs[:, 1]] @ np.abs(second)
-        largest = float(terms.max()) if (np.abs(lanes.constants) < HUGE).all() else np.inf
+        largest = float(terms.max(initial=0.0)) if (np.abs(lanes.constants) < HUGE).all() else np.inf
     scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
     return largest / scale if scale > 0 else 0.0
 
@@ -525,8 +531,10 @@ def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArra
 def _in_differences(
     model: Model, leaf: int, a: FloatArray, h: FloatArray
 ) -> tuple[FloatArray, FloatArray, NDArray[np.int32], FloatArray]:
-    """Output weights of e_j and of e_i·e_j, the pairs, and the constant, after c_j = a_j (e_j + h_j)."""
-    beta = model.beta.of(leaf).astype(ACC_DTYPE)
+    """Output weights of e_j and of e_i·e_j, the pairs, and the constant, after c_j = a_j (e_j + h_j), of the
+    outputs that the leaf has weights for.
+    """
+    beta = model.beta.present(leaf)[1].astype(ACC_DTYPE)
     pairs = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]
     i, j = pairs[:, 0], pairs[:, 1]
     first = beta[: len(a)] * a[:, None]

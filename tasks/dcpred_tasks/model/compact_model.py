@@ -294,8 +294,10 @@ def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
     if other is not None:
         value = other.predict(rows)
-    else:
-        value = model.basis(leaf)(rows) @ model.beta.of(leaf).astype(ACC_DTYPE) + model.intercept[leaf]
+    else:  # An output without weights is a constant, also where a kernel value overflows.
+        value = np.tile(model.intercept[leaf], (len(rows), 1))
+        outputs, weights = model.beta.present(leaf)
+        value[:, outputs] += model.basis(leaf)(rows) @ weights.astype(ACC_DTYPE)
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
@@ -315,8 +317,8 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
             if other is not None:
                 terms[mine] = other.sizes(rows[mine])
             elif own.start < own.stop:
-                sizes = model.basis(leaf).summed_sizes(rows[mine])
-                terms[mine] = (sizes @ np.abs(model.beta.of(leaf).astype(ACC_DTYPE))).max(axis=1)
+                sizes, weights = model.basis(leaf).summed_sizes(rows[mine]), model.beta.present(leaf)[1]
+                terms[mine] = (sizes @ np.abs(weights.astype(ACC_DTYPE))).max(axis=1, initial=0.0)
             intercept[mine] = np.abs(model.intercept[leaf]).max()
     return terms, intercept
 

@@ -22,6 +22,15 @@ from dcpred_tasks.dtypes import (
 )
 
 LEAF, EDGE = "leaf", "leaf_edge"  # an edge is where the rows of a leaf begin or end
+
+
+def are_offsets(at: IntArray, n_parts: int) -> bool:
+    """Whether offsets of so many parts begin with 0 and do not descend. They are compared, because a
+    difference may overflow.
+    """
+    return at.shape == (n_parts + 1,) and at[0] == 0 and bool((at[1:] >= at[:-1]).all())
+
+
 SIZES = {"of_product": 2}  # dimensions that have one size in every model
 
 
@@ -251,12 +260,16 @@ class OutputWeights:
 
     def of(self, leaf: int) -> SingleArray:
         """The weights (basis, n_outputs) of a leaf, with those that are 0."""
-        beta = np.zeros((int(self.at[leaf + 1] - self.at[leaf]), self.n_outputs), MODEL_DTYPE)
-        own = self.outputs[self.output_at[leaf] : self.output_at[leaf + 1]]
-        beta[:, own] = self.weights[self.weight_at[leaf] : self.weight_at[leaf + 1]].reshape(
-            len(beta), len(own)
-        )
+        outputs, weights = self.present(leaf)
+        beta = np.zeros((len(weights), self.n_outputs), MODEL_DTYPE)
+        beta[:, outputs] = weights
         return beta
+
+    def present(self, leaf: int) -> tuple[NDArray[np.int32], SingleArray]:
+        """The outputs that a leaf has weights for, and these weights (basis, outputs)."""
+        outputs = self.outputs[self.output_at[leaf] : self.output_at[leaf + 1]]
+        weights = self.weights[self.weight_at[leaf] : self.weight_at[leaf + 1]]
+        return outputs, weights.reshape(int(self.at[leaf + 1] - self.at[leaf]), len(outputs))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         parts = [np.empty((0, self.n_outputs), MODEL_DTYPE), *map(self.of, range(len(self.at) - 1))]
@@ -265,7 +278,7 @@ class OutputWeights:
     def check(self, n_leaves: int) -> None:
         """Raise ValueError where the arrays do not fit together."""
         for name, at in (("beta_at", self.at), ("output_at", self.output_at)):
-            if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
+            if not are_offsets(at, n_leaves):
                 raise ValueError(f"array {name} does not ascend from 0 with an edge for each leaf")
         outputs = self.outputs
         same_leaf = np.diff(np.searchsorted(self.output_at, np.arange(len(outputs)), side="right")) == 0

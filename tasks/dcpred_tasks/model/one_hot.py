@@ -24,8 +24,9 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.feature_map import FeatureMap, Symlog
 
 LARGEST_CODE = 2**24  # Single precision holds every integer up to it.
-# From the least category of a feature to the largest: the engine has a lookup table.
-WIDEST_RANGE = 2**16
+# From the least category of a feature to the largest: the engine has a lookup table. And entries of the
+# tables of all features: two codes in a file may be the ends of a range. A search chooses fewer than that.
+WIDEST_RANGE, LARGEST_TABLE = 2**16, 2**24
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Coding:
             return False
         if not (np.diff(code)[steps == 0] > 0).all():
             return False
-        return bool((self.highest - self.lowest < WIDEST_RANGE)[self.is_coded].all())
+        reach = (self.highest - self.lowest)[self.is_coded]
+        return bool((reach < WIDEST_RANGE).all()) and reach.sum() <= LARGEST_TABLE
 
     def _sound_gaps(self) -> bool:
         tail = self.indicated
@@ -133,7 +135,8 @@ class Coding:
 
     def columns(self, feature: int) -> IntArray:
         """The numbers of the columns of a feature, without its missing indicator."""
-        return np.flatnonzero(self.source[: self.n_own] == feature)
+        last = self.first[feature + 1] if feature + 1 < self.n_features else self.n_own
+        return np.arange(self.first[feature], last)
 
     def codes(self, feature: int) -> list[int]:
         """The values of a one-hot encoded feature that have a column."""

@@ -47,7 +47,7 @@ class TargetEncoding:
         feature, at, table = self.feature, self.at, self.table
         if feature.ndim != 1 or not len(feature) or at.shape != (len(feature) + 1,) or table.ndim != 2:
             raise ValueError("arrays of the target encoding have other shapes than its features")
-        if (np.diff(feature, prepend=-1) <= 0).any() or feature[-1] >= self.n_features:
+        if feature[0] < 0 or feature[-1] >= self.n_features or (feature[1:] <= feature[:-1]).any():
             raise ValueError("the target encoding names a feature that a row does not have, or one twice")
         size = np.diff(at)
         if at[0] != 0 or at[-1] != len(table) or not table.shape[1]:

@@ -28,6 +28,9 @@ BEAM_ROWS = 16_384
 EXTRA_WAYS = 2  # extra ways: after merges of leaves, several ways lead to one leaf
 PADDING = np.iinfo(INDEX_DTYPE).max  # the node or leaf of a way that a row does not have
 MAX_ARITY = 16  # most children of a node: one group of lanes of the engine
+# The engine takes time for the nodes from the first of a level to its last: all levels span at most this many
+# times the nodes of a tree. Trees that were trained have fewer levels than that.
+MOST_SPANS = 1_000
 AT_ONCE = 2**22  # numbers of rows in double precision that descend at once
 
 
@@ -82,6 +85,15 @@ class Tree:
             of_node[below[below >= 0]] = of_node[node] + 1
         return np.repeat(of_node[: self.n_nodes], np.diff(self.starts))
 
+    @property
+    def spans(self) -> IntArray:
+        """The least node of each level, and the largest plus one, int64 (depth, 2)."""
+        level, node = self.levels[self.starts[:-1]] - 1, np.arange(self.n_nodes)
+        spans = np.tile(np.array([self.n_nodes, 0], INDEX_DTYPE), (self.depth, 1))
+        np.minimum.at(spans[:, 0], level, node)
+        np.maximum.at(spans[:, 1], level, node + 1)
+        return spans
+
     def leaf_levels(self, n_leaves: int) -> FloatArray:
         """Levels down to each leaf, (n_leaves,), a mean where several centres lead to one."""
         at_leaf = self.children < 0
@@ -95,8 +107,10 @@ class Tree:
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
         below = np.zeros(len(self.children))
         below[at_leaf] = (leaf_rows / np.maximum(leads, 1))[~self.children[at_leaf]]
+        parent = np.empty(self.n_nodes, INDEX_DTYPE)  # the one centre that leads to each node but the root
+        parent[self.children[~at_leaf]] = np.flatnonzero(~at_leaf)
         for node in range(self.n_nodes - 1, 0, -1):  # A node comes before its children.
-            below[self.children == node] = below[self.starts[node] : self.starts[node + 1]].sum()
+            below[parent[node]] = below[self.starts[node] : self.starts[node + 1]].sum()
         return below
 
     def descend(self, X: RowArray) -> NDArray[np.int32]:
@@ -128,7 +142,9 @@ class Tree:
         return found
 
     def check(self, n_leaves: int, n_columns: int) -> None:
-        """Raise ValueError unless every walk ends in a leaf of a model: a node comes before its children."""
+        """Raise ValueError unless this is a tree whose walks end in leaves of a model: a node comes before
+        its children, and all but the root have one parent.
+        """
         starts, children = self.starts, self.children.astype(np.int64)
         if len(starts) == 0:
             raise ValueError("array tree_starts lacks an end")
@@ -138,6 +154,10 @@ class Tree:
         node = np.repeat(np.arange(self.n_nodes), counts)
         if ((children >= 0) & ((children <= node) | (children >= self.n_nodes))).any():
             raise ValueError("array tree_children names a node that does not come after its parent")
+        if (np.bincount(children[children >= 0], minlength=self.n_nodes)[1:] != 1).any():
+            raise ValueError("array tree_children does not name every node but the root once")
+        if np.diff(self.spans).sum() > MOST_SPANS * self.n_nodes:
+            raise ValueError("array tree_children scatters the nodes of many levels")
         if (~children[children < 0] >= n_leaves).any() or self.n_leaves != n_leaves:
             raise ValueError(f"array tree_children names other leaves than the {n_leaves} of the model")
         shape = len(children), n_columns if len(children) else self.centres.shape[1]

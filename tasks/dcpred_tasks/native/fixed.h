@@ -164,18 +164,23 @@ struct Level {  // one level down
 };
 
 // Sort order[:n] by node into out, low ≤ node < high, and list where eight rows of one node begin, in room.shared, and the rows left
-// over, in room.own.
+// over, in room.own. A node of another level, which no tree has (Tree.check), counts as the last one: nothing is written elsewhere.
 INLINE Lists by_node(const Room &room, const uint32_t *order, int64_t n, int64_t low, int64_t high, uint32_t *out) {
     int64_t *counts = room.counts.at(0, high - low + 1), n_shared = 0, n_own = 0, first = 0;
     for (int64_t k = 0; k < high - low + 1; k++) counts[k] = 0;
-    for (int64_t r = 0; r < n; r++) counts[room.node[order[r]] - low + 1]++;
+    auto place = [&](int64_t r) {
+        const uint64_t at = (uint64_t)(room.node[order[r]] - low), last = (uint64_t)(high - low - 1);
+        CHECK(at <= last);
+        return (int64_t)(at < last ? at : last);
+    };
+    for (int64_t r = 0; r < n; r++) counts[place(r) + 1]++;
     for (int64_t k = 1; k < high - low + 1; k++) {
         const int64_t stop = first + counts[k];
         for (; stop - first >= ROWS; first += ROWS) room.shared[n_shared++] = first;
         for (; first < stop; first++) room.own[n_own++] = first;
         counts[k] = stop;
     }
-    for (int64_t r = 0; r < n; r++) out[counts[room.node[order[r]] - low]++] = order[r];
+    for (int64_t r = 0; r < n; r++) out[counts[place(r)]++] = order[r];
     return {n_shared, n_own};
 }
 

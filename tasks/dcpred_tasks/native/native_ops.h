@@ -12,9 +12,12 @@ REPLACED bool has_wide_vectors() { return false; }
 // Whether there is a `digit_sums` for the processor, where the process may use it.
 REPLACED bool has_digit_sums() { return false; }
 
-// total + x₀c₀ + x₁c₁ in 16 lanes of 32 bits, where x and c hold two int16 in each.
+// total + x₀c₀ + x₁c₁ in 16 lanes of 32 bits, where x and c hold two int16 in each. Sums of lanes that hold no row wrap around, as
+// those of the instruction do.
 REPLACED Ints pair_products(Ints total, Ints x, Ints c) {
-    return total + ((x << 16) >> 16) * ((c << 16) >> 16) + (x >> 16) * (c >> 16);
+    typedef Lanes<uint32_t, LANE_COUNT> Wrapping;
+    Ints low = ((x << 16) >> 16) * ((c << 16) >> 16), high = (x >> 16) * (c >> 16);
+    return bits_as<Ints>(bits_as<Wrapping>(total) + bits_as<Wrapping>(low) + bits_as<Wrapping>(high));
 }
 
 // Sums of products of int8 limbs (dcpred_tasks.engine.packing) of `blocks` times 16 rows and `groups` times 16 landmarks: a slow

@@ -16,6 +16,7 @@ constexpr int64_t AT_ONCE = 8;
 constexpr int64_t UNROLLED = 4;
 constexpr double FIXED_NORM = 32000.0;
 constexpr double FIXED_CENTRE_NORM = 65000.0;
+constexpr int64_t FIXED_FEATURES = 1048576;
 constexpr int64_t STEP = 64;
 constexpr int64_t PARTS = 3;
 constexpr int64_t PART_SUMS = 4;

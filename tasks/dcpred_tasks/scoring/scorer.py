@@ -83,7 +83,7 @@ def uses_tiles() -> bool:
 def _why_not_compiled(model: Model) -> str | None:
     if model.leaf_models is not None:
         return "its leaves hold other models"
-    if not isinstance(model.tree, Tree):
+    if not _has_centres(model):
         return "its tree has no centres"
     return None if has_compiler() else why_without(COMPILED[0])
 
@@ -92,9 +92,13 @@ def _holds_leaf_models(model: Model) -> bool:
     return model.leaf_models is not None
 
 
+def _has_centres(model: Model) -> bool:
+    return isinstance(model.tree, Tree)
+
+
 def _asks_for_tiles(model: Model) -> bool:
     tiles = "dcpred_tasks.engine.tiles"
-    walks = not _holds_leaf_models(model) and isinstance(model.tree, Tree)
+    walks = not _holds_leaf_models(model) and _has_centres(model)
     return walks and has_compiler() and bool(import_module(tiles).is_asked_for())
 
 
@@ -155,9 +159,10 @@ def arithmetic(*models: Model) -> str | None:
     of a plan: None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for
     products of tiles, "numpy" for the definition. Baselines need no engine: None.
     """
-    if models and all(model.leaf_models is not None for model in models):
+    own = [model for model in models if not _holds_leaf_models(model)]
+    if models and not own:
         return None
-    if not has_compiler():
+    if (own and not any(map(_has_centres, own))) or not has_compiler():
         return "numpy"
     parts = [f"engine {layout.VERSION}"] if layout.VERSION > 1 else []
     return ", ".join([*parts, *(["tiles"] if uses_tiles() else [])]) or None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.model.one_hot import LARGEST_CODE, WIDEST_RANGE
+from dcpred_tasks.model.one_hot import LARGEST_CODE, LARGEST_TABLE, WIDEST_RANGE
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.schema.column import TargetCodes
 from dcpred_tasks.schema.schema import MOST_NUMBERS, Schema
@@ -209,6 +209,11 @@ def _named(
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so it has a single category"
             raise FeatureError("categorical", feature, why, REMEDY)
+    if (reach := sum(int(own[-1]) - int(own[0]) for own in codes.values())) > LARGEST_TABLE:
+        raise SettingsError(
+            f"Cannot use the features in categorical: their categories reach over {reach:,} integers, more"
+            f" than {LARGEST_TABLE:,}. Number the categories of each feature from 0 on, or leave some out."
+        )
     return codes
 
 
