@@ -1,5 +1,7 @@
 """The root of a refresh, whatever happens in whatever order: Hypothesis appends, rewrites, truncates and
 touches the input, changes the model, ends processes between any two writes, prunes, and publishes older runs.
+The input is an array of Zarr, files of Parquet or Arrow, which also get other names, row groups and rows in
+between, or a Delta table, which is also compacted, restored and overwritten.
 
 After each step the latest run is whole, and holds byte for byte what a run from scratch of the same input
 holds; and no finished run has changed.
@@ -14,9 +16,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
+import pyarrow.parquet as pq
 import pytest
-import zarr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -28,7 +29,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+import dcpred
 from dcpred.execution.lease import hold
+from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
 from dcpred.runs.ledger import latest_run, open_ledger
@@ -38,14 +41,14 @@ from dcpred.verification import verify
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
+from support.changing_inputs import INPUTS, N_FEATURES, table
 from support.cut_off import CutOff, at_write, end
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.serving import read_models_once
 
-CHUNK_ROWS, BLOCK_ROWS, N_FEATURES = 20, 40, 3
+CHUNK_ROWS, BLOCK_ROWS = 20, 40
 START_ROWS = 130  # blocks of two chunks; the last block and the last chunk are not full
-LONG_AGO = 10**18  # nanoseconds since 1970: chunks are never too young
 SEED = st.integers(0, 2**20)
 TOLD = ("status", "bad_rows", "digest", "statistics", "drift", "n_blocks")
 
@@ -59,18 +62,24 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+def outputs_of(run: Path) -> dict[str, bytes]:
+    """The scores of a run, with its tables."""
+    folders = [run / name for name in ("scores.zarr", "scores.parquet") if (run / name).exists()]
+    return {f"{folder.name}/{name}": data for folder in folders for name, data in files_of(folder).items()}
+
+
 def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
     """Without the metadata of the group, which tell of what run they are."""
-    return {name: data for name, data in files.items() if name != "zarr.json"}
+    return {name: data for name, data in files.items() if name != "scores.zarr/zarr.json"}
 
 
 @dataclass
 class World:
-    """Two models, and what runs from scratch have given so far."""
+    """Two models for each kind of input, and what runs from scratch have given so far."""
 
     folder: Path
-    models: tuple[Path, Path]
-    truths: dict[tuple[str, str], tuple[dict[str, bytes], dict[str, Any]]] = field(default_factory=dict)
+    models: dict[str, tuple[Path, Path]]
+    truths: dict[tuple[str, ...], tuple[dict[str, bytes], dict[str, Any]]] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -87,37 +96,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
-        models = []
+        of_arrays, of_tables = [], []
         for seed in (0, 1):
-            blobs = make_blobs(300, n_features=N_FEATURES, n_classes=3, seed=seed)
-            data, model = (
-                make_group(folder / f"train-{seed}.zarr", blobs.X, blobs.y),
-                folder / f"model-{seed}",
-            )
-            train(f"{data}/X", f"{data}/y", model, make_settings({"landmarks": 6, "n_leaves": 2}), inline)
-            models.append(model)
-        yield World(folder, (models[0], models[1]))
+            blobs, few = make_blobs(300, N_FEATURES, 3, seed), {"landmarks": 6, "n_leaves": 2}
+            data = make_group(folder / f"train-{seed}.zarr", blobs.X, blobs.y)
+            of_arrays.append(folder / f"model-{seed}")
+            train(f"{data}/X", f"{data}/y", of_arrays[-1], make_settings(few), inline)
+            pq.write_table(table(300, seed), folder / f"train-{seed}.parquet")
+            of_tables.append(folder / f"model-of-tables-{seed}")
+            known = str(folder / f"train-{seed}.parquet")
+            dcpred.train(known, of_tables[-1], y="y", id=["order", "code"], settings=few)
+        both = {name: of_tables if name != "zarr" else of_arrays for name in INPUTS}
+        yield World(folder, {name: (one, other) for name, (one, other) in both.items()})
 
 
 class RefreshMachine(RuleBasedStateMachine):
     """One input and one root.
 
     known     what each finished run held when it was first seen, by its name
-    time      of the next write to the input; no two have the same
     expected  the latest run, as far as it is known
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kind: str) -> None:
         super().__init__()
-        self.world, self.model = world, world.models[0]
+        self.world, self.kind, self.model = world, kind, world.models[kind][0]
         self.folder = Path(mkdtemp(dir=world.folder))
         self.root = self.folder / "root"
         self.known: dict[str, dict[str, bytes]] = {}
         self.expected = ""
-        self.time = LONG_AGO
-        make_group(self.folder / "data.zarr", self.rows(START_ROWS, 0), chunk_rows=CHUNK_ROWS)
-        self.x = f"{self.folder}/data.zarr/X"
-        self.stamp()
+        self.input = INPUTS[kind](self.folder, START_ROWS, CHUNK_ROWS)
 
     @initialize()
     def begin(self) -> None:
@@ -125,66 +132,45 @@ class RefreshMachine(RuleBasedStateMachine):
 
     # --- the input ---
 
-    @staticmethod
-    def rows(n: int, seed: int) -> Any:
-        X = make_blobs(n, n_features=N_FEATURES, n_classes=3, seed=seed).X
-        X[seed % 7 :: 31] = np.nan  # rows without a score
-        return X
-
-    def chunks(self) -> list[Path]:
-        return sorted(p for p in Path(self.x, "c").rglob("*") if p.is_file())
-
-    def stamp(self, *, after: int = LONG_AGO) -> None:
-        """Give files that were written now times of their own, which nobody takes for now."""
-        for path in self.chunks():
-            if path.stat().st_mtime_ns > self.time or path.stat().st_mtime_ns == after:
-                self.time += 1_000_000
-                os.utime(path, ns=(self.time, self.time))
-
-    def array(self) -> Any:
-        return zarr.open_array(self.x, mode="r+")
-
     @rule(n=st.integers(1, 90), seed=SEED)
     def append(self, n: int, seed: int) -> None:
-        self.array().append(self.rows(n, seed))
-        self.stamp()
+        self.input.append(n, seed)
 
     @rule(at=st.floats(0, 0.999), seed=SEED)
     def rewrite(self, at: float, seed: int) -> None:
-        """A chunk gets other rows."""
-        array = self.array()
-        number = int(at * -(-array.shape[0] // CHUNK_ROWS))
-        rows = slice(number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, array.shape[0]))
-        array[rows] = self.rows(rows.stop - rows.start, seed)
-        self.stamp()
+        self.input.rewrite(at, seed)
 
     @rule(at=st.floats(0, 0.999))
     def touch(self, at: float) -> None:
-        """A chunk is written again with the same bytes."""
-        chunks = self.chunks()
-        self.time += 1_000_000
-        os.utime(chunks[int(at * len(chunks))], ns=(self.time, self.time))
+        self.input.touch(at)
 
-    @precondition(lambda self: self.array().shape[0] > 30)
+    @precondition(lambda self: self.input.n_rows > 30)
     @rule(n=st.integers(1, 25))
     def truncate(self, n: int) -> None:
         """Rows are taken away: refused, until everything is scored."""
-        array = self.array()
-        array.resize((array.shape[0] - n, N_FEATURES))
-        self.stamp()
+        self.input.truncate(n)
+
+    @precondition(lambda self: self.kind != "zarr")
+    @rule(number=st.integers(0, 19), at=st.floats(0, 0.999), n=st.integers(1, 60), seed=SEED)
+    def change_table(self, number: int, at: float, n: int, seed: int) -> None:
+        self.input.change(number, at, n, seed)
 
     @rule(number=st.integers(0, 1))
     def another_model(self, number: int) -> None:
-        self.model = self.world.models[number]
+        self.model = self.world.models[self.kind][number]
 
     # --- drivers ---
 
     def call(self, **more: Any) -> RefreshReport:
-        return refresh(self.model, self.x, self.root, inline, **more)
+        return refresh(self.model, self.x, self.root, inline, **{"ids": self.input.ids} | more)
+
+    @property
+    def x(self) -> str:
+        return self.input.x(self.model)
 
     def shrank(self) -> bool:
         """Whether the input has fewer rows than the latest run."""
-        return bool(self.expected) and self.array().shape[0] < self.ledger(self.expected).run.n_rows
+        return bool(self.expected) and self.input.n_rows < self.ledger(self.expected).run.n_rows
 
     def ledger(self, name: str) -> Any:
         return open_ledger(self.root / "runs" / name)
@@ -224,7 +210,7 @@ class RefreshMachine(RuleBasedStateMachine):
             assert report.latest == report.run
         self.expected = report.latest
         assert self.current() == report.latest
-        assert report.n_rows == self.array().shape[0]
+        assert report.n_rows == self.input.n_rows
         self.hold_against_scratch(report.run)
 
     @rule(writes=st.integers(1, 120), full=st.sampled_from([False, False, True]))
@@ -280,27 +266,26 @@ class RefreshMachine(RuleBasedStateMachine):
         return open_root(open_place(self.root)).finished()
 
     def held(self, name: str) -> dict[str, bytes]:
-        return files_of(self.root / "runs" / name / "scores.zarr")
+        return outputs_of(self.root / "runs" / name)
 
-    def scratch(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def scratch(self, cut: Cut | None = None) -> tuple[dict[str, bytes], dict[str, Any]]:
         """What a run from scratch of the input as it is now holds, and what its manifest tells."""
-        # Rows that are cut off within a chunk leave all files as they were.
-        chunks = [(p, p.stat().st_mtime_ns) for p in self.chunks()]
-        key = self.model.name, str((self.array().shape, chunks))
+        cut = cut or open_root(open_place(self.root)).settings.cut
+        key = str(self.folder), self.model.name, self.input.state(), str(cut)
         if key not in self.world.truths:
-            cut = open_root(open_place(self.root)).settings.cut
             output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
-            planned = plan_run(self.model, self.x, output, cut=cut)
+            planned = plan_run(self.model, self.x, output, cut=cut, ids=self.input.ids)
             score(self.model, self.x, output, inline, planned=planned)
             manifest = open_ledger(output).whole_manifest()
             assert manifest is not None
-            self.world.truths[key] = files_of(output / "scores.zarr"), manifest
+            self.world.truths[key] = outputs_of(output), manifest
             shutil.rmtree(output.parent)
         return self.world.truths[key]
 
     def hold_against_scratch(self, name: str) -> None:
         """A run equals one from scratch of the input as it is now: every byte, and what is told of them."""
-        files, told = self.scratch()
+        run = self.ledger(name).run
+        files, told = self.scratch(Cut(run.chunk_rows, run.block_rows, run.stride))
         assert self.held(name) == files
         manifest = self.ledger(name).whole_manifest()
         assert manifest is not None
@@ -331,23 +316,24 @@ class RefreshMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("histories", [4, pytest.param(25, marks=pytest.mark.long)])
-def test_whatever_happens_to_a_root(world: World, histories: int) -> None:
+def test_whatever_happens_to_a_root(world: World, kind: str, histories: int) -> None:
     quick = settings(
         max_examples=histories,
         stateful_step_count=12,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(lambda: RefreshMachine(world), settings=quick)
+    run_state_machine_as_test(lambda: RefreshMachine(world, kind), settings=quick)
 
 
 # -- one rule at a time --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def machine(world: World) -> Iterator[RefreshMachine]:
-    made = RefreshMachine(world)
+def machine(world: World, request: pytest.FixtureRequest) -> Iterator[RefreshMachine]:
+    made = RefreshMachine(world, getattr(request, "param", "zarr"))
     made.begin()
     yield made
     made.the_latest_run_is_whole()
