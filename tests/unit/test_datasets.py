@@ -592,7 +592,7 @@ def test_options_and_names(tmp_path: Path, name: str, options: dict[str, str], w
 def test_sources_that_are_no_files(tmp_path: Path) -> None:
     refused(tmp_path / "a.csv", "does not exist")
     (tmp_path / "b.parquet").mkdir()
-    refused(tmp_path / "b.parquet", "directory")
+    refused(tmp_path / "b.parquet", "no .parquet file is there")
     refused(text(tmp_path, "", "c.csv"), "empty")
 
 

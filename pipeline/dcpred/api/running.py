@@ -24,7 +24,6 @@ from dcpred.api.arguments import (
 from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.refreshing import refresh as refreshing
 from dcpred.refreshing.limits import Limits
-from dcpred.refreshing.parts import is_pattern
 from dcpred.refreshing.refresh import RefreshReport, check_published
 from dcpred.refreshing.root import RootStatus, is_root, root_status
 from dcpred.runs.manifest import ScoreReport
@@ -39,6 +38,7 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 
 

@@ -30,7 +30,7 @@ from dcpred.datasets.array_sources import (
     read_npz,
 )
 from dcpred.datasets.array_sources import held as held_chunks
-from dcpred.datasets.arrow_files import FEATHER, read_ipc, read_parquet
+from dcpred.datasets.arrow_files import FEATHER, read_table
 from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
@@ -47,7 +47,7 @@ from dcpred.datasets.writing import (
     write_table,
 )
 from dcpred.summary import Summary
-from dcpred_tasks.artifacts.data_schema import counted_features, schema_to_follow
+from dcpred_tasks.artifacts.data_schema import counted_features, is_table, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.schema.column import Column, Id
@@ -62,8 +62,9 @@ from dcpred_tasks.schema.schema import (
     TextFormat,
     read_columns,
 )
-from dcpred_tasks.storage.addresses import check_writable, path_on_disk
+from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
+from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.tables.table_files import PARQUET
 
@@ -241,8 +242,7 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         named = None if reading.follow else reading.columns
         separator, quotes, form = reading.separator, reading.quotes, reading.text
         return _encoded(csv_file(path, named, separator=separator, quotes=quotes, form=form), reading)
-    rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
-    return _encoded(rows, reading)
+    return _encoded(read_table(str(path), reading.columns), reading)
 
 
 def frame_table(frame: Any, reading: Reading) -> Table:
@@ -303,6 +303,8 @@ def check_source(path: Path) -> str:
     """The suffix that names the format of a source, which has to exist and hold data."""
     if path.is_dir():
         return ".zarr" if any((path / name).exists() for name in METADATA) else _of_directory(path)
+    if is_pattern(path):
+        return ".parquet"
     name = Path(path.name.lower())
     packed = name.suffix in COMPRESSED
     suffix = Path(name.stem).suffix if packed else name.suffix
@@ -357,7 +359,7 @@ def is_svmlight(source: Any) -> bool:
 
 
 @contextmanager
-def reading_errors(path: Path) -> Iterator[None]:
+def reading_errors(path: str | Path) -> Iterator[None]:
     """Convert errors of libraries about a damaged or unreadable file into ours."""
     try:
         yield
@@ -612,9 +614,20 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
     elif path_on_disk(str(source)) is None and str(source).rstrip("/").endswith(".zarr"):
         name = str(source).rstrip("/").rpartition("/")[2]
         yield container_table(ZarrGroup(name, str(source)), reading, scratch), name
+    elif path_on_disk(str(source)) is None and is_table(str(source)) and not _is_object(str(source)):
+        name = str(source).rstrip("/").rpartition("/")[2]
+        _check_options(name, ".parquet", reading.named)
+        with reading_errors(str(source)):
+            yield _encoded(read_table(absolute(str(source)), reading.columns), reading), name
     else:
         with local_source(str(source)) as path, reading_errors(path):
             yield open_table(path, reading, scratch), path.name
+
+
+def _is_object(address: str) -> bool:
+    """Whether an address on a store is that of one file, which is fetched once and read several times."""
+    folder, _, name = absolute(address).rpartition("/")
+    return not is_pattern(address) and bool(open_place(folder).present([name]))
 
 
 def _names(given: Names) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ def no_rows(source: str) -> DataError:
     return DataError(f"Cannot import {source}: it has no rows. Name a source with rows.")
 
 
-def damaged(path: Path, error: Exception) -> DataError:
+def damaged(path: str | Path, error: Exception) -> DataError:
     so = f"it is damaged or of another format ({error})"
     return DataError(f"Cannot import {path}: {so}. Get it again or rename it.")
 

@@ -10,10 +10,10 @@ A removed input keeps its scores, unless everything is scored anew.
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from itertools import pairwise
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,14 @@ from dcpred.refreshing.limits import Limits, drift_by_run
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS, open_ledger
 from dcpred.verification import FastCheck, check_as_written
-from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.artifacts.data_schema import find_rows, is_table, is_zarr
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
-from dcpred_tasks.storage.addresses import absolute, below, lasting
-from dcpred_tasks.storage.atomic_files import is_system_file
+from dcpred_tasks.storage.addresses import absolute, below, is_remote, lasting
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.patterns import match_pattern
 from dcpred_tasks.storage.place import open_place, write_document
 
 FORMAT, VERSION = "dcpred-parts", 1
-WILD = ("*", "?")
 
 
 @dataclass(frozen=True)
@@ -43,47 +42,54 @@ class Part:
     """Address of the array."""
 
 
-def is_pattern(data: str) -> bool:
-    """Whether an address is a pattern."""
-    return any(sign in data for sign in WILD)
-
-
 def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
-    """The inputs that match a pattern, by name: `*` is any part of a name, `?` one letter.
+    """The inputs that match a pattern (`dcpred_tasks.storage.patterns`), by name. Matches without rows, and
+    files that are no table, are none.
 
     x  name of the array in each of them
 
-    Raises DataError if there are none, or two have one name.
+    Raises DataError if there are none, or two have one name or a file in common.
     """
-    fixed = pattern.split("/")
-    wild = next(i for i, name in enumerate(fixed) if is_pattern(name))
-    found = [("/".join(fixed[:wild]) or ("/" if pattern.startswith("/") else "."), "")]
-    for name in fixed[wild:]:
-        if not is_pattern(name):
-            found = [(below(address, name), part) for address, part in found]
-            continue
-        found = [
-            (below(address, one), "-".join(filter(None, (part, one.removesuffix(".zarr")))))
-            for address, part in found
-            for one in sorted(open_place(address).names(""))
-            if fnmatchcase(one, name)
-            and not one.startswith(".")
-            and ".partial" not in one
-            and not is_system_file(one)
-        ]
-    if not found:
-        raise DataError(f"Cannot find inputs by {pattern}: none match. Choose another pattern.")
-    names = sorted(part for _, part in found)
-    for one, other in pairwise(names):
-        if one == other:
+    base, matches = match_pattern(pattern)
+    found = {}
+    for match in matches:
+        name = "-".join(one.removesuffix(".zarr") for one in match.wildcards)
+        if name in found:
             raise DataError(
-                f"Cannot distinguish inputs by {pattern}: two of them are {one} by their names. Use a pattern"
-                " with different names for them."
+                f"Cannot distinguish inputs by {pattern}: two of them are {name} by their names. Use a"
+                " pattern with different names for them."
             )
-    return sorted(
-        (Part(name, absolute(find_rows(address, x, model))) for address, name in found),
-        key=lambda part: part.name,
-    )
+        if _has_rows(address := below(base, match.name)):
+            found[name] = address
+    if not found:
+        raise DataError(
+            f"Cannot find inputs by {pattern}: none match. Choose another pattern."
+            if not matches
+            else f"Cannot find inputs by {pattern}: none of the {len(matches):,} matches is a Zarr group or a"
+            " table that is read where it lies. Choose another pattern, or run `dcpred import` first."
+        )
+    _check_apart(pattern, found)
+    return [Part(name, absolute(find_rows(address, x, model))) for name, address in sorted(found.items())]
+
+
+def _has_rows(address: str) -> bool:
+    return is_table(address) or address.lower().endswith(".zarr") or is_zarr(address)
+
+
+def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:
+    """Raise DataError where a link within one input leads into another one: rows would be scored twice."""
+    owners: dict[str, str] = {}
+    for name, address in inputs.items():
+        if is_remote(address) or not is_table(address):
+            continue
+        files, _ = import_module("dcpred_tasks.tables.delta_tables").files_of_table(address)
+        for file in files:
+            owner = owners.setdefault(os.path.realpath(file.address), name)
+            if owner != name:
+                raise DataError(
+                    f"Cannot refresh the inputs of {pattern} apart: a link leads to {file.address} from both"
+                    f" {owner} and {name}. Remove the link."
+                )
 
 
 @dataclass

@@ -32,7 +32,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run
-from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts, is_pattern
+from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.ledger import latest_run, point_to
 from dcpred.runs.manifest import drift_facts
@@ -45,6 +45,7 @@ from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
+from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import models_that_score
 

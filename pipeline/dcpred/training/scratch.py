@@ -7,7 +7,7 @@ was interrupted, or is finished, recognises its data also after another import.
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,6 +20,7 @@ import zarr
 
 from dcpred.execution.lease import hold
 from dcpred.execution.progress import SILENT, Reporter, counted, rows_of
+from dcpred_tasks.artifacts import data_schema
 from dcpred_tasks.engine.compiler import SWITCH
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
@@ -27,7 +28,6 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 MARK = "job.json"  # the owner of a scratch directory
@@ -202,7 +202,6 @@ def distrusted(scratch: Path, goes_on: bool) -> Iterator[None]:
 
 OPTION = re.compile(r"--[a-z-]+")
 IMPORT_MARK, DATA = "source.json", "data.zarr"
-ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 EARLIEST, STEP = 10**18, 1000  # nanoseconds since 1970 of the times that files of an import get
 
 
@@ -221,11 +220,11 @@ class NamedColumns:
 
 def is_table(data: str | Path) -> bool:
     """Whether an address is that of a table with named columns, which `dcpred import` reads."""
-    path = local_path(data)
-    folder = open_place(path).folder
-    if folder is not None and any(os.path.exists(folder / name) for name in ZARR_FILES):
-        return False
-    return zarr_arrays.table_ending(path) in zarr_arrays.TABLES
+    if data_schema.is_table(data):
+        return True
+    on_disk = path_on_disk(data)
+    is_zarr = on_disk is not None and on_disk.is_dir() and data_schema.is_zarr(data)
+    return not is_zarr and zarr_arrays.table_ending(local_path(data)) in zarr_arrays.TABLES
 
 
 def import_folder(model: str | Path | None, scratch: Path | None) -> Path | None:
@@ -355,18 +354,10 @@ def _stamp(folder: Path, time_ns: int) -> None:
 
 def _identity(data: str | Path, columns: NamedColumns) -> str:
     """A digest that changes with the named columns, and with sizes and times of the files of a table."""
-    path = local_path(data).rstrip("/")
-    lines: list[str] = []
-    folder, _, name = absolute(path).rpartition("/")
-    place = open_place(folder)
-    if place.folder is None:
-        entry = place.listing().get(name)
-        lines = [f"{name} {entry.size} {entry.tag}" if entry else name]
+    # With pyarrow, which a training on Zarr does not need.
+    if data_schema.is_table(data):
+        files, _ = import_module("dcpred_tasks.tables.delta_tables").files_of_table(absolute(data))
     else:
-        files: Sequence[Path] = (
-            sorted(p for p in Path(path).rglob("*") if p.is_file()) if os.path.isdir(path) else [Path(path)]
-        )
-        for file in files:
-            state = file.stat()
-            lines.append(f"{os.path.relpath(file, path)} {state.st_size} {state.st_mtime_ns}")
+        files = import_module("dcpred_tasks.tables.table_files").list_files(absolute(data))
+    lines = [f"{file.name} {file.size} {file.tag}" for file in files]
     return digest("\n".join(lines).encode(), repr(columns).encode())

@@ -20,6 +20,7 @@ from dcpred_tasks.schema.schema import (
 )
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 
 GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
@@ -101,7 +102,7 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     with_target  whether the command needs a target beside the features
     """
     try:
-        if _is_table(address):
+        if is_table(address):
             if open_place(model).read(MODEL_FILE) is not None and _followed(model) is None:
                 raise _without_schema(local_path(address), model)
             return _find_column(address, name, model)
@@ -114,16 +115,20 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
         raise DataError(zarr_arrays.import_first(error.path, " ".join(options))) from None
 
 
-def _is_table(address: str | Path) -> bool:
+def is_table(address: str | Path) -> bool:
     """Whether an address is of a table that is read where it lies, not of a Zarr group."""
     path = local_path(address).lower().rstrip("/")
-    wild = any(mark in path for mark in "*?[")
     named = path.endswith(TABLE_ENDINGS) or (path.endswith(".json") and "/_delta_log/" in path)
-    if not (named or wild or (not path.endswith(".zarr") and _may_be_folder(address))):
+    if not (named or is_pattern(address) or (not path.endswith(".zarr") and _may_be_folder(address))):
         return False
     # With pyarrow, which other data do not need.
     is_delta = import_module("dcpred_tasks.tables.delta_tables").is_delta
     return bool(is_delta(address) or import_module("dcpred_tasks.tables.table_files").is_table(address))
+
+
+def is_zarr(address: str | Path) -> bool:
+    """Whether an address has the metadata of a Zarr group or array."""
+    return bool(open_place(address).present([*GROUP_FILES, ".zarray"]))
 
 
 def _may_be_folder(address: str | Path) -> bool:
@@ -131,7 +136,7 @@ def _may_be_folder(address: str | Path) -> bool:
     place = open_place(address)
     if not place.lists or (place.folder is not None and not place.folder.is_dir()):
         return False
-    return not place.present([*GROUP_FILES, ".zarray"])
+    return not is_zarr(address)
 
 
 def _find_column(address: str | Path, name: str, model: str | Path) -> str:

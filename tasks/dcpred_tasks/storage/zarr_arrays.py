@@ -55,6 +55,7 @@ from dcpred_tasks.storage.object_arrays import (
     lists_nothing,
     names_of_encoding,
 )
+from dcpred_tasks.storage.patterns import files_of
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
 
 # Errors of Zarr, and of compressors, also those of the standard library.
@@ -509,10 +510,14 @@ def table_ending(path: str) -> str:
     """The ending of a path whose content `dcpred import` can read; empty for another."""
     ending = _ending(path.rstrip("/").rpartition("/")[2])[1]
     if not is_remote(path) and os.path.isdir(path):
-        ending = ".parquet" if next(Path(path).rglob("*.parquet"), None) else ""
+        ending = ".parquet" if any(files_of(path, [""], _is_parquet, None)) else ""
     elif not is_remote(path) and not os.path.isfile(path):
         return ""
     return ending if ending in (*TABLES, *MATRICES) else ""
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(".parquet")
 
 
 def refuse_table(path: str) -> None:

@@ -28,7 +28,7 @@ from dcpred_tasks.storage.addresses import (
     local_path,
 )
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.table_files import TableFile, local_file
+from dcpred_tasks.tables.table_files import TableFile, list_files, local_file
 
 
 def is_delta(address: str | Path) -> bool:
@@ -50,6 +50,11 @@ def pinned(address: str) -> str:
         return path
     version = _opened(path, None, current_options() if is_remote(path) else ()).version()
     return below(path, DELTA_LOG, f"{version:020d}.json")
+
+
+def files_of_table(address: str) -> tuple[list[TableFile], Any]:
+    """The files of a table, and its schema in Arrow where a log states it, else None. Raises DataError."""
+    return delta_files(pinned(address)) if is_delta(address) else (list_files(address), None)
 
 
 def delta_files(address: str) -> tuple[list[TableFile], Any]:

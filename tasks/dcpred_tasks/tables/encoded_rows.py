@@ -39,15 +39,16 @@ from dcpred_tasks.tables.arrow_columns import (
     remedy,
     text_values,
 )
-from dcpred_tasks.tables.delta_tables import delta_files, is_delta, pinned
+from dcpred_tasks.tables.delta_tables import files_of_table, is_delta, pinned
 from dcpred_tasks.tables.table_columns import (
     as_common_type,
     common_columns,
     followed_dtype,
     foreign_types,
     is_number,
+    stated_columns,
 )
-from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, list_files, parquet_footer
+from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, parquet_footer
 
 DOUBLE = "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
@@ -167,7 +168,7 @@ def _one_array(column: Any) -> Any:
 
 def find_table(data: str, model: str) -> Table:
     """A table, with all checks that need no rows. Raises DataError."""
-    files, types = delta_files(data) if is_delta(data) else (list_files(data), None)
+    files, types = files_of_table(data)
     options = current_options() if is_remote(data) else ()
     return _table(data, model, schema_to_follow(model), tuple(files), types, options)
 
@@ -186,7 +187,7 @@ def _table(
     types, constants = (
         common_columns(os.path.basename(data.rstrip("/")), names, [f.schema for f in footers])
         if kinds is None
-        else _stated_columns(kinds, footers)
+        else stated_columns(kinds, files, [f.schema for f in footers])
     )
     groups, start = [], 0
     for one, values in zip(footers, constants, strict=True):
@@ -200,19 +201,6 @@ def _table(
         raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
     _check_sizes(found)
     return found
-
-
-def _stated_columns(kinds: Any, footers: Sequence[Footer]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The types of the columns by a stated schema, and the values of the columns that each file lacks: an
-    older file has no value of a column that was added later.
-    """
-    types = dict(zip(kinds.names, kinds.types, strict=True))
-    constants = []
-    for one in footers:
-        stated = dict(one.file.values or ())
-        lacking = [name for name in types if name not in one.schema.names]
-        constants.append({name: stated.get(name) for name in lacking})
-    return types, constants
 
 
 def _nulls(footers: Sequence[Footer], name: str) -> int | None:

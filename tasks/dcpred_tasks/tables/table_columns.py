@@ -17,6 +17,7 @@ from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text_or_levels
+from dcpred_tasks.tables.table_files import TableFile
 
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
@@ -66,6 +67,19 @@ def common_columns(
             " folders. Rename one of them."
         )
     return types, summary
+
+
+def stated_columns(
+    kinds: Any, files: Sequence[TableFile], schemas: Sequence[Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The types of the columns by a stated schema, and the values of the columns that each file lacks: an
+    older file has no value of a column that was added later.
+    """
+    types, constants = dict(zip(kinds.names, kinds.types, strict=True)), []
+    for file, schema in zip(files, schemas, strict=True):
+        stated = dict(file.values or ())
+        constants.append({name: stated.get(name) for name in types if name not in schema.names})
+    return types, constants
 
 
 def _common_types(source: str, files: Sequence[str], schemas: Sequence[Any]) -> dict[str, Any]:

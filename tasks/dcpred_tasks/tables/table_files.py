@@ -3,7 +3,7 @@
 import io
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, ResourceError
-from dcpred_tasks.storage.addresses import Options, below, is_remote, local_path
+from dcpred_tasks.storage.addresses import DELTA_LOG, Options, below, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.patterns import files_of, is_pattern, match_pattern
+from dcpred_tasks.storage.place import Entry, open_place
 from dcpred_tasks.tables.arrow_columns import is_plain_number
 
 PARQUET, IPC = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
-WILD = re.compile(r"[*?\[]")
-IGNORED = ("_", ".")  # first letters of files that writers of folders add to the rows
+DELTA_FILE = re.compile(rf"/{DELTA_LOG}/[^/]*\.json$")
 
 
 @dataclass(frozen=True)
@@ -69,57 +69,77 @@ class Footer:
         raise NotImplementedError
 
 
-def is_rows(name: str, endings: tuple[str, ...] = PARQUET) -> bool:
-    """Whether the path of a file, below the folder of a table, is one of rows."""
-    parts = name.split("/")
-    return name.lower().endswith(endings) and not any(part.startswith(IGNORED) for part in parts)
+def is_rows(name: str) -> bool:
+    """Whether a file is one of rows, by the ending of its name."""
+    return name.lower().endswith(PARQUET + IPC)
 
 
 def is_table(address: str | Path) -> bool:
     """Whether an address names a table that is read where it lies: a file by its ending, a pattern, or a
-    folder on a disk.
+    folder.
     """
-    path = local_path(address).lower().rstrip("/")
-    if path.endswith(PARQUET + IPC):
+    path = local_path(address).rstrip("/")
+    if is_pattern(path):
+        return not path.lower().endswith(".zarr")
+    is_folder = not is_remote(path) and os.path.isdir(path)
+    if is_rows(path) and not is_folder:
         return True
-    if WILD.search(path):
-        return not path.endswith(".zarr")
-    return not is_remote(path) and next(_local_names(local_path(address)), None) is not None
-
-
-def _local_names(path: str) -> Iterator[str]:
-    for folder, folders, names in os.walk(path, followlinks=True):
-        folders.sort()
-        for name in sorted(names):
-            found = os.path.relpath(os.path.join(folder, name), path)
-            if is_rows(found, PARQUET + IPC):
-                yield found
+    if not is_remote(path) and not is_folder:
+        return False
+    return any(files_of(path, [""], is_rows, _listed(path)))
 
 
 def list_files(address: str) -> list[TableFile]:
     """The files of a table, by name. Raises DataError where there is none."""
-    path = address.rstrip("/")
-    wild = WILD.search(path)
-    if wild is not None:
-        base = path[: wild.start()].rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-        matches = re.compile(_pattern(path[len(base) + 1 :] if base != "." else path)).fullmatch
-        found = [file for file in _below(base) if matches(file.name)]
-    elif is_remote(path):
-        found = _one_object(path) or _below(path)
-    elif os.path.isdir(path):
-        found = _below(path)
-    else:
-        found = [local_file(os.path.basename(path), path)]
+    path = address.rstrip("/") if len(address) > 1 else address
+    base, names = path, [""]
+    if is_pattern(path):
+        base, matches = match_pattern(path)
+        names = [match.name for match in matches]
+    elif is_remote(path) and (one := _one_object(path)):
+        return one
+    elif not is_remote(path) and not os.path.isdir(path):
+        return [local_file(os.path.basename(path), path)]
+    listed = _listed(base)
+    files = files_of(base, names, is_rows, listed)
+    found = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
     if not found:
         raise DataError(f"Cannot read {address}: no .parquet file is there. Name a file or a folder of them.")
-    # As an import: files of Arrow next to Parquet are not rows.
-    return [file for file in found if is_rows(file.name)] or found
+    _check_no_delta(base, found, listed)
+    if listed is None:
+        return [local_file(name, os.path.join(base, name)) for name in found]
+    return [TableFile(name, below(base, name), listed[name].size, listed[name].tag) for name in found]
 
 
-def _pattern(text: str) -> str:
-    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", text)
-    return "".join(parts.get(one) or (one if one.startswith("[") else re.escape(one)) for one in pieces)
+def _listed(base: str) -> dict[str, Entry] | None:
+    return open_place(base).listing() if is_remote(base) else None
+
+
+def _rows(files: list[str]) -> list[str]:
+    """The files of rows of a folder: those of Arrow next to Parquet are none."""
+    return [name for name in files if name.lower().endswith(PARQUET)] or files
+
+
+def _check_no_delta(base: str, names: Iterable[str], listed: Iterable[str] | None) -> None:
+    """Raise DataError for files of a Delta table, of which only its log states which hold rows."""
+    parts = [name.split("/")[:-1] for name in names]
+    folders = {"/".join(part[:n]) for part in parts for n in range(len(part) + 1)}
+    if listed is not None:
+        logs = {
+            key.rpartition(f"{DELTA_LOG}/")[0].rstrip("/") for key in listed if DELTA_FILE.search(f"/{key}")
+        }
+    else:
+        paths = {folder: os.path.join(base, folder, DELTA_LOG) for folder in folders}
+        logs = {
+            folder
+            for folder, path in paths.items()
+            if os.path.isdir(path) and any(name.endswith(".json") for name in os.listdir(path))
+        }
+    for folder in sorted(folders & logs):
+        raise DataError(
+            f"Cannot read the files of {below(base, folder)} as rows: it is a Delta table, whose log states"
+            " which of them hold rows. Name that folder."
+        )
 
 
 def local_file(name: str, path: str) -> TableFile:
@@ -132,17 +152,6 @@ def local_file(name: str, path: str) -> TableFile:
             ) from None
         raise DataError(f"Cannot read {path}: it does not exist. Check the path.") from None
     return TableFile(name, path, state.st_size, str(state.st_mtime_ns), changed=state.st_ctime_ns)
-
-
-def _below(path: str) -> list[TableFile]:
-    if not is_remote(path):
-        return [local_file(name, os.path.join(path, name)) for name in _local_names(path)]
-    listed = open_place(path).listing()
-    return [
-        TableFile(name, below(path, name), entry.size, entry.tag)
-        for name, entry in sorted(listed.items())
-        if is_rows(name, PARQUET + IPC)
-    ]
 
 
 def _one_object(path: str) -> list[TableFile]:
