@@ -23,6 +23,7 @@ import argparse
 import copy
 import json
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -142,7 +143,7 @@ def fresh_models(quick: bool) -> Iterator[tuple[str, Model]]:
             task = "regression" if n_outputs == 1 and number % 3 == 0 else "classification"
             bound = ("lower", "upper", None, None)[number % 4] if kernel != "polynomial" else None
             yield (
-                f"{kernel}-{scaling}-{d}".replace(" ", "_"),
+                f"{number}-{kernel}-{scaling}-{d}".replace(" ", "_"),
                 random_model(
                     number,
                     kernel,
@@ -407,7 +408,7 @@ def use_outputs(
 def work_off(work: Path, seed: int, first: int, last: int, step: int, library: str) -> None:
     """Cases first to last in this process; what is not fine is printed, and the number of the case noted."""
     warnings.simplefilter("ignore")
-    bases = read_bases(work / BASES)
+    bases = pickle.loads((work / f"{BASES}.pickle").read_bytes())
     if library:
         native = Native(library)
         engine.own_code = lambda: native  # type: ignore[assignment,return-value]
@@ -492,6 +493,7 @@ def main() -> None:
     (args.work / BASES).mkdir(parents=True)
     (args.work / FINDINGS).unlink(missing_ok=True)
     make_bases(args.work / BASES, args.quick)
+    (args.work / f"{BASES}.pickle").write_bytes(pickle.dumps(read_bases(args.work / BASES)))
     library: list[str] = []
     env: dict[str, str] = {}
     if shutil.which("g++"):

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred_tasks.artifacts import model_layout
-from dcpred_tasks.artifacts.model_layout import check_model
+from dcpred_tasks.artifacts.model_layout import check_body, check_model, check_stored
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.engine.packing import pack
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.bins import Bins
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.compact_model import Model, Support
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import LeafArrays, are_offsets, join_leaves
 from dcpred_tasks.model.one_hot import LARGEST_TABLE, WIDEST_RANGE, coded_columns
 from dcpred_tasks.model.target_encoding import TargetEncoding
@@ -183,6 +184,76 @@ def test_a_model_too_large_for_the_engine_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(model_layout, "LARGEST_LAYOUT", size - 1)
     with pytest.raises(ValueError, match=f"it takes {size:,} bytes to score, more than half"):
         check_model(model)
+
+
+# -- what belongs together -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["source", "code", "map_centre", "map_sd", "map_at", "map_knot"])
+def test_arrays_of_an_encoding_are_all_there(name: str) -> None:
+    arrays = model_layout.arrays_of(random_model(0, d=12, scaling="quantile"))
+    model_layout.check_sizes(arrays)
+    del arrays[name]
+    with pytest.raises(ValueError, match="is missing"):
+        model_layout.check_sizes(arrays)
+
+
+@pytest.mark.parametrize("kept", ["gap", "map_centre", "symlog_rate"])
+def test_an_encoding_without_columns_is_refused(kept: str) -> None:
+    scaling = "symlog" if "symlog" in kept else "quantile coded gaps"
+    arrays = model_layout.arrays_of(random_model(0, d=12, scaling=scaling))
+    held = {name: array for name, array in arrays.items() if name not in model_layout.CODING}
+    with pytest.raises(ValueError, match="array source is missing"):
+        model_layout.check_sizes(held)
+
+
+def test_support_vectors_of_another_model_are_refused() -> None:
+    model = random_model(2, d=3, n_outputs=3)
+    n = model.n_leaves
+    at, vectors = np.arange(n + 1), np.zeros((n, 3), np.float32)
+    support = Support(at, vectors, np.zeros((n, 3), np.float32), np.zeros((n, 3)), np.ones(n))
+    check_model(replace(model, support=support))
+    for name in ("vectors", "dual", "intercept", "gamma"):
+        wrong = getattr(support, name)
+        wrong = np.concatenate([wrong, wrong[:, :1]], axis=1) if wrong.ndim > 1 else wrong[1:]
+        with pytest.raises(ValueError, match=f"support_{name} has shape"):
+            check_model(replace(model, support=replace(support, **{name: wrong})))
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    kernel = Kernel("rbf", 1.0).as_dict()
+    own = {"classes": [0, 1], "kernel": kernel, "local_kernel": kernel, "triangle_bound": "lower"}
+    return {"task": "classification", **own, "settings": {}, "arrays": {}} | changes
+
+
+@pytest.mark.parametrize("classes", [["a", "b"], [False, True], [0, 2**64], [-1, 0.5, 1e300]])
+def test_classes_that_are_told_apart(classes: Any) -> None:
+    check_body(body(classes=classes))
+
+
+@pytest.mark.parametrize(
+    "classes", [["a"], ["a", "a"], [1, 1.0], [1, True], [1, "1"], [0, 10**400], [None, 1], [[0], [1]]]
+)
+def test_classes_that_are_not_are_refused(classes: Any) -> None:
+    with pytest.raises(ValueError, match="class"):
+        check_body(body(classes=classes))
+
+
+@pytest.mark.parametrize("name", ["gamma", "coef0"])
+def test_a_number_that_no_float_holds_is_refused(name: str) -> None:
+    kernel = Kernel("rbf", 1.0).as_dict() | {name: 10**400}
+    for of in ("kernel", "local_kernel"):
+        with pytest.raises(ValueError, match=f"gamma or coef0 of its {of}"):
+            check_body(body(**{of: kernel}))
+
+
+def test_an_array_of_very_many_chunks_is_refused() -> None:
+    """A chunk that is absent is looked for, too."""
+    for shape, chunks in (((2**14,), (1,)), ((2**34, 1), (2**17, 1)), ((3, 2**30), (1, 2**30)), ((0,), (1,))):
+        check_stored("x", shape, chunks)
+    for shape, chunks in (((2**20,), (1,)), ((2**34,), (2**10,)), ((2**15, 4), (1, 4))):
+        with pytest.raises(ValueError, match="has chunks of only"):
+            check_stored("x", shape, chunks)
 
 
 # -- the engine and the definition ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ them is checked here, and an inconsistency raises ValueError.
 """
 
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -122,6 +123,8 @@ QUANTILES = {
 SCALE = model_arrays(Scale, "scale_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
+OF_COLUMNS = GAPS | SYMLOG | MAPS | KNOTS  # only beside CODING
+WHOLE = CODING, SYMLOG, MAPS, KNOTS, TARGETS, BACKGROUND  # all arrays or none
 ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
@@ -145,6 +148,12 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise ValueError where arrays differ in a shared dimension, or where offsets do not end with the size
     of what they index: compiled code would read past the end.
     """
+    for group in WHOLE:
+        absent = sorted(group.keys() - arrays.keys())
+        if 0 < len(absent) < len(group):
+            raise ValueError(f"array {absent[0]} is missing")
+    if OF_COLUMNS.keys() & arrays.keys() and "source" not in arrays:
+        raise ValueError("array source is missing")
     sizes: dict[str, tuple[int, str]] = {}
     for name, value in arrays.items():
         dimensions = dimensions_of(name, arrays)
@@ -284,6 +293,8 @@ def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_feature
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
+LARGEST_INTEGER = 2**64  # of a class
+MOST_CHUNKS, CHUNK_VALUES = 2**14, 2**17  # chunks of an array, or least values of each on average
 MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
 MOST_LOG_SCALE = 700.0  # exp of it is a number
@@ -299,9 +310,11 @@ def check_body(body: Mapping[str, Any]) -> None:
     classes = body.get("classes")
     if not isinstance(classes, list) or len(classes) > MOST_CLASSES:
         raise ValueError("its classes are not a list of names")
-    if not all(isinstance(name, str | int | float | bool) for name in classes):
+    if not all(isinstance(name, str) or _is_number(name, LARGEST_INTEGER) for name in classes):
         raise ValueError("a class is neither a number nor text")
-    if (body["task"] == "regression") == bool(classes):
+    if len(set(classes)) < len(classes) or len({isinstance(name, str) for name in classes}) > 1:
+        raise ValueError("its classes are not distinct numbers, or distinct texts")
+    if len(classes) == 1 or (body["task"] == "regression") == bool(classes):
         raise ValueError(f"a {body['task']} has {len(classes)} classes")
     for name in ("kernel", "local_kernel"):
         _check_kernel(name, body.get(name))
@@ -324,10 +337,15 @@ def _check_kernel(name: str, kernel: object) -> None:
     if kernel["name"] not in KERNELS:
         raise ValueError(f"its {name} has an unknown name")
     numbers = (value for key, value in kernel.items() if key != "name")
-    if not all(type(value) in (int, float) and value >= 0 for value in numbers):
+    if not all(type(value) in (int, float) and value >= 0 and _is_number(value) for value in numbers):
         raise ValueError(f"gamma or coef0 of its {name} is not a number from 0")
     if type(kernel["degree"]) is not int or not 1 <= kernel["degree"] <= LARGEST_DEGREE:
         raise ValueError(f"the degree of its {name} is not an integer from 1 to {LARGEST_DEGREE}")
+
+
+def _is_number(value: object, largest: float = sys.float_info.max) -> bool:
+    """Whether a value of JSON is a number, or a boolean, of at most this size: an integer may have any."""
+    return isinstance(value, int | float) and (isinstance(value, float) or abs(value) <= largest)
 
 
 def check_declared(arrays: object) -> None:
@@ -347,7 +365,13 @@ def check_declared(arrays: object) -> None:
 
 
 def check_stored(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
-    """Check that a chunk, which is read as a whole, has at most the values of the array."""
+    """Check that a chunk, which is read as a whole, has at most the values of the array, and that there are
+    not very many: each is looked for, also where it is absent.
+    """
+    if math.prod(-(-n // max(size, 1)) for n, size in zip(shape, chunks, strict=True)) > max(
+        MOST_CHUNKS, math.prod(shape) // CHUNK_VALUES
+    ):
+        raise ValueError(f"array {name} of shape {list(shape)} has chunks of only {list(chunks)}")
     if math.prod(chunks) > math.prod(max(n, 1) for n in shape):
         raise ValueError(f"a chunk of array {name} has shape {list(chunks)}, the array {list(shape)}")
 
@@ -367,6 +391,8 @@ def check_model(model: Model) -> None:
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
     _check_map(model)
+    if model.support is not None:
+        _check_support(model, model.support)
     if (size := laid_out_bytes(model)) > LARGEST_LAYOUT:
         raise ValueError(f"it takes {size:,} bytes to score, more than half of this machine's memory")
     if model.leaf_models is not None:
@@ -540,6 +566,15 @@ def _check_leaves(model: Model) -> None:
     most = np.repeat(landmarks, products)[:, None]
     if ((model.pairs < 0) | (model.pairs >= most)).any():
         raise ValueError("array pairs names a landmark that its leaf lacks")
+
+
+def _check_support(model: Model, support: Support) -> None:
+    n, leaves, outputs = len(support.vectors), model.n_leaves, model.n_outputs
+    vectors = n, model.n_columns if n else support.vectors.shape[1]
+    dual = n, outputs if n else support.dual.shape[1]
+    _check_arrays(
+        "support_", support, vectors=vectors, dual=dual, intercept=(leaves, outputs), gamma=(leaves,)
+    )
 
 
 def check_support(support: Support) -> None:
