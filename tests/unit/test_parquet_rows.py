@@ -97,7 +97,7 @@ def test_a_folder_with_partitions_and_groups_of_any_size(model: str, tmp_path: P
         some, name = FRAME[old == value].drop(columns="old"), str(value).lower()
         write(some[:200], tmp_path / "t" / f"old={name}" / "a.parquet", row_group_size=70)
         write(some[200:], tmp_path / "t" / f"old={name}" / "b.parquet", row_group_size=33)
-    write(FRAME[:5], tmp_path / "t" / "_delta_log" / "c.parquet")
+    write(FRAME[:5], tmp_path / "t" / "_old" / "c.parquet")
     same_as_imported(model, str(tmp_path / "t"), tmp_path)
     both = find_rows(str(tmp_path / "t" / "*" / "?.parquet"), "X", model)
     np.testing.assert_array_equal(

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage.addresses import is_remote
+from dcpred_tasks.storage.addresses import current_options, is_remote
 from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
 from dcpred_tasks.tables.delta_tables import files_of_table
 from dcpred_tasks.tables.table_columns import as_common_type, common_columns, foreign_types, stated_columns
-from dcpred_tasks.tables.table_files import PARQUET, TableFile, opened
+from dcpred_tasks.tables.table_files import PARQUET, TableFile, open_parquet, opened, parquet_footer
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 FEATHER = (".feather", ".arrow", ".ipc", ".arrows")
@@ -70,7 +69,7 @@ def _read(file: TableFile, names: Sequence[str], rows: int) -> Iterator[Any]:
             for start in range(0, len(batch), rows):
                 yield batch.slice(start, rows)
         return
-    with pq.ParquetFile(opened(file)) as reader:
+    with open_parquet(opened(file)) as reader:
         try:
             yield from reader.iter_batches(rows, columns=names, use_threads=False)
         except pa.ArrowNotImplementedError as error:
@@ -121,8 +120,8 @@ def _schema(file: TableFile, named: Collection[str]) -> tuple[int, Any]:
         for batch in _record_batches(file):
             n_rows, schema = n_rows + len(batch), batch.schema
     else:
-        with pq.ParquetFile(opened(file)) as reader:
-            n_rows, schema = reader.metadata.num_rows, reader.schema_arrow
+        footer = parquet_footer(file, current_options() if is_remote(file.address) else ())
+        n_rows, schema = sum(footer.group_rows), footer.schema
     check_names(os.path.basename(file.name), schema.names)
     stored = (schema.pandas_metadata or {}).get("index_columns", []) if _is_parquet(file) else []
     index = {name for name in stored if isinstance(name, str)} - set(named)

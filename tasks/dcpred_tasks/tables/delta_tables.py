@@ -5,7 +5,8 @@ is planned with it: a version keeps its rows, whatever is written to the table m
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -29,18 +30,15 @@ from dcpred_tasks.storage.addresses import (
 )
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.table_files import TableFile, list_files, local_file
+from dcpred_tasks.tables.table_formats import DELTA, has_format
 
 
 def is_delta(address: str | Path) -> bool:
-    """Whether an address is that of a Delta table, or of a version of one."""
+    """Whether an address is that of a Delta table, also of one with a damaged log, or of a version."""
     path = local_path(address).rstrip("/")
     if DELTA_VERSION.search(path):
         return True
-    if not is_remote(path):
-        folder = os.path.join(path, DELTA_LOG)
-        return os.path.isdir(folder) and any(name.endswith(".json") for name in os.listdir(folder))
-    place = open_place(path)
-    return place.lists and any(name.endswith(".json") for name in place.names(DELTA_LOG))
+    return has_format(path, DELTA)
 
 
 def pinned(address: str) -> str:
@@ -74,9 +72,20 @@ def _opened(table: str, version: int | None, options: Options) -> Any:
             f"Cannot read {table}: it is a Delta table, and the package deltalake is missing. Install"
             " dcpred[delta]."
         ) from None
-    try:
+    with _library_errors(table, version):
         return library.DeltaTable(table, version=version, storage_options=delta_options(table, options))
-    except Exception as error:  # the library has no common class of errors
+
+
+@contextmanager
+def _library_errors(table: str, version: int | None) -> Iterator[None]:
+    """Translate errors of the library, which have no common class: a panic of Rust is no Exception."""
+    try:
+        yield
+    except DataError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         line = " ".join(str(error).split())[:120]
         what = "" if version is None else f" version {version} of"
         raise DataError(
@@ -88,8 +97,10 @@ def _opened(table: str, version: int | None, options: Options) -> Any:
 @lru_cache(maxsize=8)
 def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile, ...], Any]:
     opened = _opened(table, version, options)
-    _check_features(table, version, opened)
-    added = pa.table(opened.get_add_actions(flatten=True))
+    with _library_errors(table, version):
+        _check_features(table, version, opened)
+        added = pa.table(opened.get_add_actions(flatten=True))
+        schema = pa.schema(opened.schema().to_arrow())
     partitions = {
         name.removeprefix("partition."): added[name].to_pylist()
         for name in added.column_names
@@ -101,7 +112,7 @@ def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile,
         name = unquote(added["path"][i].as_py())
         values = tuple((column, held[i]) for column, held in partitions.items())
         files.append(TableFile(name, below(table, name), added["size_bytes"][i].as_py(), "", values))
-    return tuple(files), pa.schema(opened.schema().to_arrow())
+    return tuple(files), schema
 
 
 def _check_features(table: str, version: int, opened: Any) -> None:

@@ -2,8 +2,7 @@
 
 import io
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, ResourceError
-from dcpred_tasks.storage.addresses import DELTA_LOG, Options, below, is_remote, local_path
+from dcpred_tasks.storage.addresses import Options, below, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
@@ -22,9 +21,10 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.patterns import files_of, is_pattern, match_pattern
 from dcpred_tasks.storage.place import Entry, open_place
 from dcpred_tasks.tables.arrow_columns import is_plain_number
+from dcpred_tasks.tables.parquet_chunks import Chunk, EncryptedError, read_chunks
+from dcpred_tasks.tables.table_formats import refuse_logged_tables
 
 PARQUET, IPC = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
-DELTA_FILE = re.compile(rf"/{DELTA_LOG}/[^/]*\.json$")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def list_files(address: str) -> list[TableFile]:
     found = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
     if not found:
         raise DataError(f"Cannot read {address}: no .parquet file is there. Name a file or a folder of them.")
-    _check_no_delta(base, found, listed)
+    refuse_logged_tables(base, found, listed)
     if listed is None:
         return [local_file(name, os.path.join(base, name)) for name in found]
     return [TableFile(name, below(base, name), listed[name].size, listed[name].tag) for name in found]
@@ -118,28 +118,6 @@ def _listed(base: str) -> dict[str, Entry] | None:
 def _rows(files: list[str]) -> list[str]:
     """The files of rows of a folder: those of Arrow next to Parquet are none."""
     return [name for name in files if name.lower().endswith(PARQUET)] or files
-
-
-def _check_no_delta(base: str, names: Iterable[str], listed: Iterable[str] | None) -> None:
-    """Raise DataError for files of a Delta table, of which only its log states which hold rows."""
-    parts = [name.split("/")[:-1] for name in names]
-    folders = {"/".join(part[:n]) for part in parts for n in range(len(part) + 1)}
-    if listed is not None:
-        logs = {
-            key.rpartition(f"{DELTA_LOG}/")[0].rstrip("/") for key in listed if DELTA_FILE.search(f"/{key}")
-        }
-    else:
-        paths = {folder: os.path.join(base, folder, DELTA_LOG) for folder in folders}
-        logs = {
-            folder
-            for folder, path in paths.items()
-            if os.path.isdir(path) and any(name.endswith(".json") for name in os.listdir(path))
-        }
-    for folder in sorted(folders & logs):
-        raise DataError(
-            f"Cannot read the files of {below(base, folder)} as rows: it is a Delta table, whose log states"
-            " which of them hold rows. Name that folder."
-        )
 
 
 def local_file(name: str, path: str) -> TableFile:
@@ -244,20 +222,28 @@ def tail(file: TableFile, n: int) -> bytes:
 # -- Parquet -------------------------------------------------------------------------------------------------
 
 
-PARQUET_MAGIC, TAIL_BYTES = b"PAR1", 2**16
-WIDTH = {"DOUBLE": 8, "INT64": 8, "FLOAT": 4, "INT32": 4, "INT96": 8, "BOOLEAN": 1}
+PARQUET_MAGIC, ENCRYPTED_MAGIC, TAIL_BYTES = b"PAR1", b"PARE", 2**16
+
+
+def open_parquet(source: Any, **options: Any) -> Any:
+    """A Parquet file. By default pyarrow reads INT96 as nanoseconds, in which years after 2262 wrap."""
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **options)
 
 
 @dataclass(frozen=True, eq=False)
 class ParquetFooter(Footer):
-    """The footer of a Parquet file."""
+    """The footer of a Parquet file.
+
+    chunks  the column chunks of each row group
+    """
 
     metadata: Any
+    chunks: Sequence[Sequence[Chunk]]
 
     def read(self, group: int, names: Sequence[str]) -> Any:
         with (
             reading(self.file, f"its row group {group}"),
-            pq.ParquetFile(
+            open_parquet(
                 opened(self.file),
                 metadata=self.metadata,
                 pre_buffer=is_remote(self.file.address),
@@ -267,40 +253,46 @@ class ParquetFooter(Footer):
             return file.read_row_group(group, columns=list(names), use_threads=False)
 
     def group_bytes(self, group: int, names: Collection[str]) -> int:
-        row_group = self.metadata.row_group(group)
-        total = 0
-        for i in range(row_group.num_columns):
-            chunk = row_group.column(i)
-            if chunk.path_in_schema.partition(".")[0] in names:
-                fixed = WIDTH.get(chunk.physical_type, 0) * row_group.num_rows
-                total += max(chunk.total_uncompressed_size, fixed)
-        return total
+        n_rows = self.group_rows[group]
+        return sum(max(c.size, c.width * n_rows) for c in self.chunks[group] if c.path[0] in names)
 
     def nulls(self, name: str) -> int | None:
         """By the statistics of row groups."""
-        total, at = 0, self.schema.get_field_index(name)
-        for group in range(self.metadata.num_row_groups):
-            found = self.metadata.row_group(group).column(at).statistics
-            if found is None or not found.has_null_count:
-                return None
-            total += found.null_count
-        return total
+        counts = [chunk.nulls for group in self.chunks for chunk in group if chunk.path == (name,)]
+        return None if len(counts) < len(self.chunks) or None in counts else sum(filter(None, counts))
 
 
 @lru_cache(maxsize=2**14)
 def parquet_footer(file: TableFile, options: Options) -> ParquetFooter:
-    """The footer of a file, read once by each process. Raises DamagedChunkError."""
+    """The footer of a file, read once by each process. Raises DamagedChunkError, and DataError for an
+    encrypted file.
+    """
     with reading(file, "its footer"):
         end = tail(file, min(TAIL_BYTES, file.size))
         length = int.from_bytes(end[-8:-4], "little") + 8
+        if end[-4:] == ENCRYPTED_MAGIC:
+            raise _encrypted(file)
         if end[-4:] != PARQUET_MAGIC or length > file.size:
             raise ValueError("it does not end as Parquet does: it may be truncated")
         if length > len(end):
             end = tail(file, length)
-        with pq.ParquetFile(opened(file)) as found:
+        try:
+            chunks = read_chunks(end[-length:-8])
+        except EncryptedError:
+            raise _encrypted(file) from None
+        with open_parquet(opened(file)) as found:
             metadata, schema = found.metadata, found.schema_arrow
-    rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-    return ParquetFooter(file, schema, rows, digest(end[-length:]), metadata)
+            rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        if len(rows) != len(chunks):
+            raise ValueError("its row groups are ambiguous")
+    return ParquetFooter(file, schema, rows, digest(end[-length:]), metadata, chunks)
+
+
+def _encrypted(file: TableFile) -> DataError:
+    return DataError(
+        f"Cannot read {file.address}: it is encrypted, and dcpred takes no keys. Write its rows to a file"
+        " without encryption."
+    )
 
 
 # -- Arrow IPC, and Feather 2 --------------------------------------------------------------------------------
