@@ -155,7 +155,7 @@ def train(
 def _held_out(
     at: Addresses, by_time: str | None, by_group: str | None, folds: int | None, seed: int, say: Reporter
 ) -> Folds | None:
-    found = folds_of_data(at.x, by_time, by_group, folds, seed)
+    found = folds_of_data(at.x, by_time, by_group, folds, seed, y=at.y)
     if found is not None:
         say.say(f"held out: {found.words}")
     return found
@@ -348,13 +348,13 @@ def validate(
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": progress(verbose)}
     with training_data(data, x, y, sample_weight, client, None, **more) as at:
         by = at.x, by_time, by_group
-        outer = folds_of_data(*by, folds or FOLDS, asked.seed + OUTER_SEED)
+        outer = folds_of_data(*by, folds or FOLDS, asked.seed + OUTER_SEED, y=at.y)
         assert outer is not None
         return validation.validate(
             at.x,
             at.y,
             outer,
-            lambda trains: folds_of_data(*by, None, asked.seed, trains),
+            lambda trains: folds_of_data(*by, None, asked.seed, trains, at.y),
             asked,
             replace(STANDARD, metric=metric) if values.keys() <= BESIDE_A_SEARCH else None,
             metric,

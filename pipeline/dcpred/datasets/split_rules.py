@@ -11,13 +11,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.datasets.equal_rows import copied_share
 from dcpred_tasks.artifacts.data_schema import schema_of_given
+from dcpred_tasks.artifacts.trained_rows import Hashes, hashes_of_rows
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError, SettingsError, listed
 from dcpred_tasks.input_kinds import is_missing, unmasked
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.row_sampling import row_hash
+from dcpred_tasks.row_sampling import at_most, row_hash
 from dcpred_tasks.schema.column import Boolean, Category
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.zarr_arrays import plain_text
@@ -375,14 +377,16 @@ def folds_of_data(
     count: int | None,
     seed: int,
     used: BoolArray | None = None,
+    y: str | None = None,
 ) -> Folds | None:
-    """The folds of the options; None without options.
+    """The folds of the options, or of whole groups of equal rows; None without any of them.
 
     x         address of the features; other columns are arrays of as many rows in the same group
     by_time   a column by name: each fold is held out from the rows before it. "": the stored order
     by_group  a column by name: rows of one value are in one fold
     count     number of folds
     used      bool (n_rows,), the rows to use; None: all
+    y         address of the targets, by which copies of rows are known; None: rows are not compared
 
     Raises SettingsError, and DataError for an unusable column.
     """
@@ -391,7 +395,8 @@ def folds_of_data(
     if count is not None:
         check_count(count)
     if by_time is None and by_group is None:
-        return None if count is None else Folds(seed, count, words=f"{count} folds of rows")
+        plain = None if count is None else Folds(seed, count, words=f"{count} folds of rows")
+        return plain if y is None else _of_equal_rows(x, y, count, seed, used) or plain
     X = zarr_arrays.open_array(x)
     if by_time == "":
         order = [np.arange(X.shape[0], dtype=np.float64)]
@@ -416,6 +421,50 @@ def folds_of_data(
         raise DataError(
             f"Cannot hold out rows by {name!r} of {data}: {error}. Name another array or feature."
         ) from None
+
+
+COMPARED_NUMBERS = 2**27  # numbers of rows that are read to find copies, at most
+
+
+def _of_equal_rows(x: str, y: str, count: int | None, seed: int, used: BoolArray | None) -> Folds | None:
+    """Folds of whole groups of equal rows; None where rows have no copies. Of large data some blocks show
+    that.
+    """
+    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
+    source = SplitSource(x, X, {"X": X})
+    spans = list(source.spans())
+    some = [spans[i] for i in at_most(len(spans), max(COMPARED_NUMBERS // (source.step * X.shape[1]), 1))]
+
+    def blocks() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        for start, stop in some:
+            own = slice(None) if used is None else used[start:stop]
+            values = zarr_arrays.plain_text(zarr_arrays.read_target(target, start, stop), y)
+            yield zarr_arrays.read_rows(X, start, stop)[own], values[own]
+
+    share = copied_share(blocks(), len(some) / max(len(spans), 1))
+    if not share:
+        return None
+
+    def keys() -> Iterator[Hashes]:
+        for start, stop in spans:
+            yield hashes_of_rows(zarr_arrays.read_rows(X, start, stop))
+
+    words = _equal_rows_words(share)
+    return _of_used(partial(by_groups, count=count, seed=seed, words=words), keys, used)
+
+
+def _equal_rows_words(share: float) -> str:
+    return (
+        f"whole groups of equal rows ({100 * share:.0f} % of the rows, or of those of a class, have copies)"
+    )
+
+
+def with_equal_rows(X: NDArray[Any], y: NDArray[Any], folds: Folds | None, seed: int) -> Folds | None:
+    """Folds of whole groups of equal rows in memory; those given where they have units, or rows no copies."""
+    if (folds is not None and folds.by_units) or not (share := copied_share([(X, y)], 1.0)):
+        return folds
+    words, count = _equal_rows_words(share), None if folds is None else folds.count
+    return by_groups(lambda: iter([hashes_of_rows(X)]), count, seed, words)
 
 
 def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | None) -> Folds:

@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dcpred.datasets.split_rules import folds_of_estimator
+from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
@@ -278,6 +278,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
             folds = folds and folds.take(np.flatnonzero(used))
+        folds = with_equal_rows(X, target, folds, settings.seed)
         coded = target_coded(self._encoding(), settings)
         if self.budget is not None and classes:  # A search knows only classes that have weight.
             present, target = np.unique(target, return_inverse=True)

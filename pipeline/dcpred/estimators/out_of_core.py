@@ -15,6 +15,7 @@ import zarr
 from distributed import default_client
 from numpy.typing import DTypeLike, NDArray
 
+from dcpred.datasets.split_rules import folds_of_data
 from dcpred.datasets.writing import new_data_set
 from dcpred.estimators import tables
 from dcpred.estimators.class_names import is_gap, plain_column
@@ -247,6 +248,9 @@ def fit(
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
+    if folds is None or not folds.by_units:
+        count = None if folds is None else folds.count
+        folds = folds_of_data(x, None, None, count, settings.seed, y=target) or folds
     if budget is None:
         given = x, target, folder / "model", settings, current_workers
         train(*given, weight=weight, say=say, folds=folds)

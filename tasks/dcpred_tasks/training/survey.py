@@ -287,7 +287,7 @@ def remarks(
     columns = range(n) if schema is None else [span.start for _, span in schema.spans]  # no part of a date
     dates = set() if schema is None else {span.start for c, span in schema.spans if isinstance(c, Date)}
     few = thinned(number, REMARK_ROWS, 0)
-    rows, y = X[few].astype(ACC_DTYPE), target[few]
+    rows, y = _distinct(X[few].astype(ACC_DTYPE), target[few])
     constant = [f for f in columns if survey.minimum[f] == survey.maximum[f] and not survey.gaps[f]]
     ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
     varied = set(columns) - set(constant) - set(ids)
@@ -315,6 +315,14 @@ def remarks(
             " collect more, or join classes"
         )
     return sentences
+
+
+def _distinct(X: FloatArray, y: NDArray[np.generic]) -> tuple[FloatArray, NDArray[np.generic]]:
+    """Rows and targets without repeats: a copy of a row next to it predicts its target by any feature."""
+    number = np.unique(y, return_inverse=True)[1].astype(ACC_DTYPE)
+    first = np.unique(np.column_stack([np.nan_to_num(X, nan=np.inf), number]), axis=0, return_index=True)[1]
+    first.sort()
+    return X[first], y[first]
 
 
 def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
