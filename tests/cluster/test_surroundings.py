@@ -73,7 +73,10 @@ def test_workers_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("Nanny failed to start.") from error
 
     monkeypatch.setattr(dask_workers, "LocalCluster", fail)
-    with pytest.raises(ResourceError, match=r"Read-only file system\. They need shared memory"), connect(1):
+    with (
+        pytest.raises(ResourceError, match=r"Read-only file system\. Local workers need shared memory"),
+        connect(1),
+    ):
         pytest.fail("there are no workers")
 
 
@@ -165,7 +168,7 @@ def test_a_wrong_value_of_dask_is_named(monkeypatch: pytest.MonkeyPatch, variabl
     def fail(*arguments: object) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(dask_workers, "_processes", fail)
+    monkeypatch.setattr(dask_workers, "_scheduler", fail)
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MEMORY__SPILL", "0.5")
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE", "False")
     with pytest.raises(ResourceError, match="Cannot start local workers: something else"), connect(1):

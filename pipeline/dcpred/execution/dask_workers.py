@@ -6,10 +6,11 @@ import os
 import re
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -25,11 +26,20 @@ from distributed.core import rpc
 from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 
+from dcpred.execution.events import notice
 from dcpred.execution.interrupts import SIGNALS, listening, start_tracker
-from dcpred.execution.task_window import Window, on_each_worker
+from dcpred.execution.local_processes import NEEDS, LocalProcesses, first_cause
+from dcpred.execution.task_window import NO_WORKERS_SECONDS, WAIT_SECONDS, Window, on_each_worker
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, Task, Workers, one_line
-from dcpred_tasks.errors import Failure, ResourceError, SchedulerAwayError, SchedulerError, SettingsError
+from dcpred_tasks.errors import (
+    Failure,
+    InterruptedRunError,
+    ResourceError,
+    SchedulerAwayError,
+    SchedulerError,
+    SettingsError,
+)
 from dcpred_tasks.process import memory_bytes, versions
 from dcpred_tasks.storage.addresses import current_options, path_on_disk
 from dcpred_tasks.storage.store_requests import can_write, nonce_written
@@ -118,8 +128,6 @@ COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "l
 CONFIG = {
     # Dask reports every death: dcpred.execution.task_window counts them by task.
     "distributed.scheduler.allowed-failures": 0,
-    # A worker that ended can be restarted after that time.
-    "distributed.deploy.lost-worker-timeout": "5s",
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
     # Dask makes glibc return every array of 128 KiB at once, and new ones are cleared: 5 % of scoring.
@@ -135,6 +143,7 @@ CLOSED = {
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
+START_TICK_SECONDS = 0.05  # time between two checks for workers that start
 SIGNAL_SECONDS = 0.5  # maximum delay of a signal from the thread that receives it to the main one
 PAGE_SECONDS = 0.5  # maximum wait for a page that may be closed
 
@@ -149,15 +158,28 @@ class DaskWorkers:
     def __init__(
         self,
         client: Client,
-        revive: Callable[[], object] = lambda: None,
+        processes: LocalProcesses | None = None,
         where: str = "",
         dashboard: str = "",
     ) -> None:
-        """revive  restarts workers that ended, if they are ours"""
-        self.client, self.revive, self.where, self.dashboard = client, revive, where, dashboard
+        """processes  the workers, if they are ours"""
+        self.client, self.processes, self.where, self.dashboard = client, processes, where, dashboard
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        return Window(self.client, body, tasks, self.revive).results()
+        for result in Window(self.client, body, tasks, self.revive, self._absence).results():
+            if self.processes is not None:
+                self.processes.result_came()
+            yield result
+
+    def revive(self) -> None:
+        """Raise InterruptedRunError if workers of ours that ended cannot be started again."""
+        if self.processes is not None:
+            self.processes.check()
+
+    def _absence(self) -> str:
+        if self.processes is None:
+            return f"the Dask cluster{self.where.removeprefix(' on the Dask cluster')} has no workers"
+        return self.processes.absence()
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
         return on_each_worker(self.client, body, task)
@@ -204,8 +226,8 @@ def connected(
         )
     with dask.config.set(CONFIG if pages else CONFIG | CLOSED):
         if scheduler is None:
-            with _local_cluster(n_workers, threads, pages) as (client, revive):
-                yield DaskWorkers(client, revive, dashboard=client.dashboard_link if pages else "")
+            with _local_cluster(n_workers, threads, pages) as (client, processes):
+                yield DaskWorkers(client, processes, dashboard=client.dashboard_link if pages else "")
             return
         with _client(scheduler) as client:
             check_versions(client)
@@ -298,45 +320,67 @@ def _ask(address: str, security: Security | None) -> None:
 @contextmanager
 def _local_cluster(
     n_workers: int | None, threads: int, pages: bool
-) -> Iterator[tuple[Client, Callable[[], object]]]:
+) -> Iterator[tuple[Client, LocalProcesses]]:
     # One thread each on disks: Zarr has one I/O thread per process, and training holds the interpreter for
     # long.
     n_workers = n_workers or dask.system.CPU_COUNT
+    # Dask's memory limit considers only the control group at the top.
+    memory = int(min(memory_bytes(), MEMORY_LIMIT) * min(1.0, threads / dask.system.CPU_COUNT))
     with ExitStack() as stack:
         stack.enter_context(_environment())
         with listening() as asked:
             try:
-                # Nothing interrupts the start: half a cluster cannot be closed cleanly.
                 with _signals_blocked():
-                    cluster = stack.enter_context(_processes(n_workers, threads, pages))
+                    cluster = stack.enter_context(_scheduler(pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
+                    processes = LocalProcesses(
+                        cluster,
+                        n_workers,
+                        nthreads=threads,
+                        memory_limit=memory,
+                        host="127.0.0.1",
+                        security=cluster.security,
+                        dashboard=False,
+                    )
+                    stack.enter_context(processes)
+                _await_workers(processes, asked)
             except Exception as error:
                 # Another thread may have received the signal, which reaches the main one a moment later.
                 asked.wait(SIGNAL_SECONDS)
                 if asked.is_set():
                     raise KeyboardInterrupt from None
                 _check_settings(error)
-                raise ResourceError(
-                    f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
-                    " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
-                    " valid Dask configuration (files and DASK_ variables); a script needs `if __name__"
-                    ' == "__main__":` around its calls. Check these, or use a running Dask cluster.'
-                ) from error
+                if isinstance(error, InterruptedRunError | ResourceError):
+                    raise
+                raise ResourceError(f"Cannot start local workers: {first_cause(error)}. {NEEDS}") from error
         if asked.is_set():
             raise KeyboardInterrupt
-        yield client, partial(cluster.scale, n_workers)
+        yield client, processes
 
 
-def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
-    """Workers on loopback. Every user of a computer may connect there, and a peer of a worker can run code
-    in it: all sides show a certificate that is made here, stays in memory, and is given to nobody else.
+def _await_workers(processes: LocalProcesses, asked: threading.Event) -> None:
+    """Wait until all workers run; after a while, until one does: the others join the run later."""
+    begin, is_reported = time.monotonic(), False
+    while (running := processes.n_running()) < processes.n_workers:
+        waited = time.monotonic() - begin
+        if asked.wait(START_TICK_SECONDS) or (running and waited > WAIT_SECONDS):
+            return
+        if waited > WAIT_SECONDS and not is_reported:
+            is_reported = True
+            notice(f"waiting for {processes.n_workers} local workers to start", "workers_awaited")
+        processes.check()
+        if waited > NO_WORKERS_SECONDS:
+            raise InterruptedRunError(
+                f"{processes.absence()} after {waited:.0f} s; run the same command again"
+            )
+
+
+def _scheduler(pages: bool) -> LocalCluster:
+    """A scheduler on loopback. Every user of a computer may connect there, and a peer of a worker can run
+    code in it: all sides show a certificate that is made here, stays in memory, and is given to nobody else.
     """
     return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=threads,
-        processes=True,
-        # Dask's memory limit considers only the control group at the top.
-        memory_limit=int(min(memory_bytes(), MEMORY_LIMIT) * min(1.0, threads / dask.system.CPU_COUNT)),
+        n_workers=0,
         host="127.0.0.1",
         security=Security.temporary(),
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
@@ -380,13 +424,6 @@ def _reads(reads: Callable[[Any], Any], value: Any) -> bool:
         return reads(value) is not None
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
         return False
-
-
-def _first_cause(error: BaseException) -> str:
-    """The message of the first error in a chain."""
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
-    return one_line(str(error)) or f"one ended while it started ({type(error).__name__})"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
@@ -26,6 +27,13 @@ APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 def record_event(name: str, level: Level = "info", **facts: Any) -> None:
     """Log an event with its fields, as JSON holds them."""
     getattr(EVENTS, level)(name, extra={"facts": facts})
+
+
+def notice(text: str, event: str, **facts: Any) -> None:
+    """Record an event, and print it as a line, unless standard error shows nothing or takes events."""
+    record_event(event, "warning", **facts)
+    if verbosity() > Verbosity.QUIET and not takes_standard_error():
+        print(f"dcpred: {text}", file=sys.stderr)
 
 
 def is_heard() -> bool:

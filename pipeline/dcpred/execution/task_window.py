@@ -25,7 +25,7 @@ by its number:
 - A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
   process, a hung store). The attempt that ends first counts (`Window._settle`); if a worker dies with one of
   them, the task stays in flight with the other. Task bodies are safe to run twice.
-- Dask does not restart a worker of ours that its scheduler retired; it is restarted here.
+- Without workers it waits, which a line reports: `dcpred.execution.local_processes` starts ours again.
 """
 
 import time
@@ -41,7 +41,7 @@ import numpy as np
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from dcpred.execution.events import record_event
+from dcpred.execution.events import notice, record_event
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
 from dcpred_tasks.errors import Failure, InterruptedRunError, in_turn
@@ -58,8 +58,9 @@ TICK_SECONDS = 1.0  # maximum wait before the window checks slow tasks and lost 
 GRACE_SECONDS = 60.0  # time of tasks in flight after an interrupt
 SLOW_SECONDS = 30.0  # a shorter task is never slow
 SLOW_TIMES = 10.0  # a slow task takes that many times the median of finished ones
+WAIT_SECONDS = 10.0  # a longer wait for workers is reported
 NO_WORKERS_SECONDS = 300.0  # a cluster without workers for so long is given up
-REVIVE_SECONDS = 2.0  # time between two checks for workers to restart
+REVIVE_SECONDS = 2.0  # time between two checks whether workers will come
 BUNDLE_SECONDS = 0.5  # target time of a bundle of tasks
 BUNDLES_LEFT = 4  # bundles of its size that a bundle leaves for each thread: all end at the same time
 SPARE_SECONDS = 10.0  # time of other workers beyond twice that of the first one
@@ -77,9 +78,12 @@ class Window(Generic[T]):
         body: Callable[..., T],
         tasks: Sequence[Task],
         revive: Callable[[], object] = lambda: None,
+        absence: Callable[[], str] = lambda: "the Dask cluster has no workers",
     ) -> None:
-        """revive  restarts workers that ended for good, if they are ours; called from time to time"""
-        self.client, self.body, self.tasks, self.revive = client, body, tasks, revive
+        """revive   raises if no more workers will come; called from time to time
+        absence  a clause on the absence of workers
+        """
+        self.client, self.body, self.tasks, self.revive, self.absence = client, body, tasks, revive, absence
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
         self.lone_suspect: int | None = None  # the suspect that is in flight alone
@@ -96,6 +100,7 @@ class Window(Generic[T]):
         self.counted_at = float("-inf")
         self.n_threads = 0
         self.no_workers_since: float | None = None
+        self.wait_reported = False
         self.attempt_seconds: deque[float] = deque(
             maxlen=200
         )  # the last attempts, from when they were submitted
@@ -277,15 +282,9 @@ class Window(Generic[T]):
         """Give slow tasks a second attempt when nothing else waits; give up if no workers come."""
         now = time.monotonic()
         if self._threads() == 0:
-            if self.no_workers_since is None:
-                self.no_workers_since = now
-            if now - self.no_workers_since > NO_WORKERS_SECONDS:
-                raise InterruptedRunError(
-                    f"the Dask cluster has had no workers for {NO_WORKERS_SECONDS:.0f} s; start workers and"
-                    " run the same command again to resume"
-                )
+            self._wait_for_workers(now)
             return
-        self.no_workers_since = None
+        self.no_workers_since, self.wait_reported = None, False
         limit = (
             max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.attempt_seconds)))
             if self.attempt_seconds
@@ -304,6 +303,20 @@ class Window(Generic[T]):
             if others and (not self.waiting or future.key not in where):
                 self.with_second_attempt.add(bundle)
                 self._submit(bundle, others)
+
+    def _wait_for_workers(self, now: float) -> None:
+        if self.no_workers_since is None:
+            self.no_workers_since = now
+        waited = now - self.no_workers_since
+        if waited > NO_WORKERS_SECONDS:
+            raise InterruptedRunError(
+                f"{self.absence()}, and none came within {NO_WORKERS_SECONDS:.0f} s; start workers, or"
+                " wait until the computer can, and run the same command again to resume"
+            )
+        if waited > WAIT_SECONDS and not self.wait_reported:
+            self.wait_reported = True
+            left = NO_WORKERS_SECONDS - waited
+            notice(f"waiting for workers, {left:.0f} s at most: {self.absence()}", "workers_awaited")
 
 
 def _deaths(result: T | Failure) -> int:
