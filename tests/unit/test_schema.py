@@ -302,7 +302,9 @@ some_columns = st.one_of(
     st.builds(Boolean, st.text(max_size=4)),
     st.builds(lambda n, c: Codes(n, tuple(c)), st.text(max_size=4), levels),
     st.builds(lambda n, c: Means(n, tuple(c), ((0.5,),) * (len(c) + 2)), st.text(max_size=4), levels),
-    st.builds(lambda n: Date(n, DATE_PARTS[:3]), st.text(max_size=4)),
+    st.builds(
+        lambda n, z: Date(n, DATE_PARTS[:3], z), st.text(max_size=4), st.sampled_from([None, True, False])
+    ),
     st.builds(Id, st.text(max_size=4)),
 )
 
@@ -459,6 +461,10 @@ def test_what_differs(other: Column, difference: str | None) -> None:
         first_difference(Schema((Number("a"),)), Schema((Number("a"), COLOURS))) == "1 columns in place of 2"
     )
     assert first_difference(Schema((CITY,)), Schema((Means("city", (), ((0.0,), (0.0,))),)))
+    zoned, local = (Schema((Date("when", DATE_PARTS, one),)) for one in (True, False))
+    assert first_difference(zoned, local) == "column 'when' has times with a time zone"
+    assert first_difference(local, zoned) == "column 'when' has times without a time zone"
+    assert first_difference(local, Schema((WHEN,))) is None, "of an earlier version, which kept no zone"
     assert first_difference(Schema((WHEN,)), Schema((Date("when", ("day",)),))) == (
         "column 'when' has another form"
     )
@@ -523,8 +529,11 @@ def many(prefix: str, n: int, times: int) -> Cells:
         (numbers(np.full(3, NAN)), Number("a")),
         (booleans(np.array([True])), Boolean("a")),
         (texts(["True", "FALSE", None]), Boolean("a")),
-        (texts(["2020-01-01", None]), Date("a", DATE_PARTS[:3])),
-        (texts(["2020-01-01", "2020-01-01T10:00"]), Date("a", DATE_PARTS)),
+        (texts(["2020-01-01", None]), Date("a", DATE_PARTS[:3], False)),
+        (texts(["2020-01-01", "2020-01-01T10:00"]), Date("a", DATE_PARTS, False)),
+        (texts(["2020-01-01T10:00Z", "2020-01-01 10:00:01.5-03"]), Date("a", DATE_PARTS, True)),
+        (texts(["2020-01-01T10:00Z", "2020-01-01"]), Date("a", DATE_PARTS)),
+        (dates(np.array(["2020-01-01T00:01"], "M8[m]"), True), Date("a", DATE_PARTS, True)),
         (dates(np.array(["2020-01-01T00:00"], "M8[m]")), Date("a", DATE_PARTS[:3])),
         (dates(np.array(["2020-01-01T00:01"], "M8[m]")), Date("a", DATE_PARTS)),
         (texts(["b", "a", None]), Codes("a", ("a", "b"))),

@@ -81,7 +81,12 @@ def test_every_kind_of_column_becomes_what_the_guide_says(tmp_path: Path) -> Non
     assert read_schema(group.attrs["dcpred_schema"], "") == Schema(
         (
             *(Id("id"), Number("age"), Codes("colour", tuple(COLOURS)), Boolean("old")),
-            *(Date("day", DATE_PARTS[:3]), Date("seen", DATE_PARTS), Number("amount"), Target("label")),
+            *(
+                Date("day", DATE_PARTS[:3], False),
+                Date("seen", DATE_PARTS, False),
+                Number("amount"),
+                Target("label"),
+            ),
         )
     )
     assert report.schema == group.attrs["dcpred_schema"]
@@ -491,7 +496,7 @@ def test_rows_followed_are_as_they_were(
     _, group = bring(frame, folder)
     shuffled = frame[order]
     shuffled.to_parquet(folder / "a.parquet")
-    written = shuffled.assign(d=shuffled["d"].dt.strftime("%Y-%m-%dT%H:%M:%SZ"), extra=1)
+    written = shuffled.assign(d=shuffled["d"].dt.strftime("%Y-%m-%dT%H:%M:%S"), extra=1)
     path = write_csv(written, folder / "a.csv")
     for source in (shuffled, pl.from_pandas(shuffled), folder / "a.parquet", path):
         report, followed = bring(source, folder, like=folder / "out-0.zarr")

@@ -20,7 +20,7 @@ NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "ca
 IN_WORDS = {NUMBER: "numbers", BOOLEAN: "booleans", DATE: "dates", TEXT: "text", CATEGORY: "categories"}
 ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
+    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 # A number with a currency or percent sign, the sign U+2212, groups of thousands, a decimal comma, or an
 # exponent of Fortran.
@@ -44,12 +44,14 @@ class Cells:
     values  (n,): real numbers; bool, or 0 and 1; datetime64 in UTC; int64 positions in `levels`
     gap     bool (n,), where the value is missing
     levels  the values of text or categories; some may occur in no row, and some may be equal
+    zoned   of dates: whether values have a time zone, one item for each kind
     """
 
     kind: str
     values: NDArray[Any]
     gap: NDArray[np.bool_]
     levels: tuple[Any, ...] = ()
+    zoned: frozenset[bool] = frozenset()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -90,9 +92,12 @@ def booleans(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cell
     return Cells(BOOLEAN, values.astype(bool), np.zeros(len(values), bool) if gap is None else gap)
 
 
-def dates(values: NDArray[Any]) -> Cells:
-    """Cells of datetime64 in UTC; NaT is missing."""
-    return Cells(DATE, values, np.isnat(values))
+def dates(values: NDArray[Any], *zoned: bool) -> Cells:
+    """Cells of datetime64 in UTC; NaT is missing.
+
+    zoned  whether they had a time zone
+    """
+    return Cells(DATE, values, np.isnat(values), zoned=frozenset(zoned))
 
 
 def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
@@ -146,6 +151,11 @@ def as_date(text: str) -> np.datetime64 | None:
         return None
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return np.datetime64(microseconds, "us")
+
+
+def zones(texts: Sequence[str]) -> frozenset[bool]:
+    """Whether texts of ISO 8601 dates have a time zone, one item for each kind."""
+    return frozenset(bool(found and found[1]) for found in map(ISO_DATE.fullmatch, texts))
 
 
 def number_level(level: float) -> str:
@@ -407,9 +417,11 @@ class Date(Column):
     """Dates, and times in UTC.
 
     parts  its DATE_PARTS, in their order
+    zoned  whether its values have a time zone; None where this is not known, as in earlier versions
     """
 
     parts: tuple[str, ...]
+    zoned: bool | None = None
     kind: ClassVar[str] = DATE
 
     @property
@@ -421,9 +433,24 @@ class Date(Column):
         there = ~cells.gap
         instants = _instants(self, cells)[there]
         days = instants.astype("datetime64[D]")
+        if self.zoned is not None:
+            _check_zone(self, cells)
+            if SECOND not in self.parts and (instants != days).any():
+                raise DataError(
+                    f"Cannot encode column {self.name!r}: its dates had no time of day in training, but"
+                    f" {str(instants[instants != days][0])!r} has one, as dates in another time zone do."
+                    " Convert it to that zone, or to dates."
+                )
         for j, part in enumerate(self.parts):
             out[there, j] = _part(part, instants, days)
         return out
+
+    def encodes_as(self, other: Column) -> bool:
+        return self == other or (
+            isinstance(other, Date)
+            and (self.name, self.parts) == (other.name, other.parts)
+            and None in (self.zoned, other.zoned)
+        )
 
     def in_words(self, features: Sequence[float]) -> float | str | None:
         found, second = super().in_words(features), dict(zip(self.parts, features, strict=True)).get(SECOND)
@@ -446,6 +473,25 @@ def _instants(column: Column, cells: Cells) -> NDArray[Any]:
         raise mismatch(column, cells)
     table = np.array([np.datetime64("NaT") if date is None else date for date in found], DATE_DTYPE)
     return np.asarray(np.append(table, np.datetime64("NaT"))[cells.values])
+
+
+def _check_zone(column: Date, cells: Cells) -> None:
+    """Raise DataError for values of which it is ambiguous which local time they mean."""
+    if cells.kind == DATE:
+        found = cells.zoned
+    else:
+        found = zones([level for level, n in zip(cells.levels, cells.counts, strict=True) if n])
+    if found - {column.zoned}:
+        held, known = ("no", "one") if column.zoned else ("a", "none")
+        example = "Europe/Berlin"
+        do = f".dt.tz_localize({example!r})"
+        if not column.zoned:
+            do = f".dt.tz_convert({example!r}).dt.tz_localize(None)"
+        raise DataError(
+            f"Cannot encode column {column.name!r}: its times have {held} time zone, but had {known} in"
+            f" training: hours and days would shift. Convert it, in pandas by {do} with the zone of the"
+            " training data."
+        )
 
 
 def _part(part: str, instants: NDArray[Any], days: NDArray[Any]) -> NDArray[Any]:

@@ -116,9 +116,9 @@ def series_cells(series: Any, name: str) -> Cells:
             refuse_rounded(series.dropna().to_numpy(), name)
         return numbers(series.to_numpy(dtype=ACC_DTYPE, na_value=np.nan), gap)
     if kind == "M" and of_numpy:
-        return dates(series.to_numpy())
+        return dates(series.to_numpy(), False)
     if kind == "M" and hasattr(dtype, "tz"):
-        return dates(series.dt.tz_convert(None).to_numpy())
+        return dates(series.dt.tz_convert(None).to_numpy(), True)
     try:
         positions, levels = series.factorize()
     except TypeError:  # it holds lists or other unhashable values
@@ -146,11 +146,12 @@ def _polars_cells(series: Any, name: str) -> Cells:
     if series.dtype.is_numeric():
         return numbers(np.asarray(series.to_numpy()))
     if kind == "Datetime":
-        if getattr(series.dtype, "time_zone", None) is not None:
+        zoned = getattr(series.dtype, "time_zone", None) is not None
+        if zoned:
             series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-        return dates(series.to_numpy())
+        return dates(series.to_numpy(), zoned)
     if kind == "Date":
-        return dates(series.to_numpy())
+        return dates(series.to_numpy(), False)
     return object_cells(series.to_list(), name)
 
 
@@ -210,7 +211,7 @@ def _of_levels(positions: NDArray[Any], levels: list[Any], name: str) -> Cells:
         return levelled(positions, levels)
     if kind == DATE:
         table = np.array([_instant(level) for level in levels] + [np.datetime64("NaT")], "datetime64[us]")
-        return dates(table[positions])
+        return dates(table[positions], *{getattr(level, "tzinfo", None) is not None for level in levels})
     if kind == NUMBER:
         refuse_rounded((level for level in levels if isinstance(level, int | Decimal)), name)
         return numbers(np.array([*map(float, levels), np.nan], ACC_DTYPE)[positions], gap)

@@ -38,6 +38,7 @@ from dcpred_tasks.schema.column import (
     is_other_number,
     number_level,
     plain_level,
+    zones,
 )
 from dcpred_tasks.schema.schema import (
     CODES,
@@ -81,6 +82,8 @@ class ColumnSurvey:
         """Whether all text is true or false."""
         self.timed = self.fine = False
         """Whether a date has a time, and one with a part of a second."""
+        self.zoned: frozenset[bool] = frozenset()
+        """Whether dates have a time zone, one item for each kind."""
         self.first_day, self.last_day = np.inf, -np.inf
 
     def add(self, cells: Cells) -> None:
@@ -93,6 +96,7 @@ class ColumnSurvey:
         if cells.kind in (TEXT, CATEGORY):
             self._add_levels(cells, first_row)
         elif cells.kind == DATE:
+            self.zoned |= cells.zoned
             self._add_dates(cells.values[~cells.gap])
         elif self.counts_numbers:
             levels, counts = np.unique(cells.values[~cells.gap], return_counts=True)
@@ -119,6 +123,7 @@ class ColumnSurvey:
         self.n_other_dates += sum(there[text] for text in odd_dates)
         self.other_number = self.other_number or next(iter(odd_numbers), "")
         self.other_date = self.other_date or next(iter(odd_dates), "")
+        self.zoned |= zones(list(dated))
         self._add_dates(np.array(list(dated.values()), DATE_DTYPE))
 
     def _add_dates(self, instants: Any) -> None:
@@ -157,6 +162,7 @@ class ColumnSurvey:
         self.kinds = later.kinds | self.kinds
         self.all_boolean = self.all_boolean and later.all_boolean
         self.timed, self.fine = self.timed or later.timed, self.fine or later.fine
+        self.zoned |= later.zoned
         self.first_day = min(self.first_day, later.first_day)
         self.last_day = max(self.last_day, later.last_day)
         self.too_many, self.too_long = self.too_many or later.too_many, self.too_long or later.too_long
@@ -373,7 +379,8 @@ class _Finder:
 
     def _date(self) -> Date:
         parts = DATE_PARTS if self.survey.timed else tuple(p for p in DATE_PARTS if p != SECOND)
-        return Date(self.survey.name, parts)
+        zoned = next(iter(self.survey.zoned)) if len(self.survey.zoned) == 1 else None
+        return Date(self.survey.name, parts, zoned)
 
     def _category(self) -> Column:
         """Codes for few categories, target codes for many."""

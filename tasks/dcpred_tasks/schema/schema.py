@@ -193,6 +193,8 @@ def first_difference(one: Schema, other: Schema) -> str | None:
 def _how(a: Column, b: Column) -> str:
     if type(a) is not type(b):
         return f"column {a.name!r} is a {a.kind}{_encoding(a)}, not a {b.kind}{_encoding(b)}"
+    if isinstance(a, Date) and isinstance(b, Date) and a.parts == b.parts:
+        return f"column {a.name!r} has times {'with' if a.zoned else 'without'} a time zone"
     if isinstance(a, Codes | TargetCodes) and isinstance(b, Codes | TargetCodes):
         others = [c for c in a.categories if c not in set(b.categories)] or list(a.categories)
         return f"column {a.name!r} has other categories ({str(others[0]) if others else 'none'!r})"
@@ -219,6 +221,7 @@ def _document(column: Column) -> dict[str, Any]:
         document |= {"outputs": list(column.outputs)} if column.outputs else {}
     elif isinstance(column, Date):
         document["parts"] = list(column.parts)
+        document |= {} if column.zoned is None else {"zoned": column.zoned}
     return document
 
 
@@ -267,7 +270,9 @@ def read_columns(
 
 
 def _column(value: object) -> Column | ColumnRequest:
-    document = _object(value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts"})
+    document = _object(
+        value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts", "zoned"}
+    )
     name, kind = _text(document["name"], "the name of a column"), document["kind"]
     further = set(document) - {"name", "kind"}
     readers: dict[str, Callable[[str, dict[str, Any]], Column | ColumnRequest]] = {
@@ -289,11 +294,13 @@ def _column(value: object) -> Column | ColumnRequest:
 def _date(name: str, document: dict[str, Any]) -> Column | ColumnRequest:
     if set(document) == {"name", "kind"}:
         return ColumnRequest(name, Date.kind)
-    _object(document, {"name", "kind", "parts"}, set())
-    parts = document["parts"]
+    _object(document, {"name", "kind", "parts"}, {"zoned"})
+    parts, zoned = document["parts"], document.get("zoned")
+    if not isinstance(zoned, bool | None):
+        raise ValueError(f"column {_shown(name)} is zoned by {_shown(zoned)}, not by true or false")
     if not isinstance(parts, list) or not parts or parts != [p for p in DATE_PARTS if p in parts]:
         raise ValueError(f"the parts of column {_shown(name)} are not of {', '.join(DATE_PARTS)}, in order")
-    return Date(name, tuple(parts))
+    return Date(name, tuple(parts), zoned)
 
 
 def _category(name: str, document: dict[str, Any]) -> Column | ColumnRequest:

@@ -82,9 +82,10 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return numbers(arrow_values(column.cast(pa.float64())), np.asarray(column.is_null()))
     if pa.types.is_timestamp(kind):
-        return dates(column.cast(pa.timestamp(kind.unit)).to_numpy(zero_copy_only=False))
+        instants = column.cast(pa.timestamp(kind.unit)).to_numpy(zero_copy_only=False)
+        return dates(instants, kind.tz is not None)
     if pa.types.is_date(kind):
-        return dates(column.cast(pa.date32()).to_numpy(zero_copy_only=False))
+        return dates(column.cast(pa.date32()).to_numpy(zero_copy_only=False), False)
     there = column.drop_null()
     example = f", with values like {str(there[0].as_py())[:60]!r}" if len(there) else ""
     raise DataError(
