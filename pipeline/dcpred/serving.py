@@ -153,9 +153,9 @@ class ServedModel:
         threshold : float or str, optional
             In place of that of the model: rows get the second of two classes if its probability is larger;
             or ``"cost=50"``, if a missed row costs 50 times a false alarm.
-        costs : array-like of shape (n_classes, n_classes), optional
-            Cost of each label (column) for rows of each class: rows get the label with the least expected
-            cost.
+        costs : array-like of shape (n_classes, n_classes), str or Path, optional
+            Cost of each label (column) for rows of each class, or the path of a CSV file of them: rows get
+            the label with the least expected cost.
 
         Returns
         -------

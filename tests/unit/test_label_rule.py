@@ -173,3 +173,21 @@ def test_thresholds_of_scikit_learn_work_on_top() -> None:
     assert 0.02 < tuned.best_threshold_ < 0.4
     plain = balanced_accuracy_score(y, tuned.estimator_.predict(X))
     assert balanced_accuracy_score(y, tuned.predict(X)) > plain
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_costs_come_from_a_file_as_from_a_matrix(kind: type, tmp_path: Path) -> None:
+    """The name of a file is no matrix of letters."""
+    file = tmp_path / "costs.csv"
+    file.write_text("0,1\n\n9,0\n")
+    assert given_costs(None, kind(file)) == given_costs(None, [[0, 1], [9, 0]]) == (0, 1, 9, 0)
+    assert given_costs(None, pd.DataFrame([[0, 1], [9, 0]])) == (0, 1, 9, 0)
+    file.write_text("0,one\n9,0\n")
+    with pytest.raises(
+        SettingsError, match=r"Cannot use .*costs\.csv: line 1 of 2 is 0\.0, one\. Give a line"
+    ):
+        given_costs(None, kind(file))
+    with pytest.raises(
+        SettingsError, match=r"Cannot read costs from absent\.csv: No such file .*Pass a matrix"
+    ):
+        given_costs(None, kind("absent.csv"))

@@ -99,8 +99,8 @@ def score(
         Fraction of rows outside of intervals, 0.01 to 0.5. By default 0.1.
     threshold : float or str, optional
         Minimum probability for the label of the second of two classes, or ``"cost=50"``.
-    costs : array-like of shape (n_classes, n_classes), optional
-        Cost of each label (column) for rows of each class.
+    costs : array-like of shape (n_classes, n_classes), str or Path, optional
+        Cost of each label (column) for rows of each class, or the path of a CSV file of them.
     parquet : bool, default False
         Write a Parquet file for each block, too: `output/scores.parquet`.
     id : sequence of str, optional
@@ -220,7 +220,7 @@ def repair(
         Fraction of rows outside of intervals, as for `score`.
     threshold : float or str, optional
         Threshold of the label, as for `score`.
-    costs : array-like of shape (n_classes, n_classes), optional
+    costs : array-like of shape (n_classes, n_classes), str or Path, optional
         Costs of labels, as for `score`.
     parquet : bool, default False
         Whether the run has Parquet files, as for `score`.
@@ -321,7 +321,7 @@ def refresh(
         Fraction of rows outside of intervals, which the first run fixes.
     threshold : float or str, optional
         Threshold of the label, as for `score`; the first run fixes it.
-    costs : array-like of shape (n_classes, n_classes), optional
+    costs : array-like of shape (n_classes, n_classes), str or Path, optional
         Costs of labels, as for `score`; the first run fixes them.
     parquet : bool, default False
         Write a Parquet file for each block, too, as for `score`, which the first run fixes.
@@ -584,8 +584,8 @@ def evaluate(
         Skip rows without a target.
     threshold : float or str, optional
         Minimum probability for the label of the second of two classes, or ``"cost=50"``.
-    costs : array-like of shape (n_classes, n_classes), optional
-        Cost of each label (column) for rows of each class.
+    costs : array-like of shape (n_classes, n_classes), str or Path, optional
+        Cost of each label (column) for rows of each class, or the path of a CSV file of them.
     metric : str, optional
         Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
         ``"neg_mean_cost=50"``.

@@ -531,7 +531,7 @@ def parquet_options(command: F) -> F:
 
 
 def costs_options(command: F) -> F:
-    """How to label rows. The matrix reaches the command as `costs`, a list of lines."""
+    """How to label rows. The file of the matrix reaches the command as `costs`."""
 
     @click.option(
         "--threshold",
@@ -550,26 +550,12 @@ def costs_options(command: F) -> F:
     @wraps(command)
     def run(*args: Any, threshold: str | None, file: Path | None, **kwargs: Any) -> None:
         try:
-            lines = None if file is None else _lines(file)
-            given_costs(threshold, lines, str(file))
+            given_costs(threshold, file)
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
-        command(*args, threshold=threshold, costs=lines, **kwargs)
+        command(*args, threshold=threshold, costs=file, **kwargs)
 
     return run  # type: ignore[return-value]
-
-
-def _lines(file: Path) -> list[list[Any]]:
-    """The numbers of each line; other cells stay text."""
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [[_number(cell) for cell in line.split(",")] for line in lines if line.strip()]
-
-
-def _number(cell: str) -> Any:
-    try:
-        return float(cell)
-    except ValueError:
-        return cell.strip()
 
 
 class RowCount(click.IntRange):

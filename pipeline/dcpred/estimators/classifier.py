@@ -316,9 +316,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         threshold : float or str or None, default None
             Replaces the threshold of the model: rows whose probability of the second of two classes is larger
             get that class. "cost=50" makes a missed row cost 50 times a false alarm.
-        costs : array-like (n_classes, n_classes) or None, default None
-            Cost of each label (column) for rows of each class. Rows get the label with the least expected
-            cost.
+        costs : array-like (n_classes, n_classes), str, Path or None, default None
+            Cost of each label (column) for rows of each class, or the path of a CSV file of them. Rows get
+            the label with the least expected cost.
 
         Returns
         -------

@@ -7,10 +7,12 @@ of the second class costs t and a missed row costs 1 − t. It is the same as cl
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,21 +139,43 @@ def is_cost(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
-def given_costs(threshold: float | str | None, costs: Any, name: str = "costs") -> Costs | None:
-    """The costs of a threshold or of a matrix with this `name`; None without either. Raises SettingsError."""
+def given_costs(threshold: float | str | None, costs: Any) -> Costs | None:
+    """The costs of a threshold, or of a matrix or the path of its CSV file; None without either. Raises
+    SettingsError.
+    """
     if threshold is not None and costs is not None:
         raise SettingsError("Cannot use threshold together with costs. Pass one of them.")
     if threshold is not None:
         return threshold_costs(threshold)
     if costs is None:
         return None
+    if isinstance(costs, str | os.PathLike):
+        return matrix_costs(_lines_of_file(Path(costs)), str(costs))
     try:
-        lines = [list(line) for line in costs]
+        lines = [list(line) for line in getattr(costs, "to_numpy", lambda: costs)()]
     except TypeError:
         raise SettingsError(
-            f"Cannot use {name}={costs!r}: it is no matrix. Pass a row of costs for each class."
+            f"Cannot use costs={costs!r}: it is no matrix. Pass a row of costs for each class, or a CSV file."
         ) from None
-    return matrix_costs(lines, name)
+    return matrix_costs(lines)
+
+
+def _lines_of_file(file: Path) -> list[list[Any]]:
+    """The numbers of each line; other cells stay text."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot read costs from {file}: {error.strerror}. Pass a matrix, or the path of a CSV file."
+        ) from None
+    return [[_number(cell) for cell in line.split(",")] for line in lines if line.strip()]
+
+
+def _number(cell: str) -> Any:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell.strip()
 
 
 HALF = "none"  # the likelier class
