@@ -41,7 +41,7 @@ from dcpred.verification import verify
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
-from support.changing_inputs import INPUTS, N_FEATURES, table
+from support.changing_inputs import INPUTS, N_FEATURES, files_of, outputs_of, table
 from support.cut_off import CutOff, at_write, end
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -51,21 +51,6 @@ CHUNK_ROWS, BLOCK_ROWS = 20, 40
 START_ROWS = 130  # blocks of two chunks; the last block and the last chunk are not full
 SEED = st.integers(0, 2**20)
 TOLD = ("status", "bad_rows", "digest", "statistics", "drift", "n_blocks")
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """What lies below a folder, but for locks, and for what an attempt left that was cut off."""
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in folder.rglob("*")
-        if p.is_file() and not p.is_symlink() and p.name != "lock" and ".partial" not in p.name
-    }
-
-
-def outputs_of(run: Path) -> dict[str, bytes]:
-    """The scores of a run, with its tables."""
-    folders = [run / name for name in ("scores.zarr", "scores.parquet") if (run / name).exists()]
-    return {f"{folder.name}/{name}": data for folder in folders for name, data in files_of(folder).items()}
 
 
 def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -89,6 +74,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred_tasks.tables.encoded_rows.MOST_ROWS", CHUNK_ROWS)
         patch.setattr("dcpred.plan.BLOCKS", 4)
         patch.setattr("dcpred.plan.BLOCK_ROWS", BLOCK_ROWS)
         patch.setattr(os, "fsync", lambda handle: None)
@@ -372,6 +358,25 @@ def test_rule_what_came_in_is_scored_and_nothing_else(machine: RefreshMachine) -
     machine.settle(report)
     # 130 rows are three whole blocks of 40, and a part of the fourth, which is another one now.
     assert (report.n_blocks, report.taken_blocks, report.scored_blocks) == (6, 3, 3)
+
+
+@pytest.mark.parametrize("machine", ["parquet", "arrow"], indirect=True)
+def test_rule_rows_that_moved_are_scored_again(machine: RefreshMachine) -> None:
+    """The last block lies within one row group, before a file grew by a row and after it."""
+    machine.change_table(1, 0.0, 0, 5)
+    machine.refresh()
+    machine.change_table(0, 0.0, 1, 5)
+    machine.refresh()
+
+
+@pytest.mark.parametrize("machine", ["delta"], indirect=True)
+def test_rule_a_new_version_of_the_same_rows_is_no_new_run(machine: RefreshMachine) -> None:
+    machine.append(20, 3)
+    report = machine.call()
+    machine.settle(report)
+    assert (report.taken_blocks, report.scored_blocks) == (3, 1)
+    machine.change_table(3, 0.0, 1, 5)
+    assert machine.call().state == "unchanged"
 
 
 def test_rule_a_block_of_a_touched_chunk_is_scored_again(machine: RefreshMachine) -> None:

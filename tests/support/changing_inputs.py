@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
 
 N_FEATURES = 3
@@ -48,6 +49,21 @@ def table(n: int, seed: int) -> pa.Table:
         "y": np.array(["a", "b", "c"])[blobs.y],
     }
     return pa.table(columns)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What lies below a folder, but for locks, and for what an attempt left that was cut off."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and not p.is_symlink() and p.name != "lock" and ".partial" not in p.name
+    }
+
+
+def outputs_of(run: Path) -> dict[str, bytes]:
+    """The scores of a run, with its tables."""
+    folders = [run / name for name in ("scores.zarr", "scores.parquet") if (run / name).exists()]
+    return {f"{folder.name}/{name}": data for folder in folders for name, data in files_of(folder).items()}
 
 
 class Input(ABC):
@@ -166,8 +182,9 @@ class ParquetInput(Input):
         self.rows: dict[str, pa.Table] = {}
         self.groups: dict[str, int] = {}
         (folder / "data").mkdir()
-        for number, start in enumerate(range(0, n, 50)):
-            self.put(f"m{number:03d}", table(min(50, n - start), seed + number))
+        large = n // per_chunk // 2 * per_chunk  # one row group of several blocks, after small ones
+        self.put("m2", table(n - large, seed))
+        self.put("m5", table(large, seed + 1), group=large)
 
     @property
     def data(self) -> str:
@@ -186,7 +203,7 @@ class ParquetInput(Input):
     def put(self, name: str, rows: pa.Table, group: int = 0) -> None:
         """Write a file anew, in row groups of a length that it keeps."""
         self.written += 1
-        sizes = (self.per_chunk, 7, 2 * self.per_chunk + 1, 1_000)
+        sizes = (self.per_chunk, 7, 2 * self.per_chunk)
         self.rows[name] = rows
         self.groups[name] = group or self.groups.get(name) or sizes[self.written % len(sizes)]
         self.write(rows.drop_columns(["y"]), self.path(name), self.groups[name])
@@ -307,3 +324,16 @@ INPUTS: dict[str, type[Input]] = {
     "arrow": ArrowInput,
     "delta": DeltaInput,
 }
+
+
+def bring(folder: Path, address: str) -> None:
+    """Make what lies at an address what lies in a folder; nothing else is written again."""
+    place = open_place(address)
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    for name, path in sorted(files.items()):
+        standing, data = place.read(name), path.read_bytes()
+        if standing is None or standing.data != data:
+            place.make_folder(str(Path(name).parent))
+            place.write(name, data)
+    for name in place.listing().keys() - files.keys():
+        place.remove(name)

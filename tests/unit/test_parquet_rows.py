@@ -72,7 +72,8 @@ def same_as_imported(model: str, data: str, folder: Path) -> None:
     import_data(data, folder / "imported.zarr", like=model)
     X = open_array(folder / "imported.zarr" / "X")
     there = open_array(find_rows(data, "X", model))
-    np.testing.assert_array_equal(X[...].astype(there.dtype), there[...])
+    assert X.dtype == there.dtype
+    np.testing.assert_array_equal(X[...], there[...])
     score(model, str(folder / "imported.zarr" / "X"), folder / "a", inline)
     score(model, find_rows(data, "X", model), folder / "b", inline)
     a, b = scores(folder / "a"), scores(folder / "b")
@@ -89,6 +90,62 @@ def test_the_same_bits_in_single_precision(single: str, tmp_path: Path) -> None:
     data = write(FRAME.astype({"amount": "float32"}), tmp_path / "t.parquet", compression="zstd")
     assert find_rows(data, "X", single).endswith(",float32/X")
     same_as_imported(single, data, tmp_path)
+
+
+# A column of Parquet with other values, and whether single precision holds all that its type may hold.
+PRECISIONS: dict[str, tuple[str, Any, bool]] = {
+    "days": ("day", pa.array([20_000] * N, pa.date32()), True),
+    "times of days": ("day", FRAME["day"].to_numpy("M8[us]"), True),
+    "text of days": ("day", ["2026-01-01"] * N, True),
+    "no dates": ("day", pa.nulls(N), True),
+    "booleans as text": ("old", ["true"] * N, True),
+    "booleans as numbers": ("old", np.ones(N), True),
+    "many digits of no use": ("city", np.arange(N) + 0.1, True),
+    "small numbers": ("amount", np.zeros(N, "i2"), True),
+    "half": ("amount", np.zeros(N, "f2"), True),
+    "small numbers in 32 bits": ("amount", np.zeros(N, "i4"), False),
+    "small numbers in 64 bits": ("amount", np.zeros(N), False),
+    "decimals": ("amount", pa.array([Decimal(1)] * N, pa.decimal128(5, 2)), False),
+    "no numbers": ("amount", pa.nulls(N), True),
+}
+
+
+@pytest.mark.parametrize("case", PRECISIONS)
+def test_the_precision_follows_from_types(case: str, single: str, tmp_path: Path) -> None:
+    """Never from values, which a later row may exceed: an import like the model has the same."""
+    name, values, is_single = PRECISIONS[case]
+    plain = FRAME.astype({"amount": "float32"})
+    data = write(with_column(name, values)(plain), tmp_path / "t.parquet")
+    assert find_rows(data, "X", single).endswith(",float32/X" if is_single else ",float64/X")
+    same_as_imported(single, data, tmp_path)
+
+
+def test_times_of_a_day_always_need_double_precision(model: str, tmp_path: Path) -> None:
+    """A time of 18 hours or more has no place among whole numbers of 16 bits, and one with a fraction none in
+    single precision.
+    """
+    trained(tmp_path / "model", ["old", "seen"])
+    for hour, unit in ((0, "us"), (6, "ms"), (23, "ns")):
+        seen = np.full(N, np.datetime64("2026-01-01") + np.timedelta64(hour, "h"), f"M8[{unit}]")
+        data = write(with_column("seen", seen)(FRAME), tmp_path / str(hour) / "t.parquet")
+        assert find_rows(data, "X", tmp_path / "model").endswith(",float64/X")
+    same_as_imported(str(tmp_path / "model"), data, tmp_path)
+    import_data(FRAME, tmp_path / "frame.zarr", like=tmp_path / "model")
+    FRAME[["old", "seen"]].to_csv(tmp_path / "t.csv", index=False)
+    import_data(tmp_path / "t.csv", tmp_path / "csv.zarr", like=tmp_path / "model")
+    for name in ("frame", "csv"):
+        assert open_array(tmp_path / f"{name}.zarr" / "X").dtype == np.float64
+
+
+def test_an_import_like_a_model_refuses_integers_that_are_rounded(model: str, tmp_path: Path) -> None:
+    """X is of floating-point numbers, also where all columns are integers without a missing value."""
+    whole = {"a": [2**53 + 1, 5], "b": [1, 2]}
+    import_data(pa.table(whole), tmp_path / "whole.zarr")
+    assert open_array(tmp_path / "whole.zarr" / "X").dtype == np.int64
+    with pytest.raises(
+        DataError, match=r"9007199254740993 in row 0 .* would round\. Round the values before"
+    ):
+        import_data(pa.table(whole), tmp_path / "again.zarr", like=tmp_path / "whole.zarr")
 
 
 def test_a_folder_with_partitions_and_groups_of_any_size(model: str, tmp_path: Path) -> None:
