@@ -382,7 +382,7 @@ def _ids(run: ScoreRun) -> Sequence[str]:
     return () if schema is None else schema.ids
 
 
-def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:
+def _check_same_rows(run: ScoreRun, where: str, arrays: Mapping[str, zarr.Array[Any]]) -> None:
     """Raise OtherRowsError if X, or one of these arrays next to it, was rewritten after scoring. An array
     that was added later is not checked.
     """

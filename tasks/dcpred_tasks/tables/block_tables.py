@@ -28,11 +28,15 @@ from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
 
 # Types that Delta tables lack, and those that hold the same values.
-SIGNED = {
+IN_DELTA = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
 }
 
 
@@ -65,17 +69,25 @@ def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Sch
 def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Beside | None, list[Field]]:
     """The ids, None for the numbers of rows, and the columns of the scores."""
     assert run.ids is not None
-    ids = find_columns(run.x, run.n_rows, None, run.ids) if run.ids else None
+    ids = find_columns(run.x, run.n_rows, None, run.ids, of=run.run) if run.ids else None
     fields = run_fields(run.output, run.columns, arrays)
     chosen = [name for name in fields if name not in MADE_HERE]
     return ids, [fields[name] for name in ([] if ids else [ROW]) + chosen]
 
 
 def _of_delta(kind: pa.DataType) -> pa.DataType:
-    """The type of a column in a Delta table: numbers have a sign, and times have microseconds."""
+    """The type of a column in a Delta table: numbers have a sign, instants have microseconds, and times of day
+    are text.
+    """
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    return SIGNED.get(kind, kind)
+    if pa.types.is_decimal(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_time(kind):
+        return pa.string()
+    return IN_DELTA.get(kind, kind)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -38,10 +38,12 @@ from dcpred_tasks.tables.arrow_columns import (
     refuse_rounded_decimals,
     remedy,
     text_values,
+    whole_array,
 )
 from dcpred_tasks.tables.delta_tables import files_of_table, is_delta, pinned
 from dcpred_tasks.tables.table_columns import (
     as_common_type,
+    cell_type,
     common_columns,
     followed_dtype,
     foreign_types,
@@ -81,23 +83,47 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """The files of a table, and the schema of a model.
+    """The files of a table.
 
-    data   the address of the table
-    like   the model, for messages
+    data   its address
     types  of the columns of all files
     """
 
     data: str
-    like: str
-    schema: Schema
     footers: tuple[Footer, ...]
     types: Mapping[str, Any]
     groups: tuple[Group, ...]
 
     @property
     def n_rows(self) -> int:
-        return self.groups[-1].stop if self.groups else 0
+        return self.groups[-1].stop
+
+    def read(self, group: Group, names: Sequence[str]) -> dict[str, Any]:
+        """Columns of a row group, as arrays of Arrow of the types of the table."""
+        stored = [name for name in names if name not in group.constants]
+        n = group.stop - group.start
+        read = group.footer.read(group.number, stored) if stored else None
+        found = {}
+        for name in names:
+            if read is None or name in group.constants:
+                found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
+                continue
+            column = _one_array(read.column(name))
+            file = group.footer.file
+            column = as_common_type(column, self.types[name], name, file.address)
+            found[name] = plain_column(column, name, file.name)
+        return found
+
+
+@dataclass(frozen=True)
+class FollowedTable(Table):
+    """A table, and the schema of a model.
+
+    like  the model, for messages
+    """
+
+    like: str
+    schema: Schema
 
     @property
     def name(self) -> str:
@@ -141,22 +167,6 @@ class Table:
         """The types of these columns; None: of all."""
         return repr(sorted((k, str(v)) for k, v in self.types.items() if names is None or k in names))
 
-    def read(self, group: Group, names: Sequence[str]) -> dict[str, Any]:
-        """Columns of a row group, as arrays of Arrow of the types of the table."""
-        stored = [name for name in names if name not in group.constants]
-        n = group.stop - group.start
-        read = group.footer.read(group.number, stored) if stored else None
-        found = {}
-        for name in names:
-            if read is None or name in group.constants:
-                found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
-                continue
-            column = _one_array(read.column(name))
-            file = group.footer.file
-            column = as_common_type(column, self.types[name], name, file.address)
-            found[name] = plain_column(column, name, file.name)
-        return found
-
 
 def _one_array(column: Any) -> Any:
     """A column of a row group as one array: without a copy where it is one, as numbers are."""
@@ -166,28 +176,34 @@ def _one_array(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def find_table(data: str, model: str) -> Table:
+def find_table(data: str, model: str) -> FollowedTable:
     """A table, with all checks that need no rows. Raises DataError."""
-    files, types = files_of_table(data)
-    options = current_options() if is_remote(data) else ()
-    return _table(data, model, schema_to_follow(model), tuple(files), types, options)
+    return _followed(_files(data), data, model, schema_to_follow(model))
+
+
+Files = tuple[
+    tuple[TableFile, ...], Any, Options
+]  # the schema of a table that states it, in Arrow, else None
+
+
+def _files(data: str) -> Files:
+    files, kinds = files_of_table(data)
+    return tuple(files), kinds, current_options() if is_remote(data) else ()
 
 
 @lru_cache(maxsize=8)
-def _table(
-    data: str, model: str, schema: Schema, files: tuple[TableFile, ...], kinds: Any, options: Options
-) -> Table:
-    """kinds  the schema of a table that states it, in Arrow, else None"""
+def _table(held: Files, data: str) -> Table:
+    files, kinds, options = held
     footers = tuple(
         (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options) for file in files
     )
-    names = [file.name for file in files]
     for one in footers:
         _check_names(one)
+    schemas = [one.schema for one in footers]
     types, constants = (
-        common_columns(os.path.basename(data.rstrip("/")), names, [f.schema for f in footers])
+        common_columns(os.path.basename(data.rstrip("/")), [file.name for file in files], schemas)
         if kinds is None
-        else stated_columns(kinds, files, [f.schema for f in footers])
+        else stated_columns(kinds, files, schemas)
     )
     groups, start = [], 0
     for one, values in zip(footers, constants, strict=True):
@@ -195,10 +211,15 @@ def _table(
             if n:
                 groups.append(Group(one, number, values, start, start + n))
             start += n
-    found = Table(data, model, schema, footers, types, tuple(groups))
-    _check_columns(found)
     if not groups:
         raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
+    return Table(data, footers, types, tuple(groups))
+
+
+@lru_cache(maxsize=8)
+def _followed(held: Files, data: str, model: str, schema: Schema) -> FollowedTable:
+    found = FollowedTable(**vars(_table(held, data)), like=model, schema=schema)
+    _check_columns(found)
     _check_sizes(found)
     return found
 
@@ -216,7 +237,7 @@ def _check_names(of: Footer) -> None:
         raise DataError(f"Cannot read {of.file.address}: two columns are named {twice!r}. Rename one.")
 
 
-def _check_columns(table: Table) -> None:
+def _check_columns(table: FollowedTable) -> None:
     missing = [name for name in table.features if name not in table.types]
     if missing:
         shown = ", ".join(map(repr, missing[:NAMED]))
@@ -245,7 +266,7 @@ def _is_readable(kind: Any) -> bool:
     return bool(is_plain_number(kind) or is_text_or_levels(kind) or others or uuid)
 
 
-def _check_sizes(table: Table) -> None:
+def _check_sizes(table: FollowedTable) -> None:
     """Raise DataError for a row group that does not fit in memory."""
     most = memory_bytes() // 4
     for group in table.groups:
@@ -277,7 +298,7 @@ def plan_table(data: str, model: str) -> TableAddress:
 # -- Encoding ------------------------------------------------------------------------------------------------
 
 
-def _encoded(table: Table, column: Column, values: Any, group: Group) -> Iterator[NDArray[Any]]:
+def _encoded(table: FollowedTable, column: Column, values: Any, group: Group) -> Iterator[NDArray[Any]]:
     """The features of a column, each (n,). Raises DataError for values that the schema refuses."""
     name, file = column.name, group.footer.file
     try:
@@ -304,33 +325,74 @@ def _as_reason(text: str) -> str:
     return text
 
 
+class TableReader:
+    """Reads the columns of a table; the last row groups are kept for the next rows."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._starts = np.array([group.start for group in table.groups])
+
+    def overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Group]]:
+        """The row groups of rows, with their numbers."""
+        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
+        for number in range(first, len(self._starts)):
+            group = self.table.groups[number]
+            if group.start >= stop:
+                return
+            yield number, group
+
+    def columns(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
+        """Decoded columns of a row group; the last two are kept for the next rows."""
+        key = number, names
+        with self._lock:
+            found = self._decoded.get(key)
+        if found is None:
+            found = self.table.read(self.table.groups[number], names)
+            with self._lock:
+                self._decoded[key] = found
+                while len(self._decoded) > 2:
+                    self._decoded.popitem(last=False)
+        return found
+
+    def cells(self, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
+        """The cells of columns for rows, as the files hold them, in the type of `cell_type`."""
+        parts: dict[str, list[Any]] = {name: [] for name in names}
+        for number, group in self.overlapping(start, stop):
+            low, high = max(start, group.start), min(stop, group.stop)
+            columns = self.columns(number, tuple(names))
+            for name in names:
+                column = whole_array(columns[name].slice(low - group.start, high - low))
+                parts[name].append(column.cast(cell_type(self.table.types[name])))
+        kinds = {name: cell_type(self.table.types[name]) for name in names}
+        return {name: _one_array(pa.chunked_array(parts[name], kinds[name])) for name in names}
+
+
 class EncodedTable(ComputedStore):
     """The arrays of a table."""
 
-    def __init__(self, address: TableAddress, table: Table) -> None:
-        self.table = table
+    def __init__(self, address: TableAddress, table: FollowedTable) -> None:
+        self.table, self.reader = table, TableReader(table)
         if address.dtype != followed_dtype(table.schema, table.types):
             raise DataError(
                 f"Cannot read {table.data}: the types of its columns changed after the run was planned. Begin"
                 " a new run."
             )
         super().__init__(str(address), table.identity, _group(table, np.dtype(address.dtype)))
-        self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._starts = np.array([group.start for group in table.groups])
 
     def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
         like = self.arrays[name]
         out = check_room(None if name != "X" else room, stop - start, like)
-        for number, group in self._overlapping(start, stop):
+        for number, group in self.reader.overlapping(start, stop):
             low, high = max(start, group.start), min(stop, group.stop)
             part = out[low - start : high - start]
             if name == "X":
-                columns = self._columns(number, tuple(self.table.features))
+                columns = self.reader.columns(number, tuple(self.table.features))
                 self._encode(part, columns, group, low)
             else:
                 given = str(self.table.target) if name == "y" else name
-                column = self._columns(number, (given,))[given]
+                column = self.reader.columns(number, (given,))[given]
                 part[...] = _values(column.slice(low - group.start, high - low), like, given, group)
         return out
 
@@ -342,17 +404,17 @@ class EncodedTable(ComputedStore):
         # Rows of a block come from other places of a group where a file before it grew or shrank.
         lines = (
             f"{group.content(columns)} {group.start - start} {group.stop - group.start}"
-            for _, group in self._overlapping(start, stop)
+            for _, group in self.reader.overlapping(start, stop)
         )
         return digest("\n".join(lines).encode())
 
     def changes(self, start: int, stop: int) -> list[int]:
-        files = {group.footer.file: None for _, group in self._overlapping(start, stop)}
+        files = {group.footer.file: None for _, group in self.reader.overlapping(start, stop)}
         return [file.changed for file in files if file.changed]
 
     def _columns_of(self, names: Collection[str]) -> set[str]:
         """The columns of the table that arrays are made of."""
-        own = {str(self.table.target) if name == "y" else name for name in names}
+        own = {*names, *([str(self.table.target)] if "y" in names else [])}
         return own | {*self.table.features} if "X" in own else own
 
     @property
@@ -368,27 +430,6 @@ class EncodedTable(ComputedStore):
         if planned != self.identity:
             newest = max((one.file for one in self.table.footers), key=lambda file: file.tag)
             raise refuse_changed(newest.address)
-
-    def _overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Group]]:
-        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
-        for number in range(first, len(self._starts)):
-            group = self.table.groups[number]
-            if group.start >= stop:
-                return
-            yield number, group
-
-    def _columns(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
-        """Decoded columns of a row group; the last two are kept for the next rows."""
-        key = number, names
-        with self._lock:
-            found = self._decoded.get(key)
-        if found is None:
-            found = self.table.read(self.table.groups[number], names)
-            with self._lock:
-                self._decoded[key] = found
-                while len(self._decoded) > 2:
-                    self._decoded.popitem(last=False)
-        return found
 
     def _encode(self, out: NDArray[Any], columns: Mapping[str, Any], group: Group, start: int) -> None:
         """Encode rows from row `start` of the table on."""
@@ -420,9 +461,9 @@ def _values(column: Any, like: Any, name: str, group: Group) -> Any:
     return values
 
 
-def _group(table: Table, dtype: np.dtype[Any]) -> Any:
+def _group(table: FollowedTable, dtype: np.dtype[Any]) -> Any:
     """The metadata of all arrays."""
-    ids = [name for name in table.schema.ids if name in table.others]
+    ids = [name for name in table.schema.ids if name in table.types]
     attributes = {ATTRIBUTE: _schema_of_rows(table).document()} | ({IDS_ATTRIBUTE: ids} if ids else {})
     group = zarr_arrays.memory_group(attributes)
     n, d = table.n_rows, len(table.schema.features)
@@ -440,14 +481,14 @@ def _group(table: Table, dtype: np.dtype[Any]) -> Any:
     return group
 
 
-def _schema_of_rows(table: Table) -> Schema:
+def _schema_of_rows(table: FollowedTable) -> Schema:
     """The schema of the model, with ids and target that the table has."""
     columns = (*table.schema.sources, *(c for c in table.schema.columns if isinstance(c, Id | Target)))
     kept = tuple(column for column in columns if column.name in table.types)
     return Schema(kept, table.schema.gap_texts, table.schema.text)
 
 
-def _dtype_beside(table: Table, name: str) -> Any:
+def _dtype_beside(table: FollowedTable, name: str) -> Any:
     """The dtype of a column beside X, `str` for text; None for a type without a form as text."""
     kind = table.types[name]
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -465,13 +506,19 @@ def _dtype_beside(table: Table, name: str) -> Any:
     return np.dtype(DOUBLE) if name == table.target and dtype.kind != "b" else str
 
 
-def chunk_rows(table: Table, row_bytes: int) -> int:
+def chunk_rows(table: FollowedTable, row_bytes: int) -> int:
     """Rows of a chunk: a row group, or an equal part of one that is large."""
     unit = max(group.stop - group.start for group in table.groups)
     most = min(max(HELD_BYTES // row_bytes, 1), MOST_ROWS)
     pieces = -(-unit // most)
     even = (n for n in range(pieces, pieces + MOST_PIECES) if unit % n == 0)
     return -(-unit // next(even, pieces))
+
+
+def open_cells(data: str) -> TableReader:
+    """A reader of a table that no model encodes. Raises DataError."""
+    data = absolute(data)
+    return TableReader(_table(_files(data), data))
 
 
 def open_table(address: TableAddress) -> EncodedTable:

@@ -1,8 +1,8 @@
 """Columns of a data set beside its rows: ids for example, which tables put before the scores."""
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,30 @@ import pyarrow.compute as pc
 import zarr
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.data_schema import schema_of_given
+from dcpred_tasks.artifacts.data_schema import is_table, schema_of_given
 from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.schema.column import DAY, LAST_DAY, Codes, Column, Date, TargetCodes
+from dcpred_tasks.schema.column import (
+    DAY,
+    LAST_DAY,
+    SECOND,
+    Boolean,
+    Codes,
+    Column,
+    Date,
+    Means,
+    TargetCodes,
+)
 from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, shown
+from dcpred_tasks.storage.addresses import absolute, lasting, shown, table_address
+from dcpred_tasks.storage.computed_arrays import computed
+from dcpred_tasks.tables.encoded_rows import EncodedTable, TableReader, open_cells
 from dcpred_tasks.tables.score_columns import texts
+from dcpred_tasks.tables.table_columns import cell_type, foreign_types
 
+TARGET = "y"  # the array of the target
 HELD_BYTES = 64 * 2**20  # bytes of rows of X in memory at once for some of their features
 
 
@@ -53,47 +67,70 @@ class Beside:
     """Their address."""
     names: tuple[str, ...]
     """Names of the columns, in the requested order."""
-    arrays: dict[str, zarr.Array[Any]]
+    arrays: Mapping[str, zarr.Array[Any]]
     """One-dimensional arrays by the name of their column."""
-    X: zarr.Array[Any] | None
+    X: zarr.Array[Any] | None = None
     """The features, if some are requested."""
-    features: dict[str, int]
+    features: Mapping[str, int] = field(default_factory=dict)
     """Columns of X by name."""
     schema: Schema | None = None
     """The columns of the features, if the data set states them."""
+    table: TableReader | None = None
+    """Reads the cells of all columns, where the data set is a table."""
 
     def types(self) -> dict[str, pa.DataType]:
+        if self.table is not None:
+            return {name: cell_type(self.table.table.types[name]) for name in self.names}
         found = {
             name: _values(array, np.empty(0, array.dtype), name).type for name, array in self.arrays.items()
         }
         if self.X is not None:
             nothing = np.empty(0, self.X.dtype)
-            found |= {name: self._feature(name, nothing).type for name in self.features}
+            found |= {name: self._feature(name, nothing, 0).type for name in self.features}
         return found
 
-    def _encoded(self, name: str) -> tuple[Column | None, int]:
-        """The column of the table that a feature comes from, and the index of the feature in it."""
-        place = self.features[name]
-        for column, span in [] if self.schema is None else self.schema.spans:
-            if place in range(span.start, span.stop):
-                return column, place - span.start
-        return None, 0
-
-    def _feature(self, name: str, values: NDArray[Any]) -> pa.Array:
-        """Values of a feature as in the imported table: categories by name, and dates."""
-        column, part = self._encoded(name)
+    def _feature(self, name: str, values: NDArray[Any], start: int) -> pa.Array:
+        """Values of a feature as in the imported table, from row `start` on: categories by name, and dates.
+        Raises DataError for a value of the table that the feature does not hold.
+        """
+        column, part = _encoded(self.schema, self.features[name])
+        if isinstance(column, Boolean):
+            return pa.array(values == 1, mask=values != values)
         if isinstance(column, Codes | TargetCodes):
+            unknown = np.flatnonzero(values == column.other)
+            if len(unknown):
+                raise self._lost(name, f"the category in row {start + int(unknown[0]):,}")
             levels, at = np.unique(values, return_inverse=True)
             names = [None if x == column.gap or x != x else column.says(part, x) or str(x) for x in levels]
             return pa.array(names, pa.string()).take(pa.array(at))
         if isinstance(column, Date) and column.parts[part] == DAY:
-            days, there = values.astype(np.float64), np.abs(values) < LAST_DAY
-            return pa.array(np.floor(np.where(there, days, 0)).astype("M8[D]"), mask=~there)
+            far = np.flatnonzero(np.abs(values) >= LAST_DAY)
+            if len(far):
+                raise self._lost(name, f"the date in row {start + int(far[0]):,}")
+            missing = values != values
+            return pa.array(np.where(missing, 0, values).astype("M8[D]"), mask=missing)
         return as_arrow(values, name)
+
+    def _lost(self, name: str, what: str) -> DataError:
+        return DataError(
+            f"Cannot add column {name!r} of {self.data} to the scores: the import did not store {what}. Score"
+            f" the imported table itself, or export with --with TABLE:{name}."
+        )
+
+    def check_features(self) -> None:
+        """Raise DataError for features that are not the values of their column in any row."""
+        for name, place in self.features.items():
+            column, part = _encoded(self.schema, place)
+            if isinstance(column, Date) and column.parts[part] == DAY and SECOND in column.parts:
+                raise self._lost(name, "times of day with their dates")
+            if isinstance(column, Means):
+                raise self._lost(name, "its categories")
 
     def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, pa.Array]:
         """Some of the columns for rows."""
         names = set(names)
+        if self.table is not None:
+            return self.table.cells([name for name in self.names if name in names], start, stop)
         found = {
             name: _values(array, zarr_arrays.read_rows(array, start, stop), name)
             for name, array in self.arrays.items()
@@ -102,8 +139,16 @@ class Beside:
         wanted = [name for name in self.features if name in names]
         if wanted and self.X is not None:
             columns = _features(self.X, [self.features[name] for name in wanted], start, stop)
-            found |= {name: self._feature(name, columns[:, i]) for i, name in enumerate(wanted)}
+            found |= {name: self._feature(name, columns[:, i], start) for i, name in enumerate(wanted)}
         return found
+
+
+def _encoded(schema: Schema | None, place: int) -> tuple[Column | None, int]:
+    """The column of the table that a feature comes from, and the index of the feature in it."""
+    for column, span in [] if schema is None else schema.spans:
+        if place in range(span.start, span.stop):
+            return column, place - span.start
+    return None, 0
 
 
 def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array:
@@ -136,42 +181,83 @@ def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> 
 
 
 def find_columns(
-    x: str, n_rows: int, data: str | None, names: Sequence[str], *, elsewhere: bool = False
+    x: str, n_rows: int, data: str | None, names: Sequence[str], *, elsewhere: bool = False, of: str = ""
 ) -> Beside:
-    """Columns of a data set by their names: one-dimensional arrays next to X, or features of X.
+    """Columns of a data set by their names: all columns of a table; else features of X, the target, or
+    one-dimensional arrays next to X.
 
     x          address of the scored rows, of which there are `n_rows`
     data       address of the data set; None: the scored one
     elsewhere  whether the caller takes columns of other data sets, too: for messages
+    of         the run whose task asks: its input does not change
 
     Raises DataError if there is no such column, or its number of rows differs from the scored ones.
     """
-    group, X = _opened(x, data)
     where = data or shown(x)
+    grows = is_scored(x, data)  # since it was scored
+    table = _table(x, data, of)
+    if table is not None:
+        return _cells(table, n_rows, where, names, elsewhere=elsewhere, grows=grows)
+    group, X = _opened(x, data)
     arrays: dict[str, zarr.Array[Any]] = {}
     features: dict[str, int] = {}
     known = () if X is None else feature_names(X) or ()
+    schema = None if X is None else schema_of_given(X)
     of_group = {} if group is None else dict(zarr_arrays.arrays_of(group))
     for name in names:
-        if name in of_group and of_group[name].ndim == 1:
-            arrays[name] = of_group[name]
+        stored = _array_of(name, schema)
+        if stored in of_group and of_group[stored].ndim == 1:
+            arrays[name] = of_group[stored]
         elif name in known:
             features[name] = known.index(name)
         else:
             there = [*(n for n, array in of_group.items() if array.ndim == 1), *known]
             raise _unknown(name, where, there, elsewhere=elsewhere)
-    grows = is_scored(x, data)  # since it was scored
     asked = [*arrays.items(), *([("X", X)] if X is not None and features else [])]
     for name, array in asked:
-        _check_rows(n_rows, where, name, array, grows=grows)
+        _check_rows(n_rows, where, name, array.shape[0], grows=grows)
         stored_chunks.check_complete(zarr_arrays.address_of(array), array)
-    schema = None if X is None or not features else schema_of_given(X)
-    return Beside(where, tuple(names), arrays, X if features else None, features, schema)
+    found = Beside(where, tuple(names), arrays, X if features else None, features, schema)
+    found.check_features()
+    return found
+
+
+def _array_of(name: str, schema: Schema | None) -> str:
+    """The array of a column of an import: y for the target; none for a feature that is called y."""
+    if schema is not None and name == schema.target:
+        return TARGET
+    is_feature = schema is not None and any(column.name == name for column in schema.sources)
+    return "" if name == TARGET and is_feature else name
+
+
+def _table(x: str, data: str | None, of: str) -> TableReader | None:
+    """The reader of a data set that is a table: the one of the run, if that is scored."""
+    if is_scored(x, data):
+        store = computed(zarr_arrays.open_array(x, of=of)) if table_address(x) is not None else None
+        return store.reader if isinstance(store, EncodedTable) else None
+    return open_cells(str(data)) if is_table(str(data)) else None
+
+
+def _cells(
+    table: TableReader, n_rows: int, where: str, names: Sequence[str], *, elsewhere: bool, grows: bool
+) -> Beside:
+    types = table.table.types
+    foreign = {name: kind for one in table.table.footers for name, kind in foreign_types(one.schema).items()}
+    for name in names:
+        if name not in types:
+            raise _unknown(name, where, list(types), elsewhere=elsewhere)
+        if name in foreign or cell_type(types[name]) is None:
+            raise DataError(
+                f"Cannot add column {name!r} of {where} to the scores: its type is"
+                f" {foreign.get(name, types[name])}, not one of single values. Name another."
+            )
+        _check_rows(n_rows, where, name, table.table.n_rows, grows=grows)
+    return Beside(where, tuple(names), {}, table=table)
 
 
 def is_scored(x: str, data: str | None) -> bool:
     """Whether a data set is the scored one."""
-    return data is None or absolute(data) in (_folder(x), x)
+    return data is None or absolute(data) in (_folder(x), x, shown(x), lasting(x))
 
 
 def stored_ids(x: str) -> tuple[str, ...]:
@@ -217,8 +303,7 @@ def _unknown(name: str, where: str, there: list[str], *, elsewhere: bool) -> Dat
     )
 
 
-def _check_rows(n_rows: int, where: str, name: str, array: zarr.Array[Any], *, grows: bool) -> None:
-    n = array.shape[0]
+def _check_rows(n_rows: int, where: str, name: str, n: int, *, grows: bool) -> None:
     if n < n_rows or (n > n_rows and not grows):
         raise DataError(
             f"Cannot add {name} of {where} to {n_rows:,} scores: it has {n:,} rows. Name the data"

@@ -16,7 +16,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text_or_levels
+from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text, is_text_or_levels, is_uuid
 from dcpred_tasks.tables.table_files import TableFile
 
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
@@ -142,6 +142,18 @@ def as_common_type(column: Any, kind: Any, name: str, file: str, others: str = "
             f"Cannot read column {name!r} of {file}: it is {column.type}, but {kind} in {others}, which does"
             f" not hold all its values ({str(error).splitlines()[0]}). Convert it."
         ) from None
+
+
+def cell_type(kind: Any) -> Any:
+    """The type of the cells of a column where they are no features: its own, with text for UUIDs, and the
+    values of a dictionary. None for values that are no single ones, or whose meaning is unknown.
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_uuid(kind) or pa.types.is_null(kind) or is_text(kind):
+        return kind if pa.types.is_large_string(kind) else pa.string()
+    is_single = not (pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind))
+    return kind if is_single and not isinstance(kind, pa.BaseExtensionType) else None
 
 
 def is_number(column: Column, kind: Any) -> bool:
