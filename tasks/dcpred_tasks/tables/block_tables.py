@@ -76,8 +76,8 @@ def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Besi
 
 
 def _of_delta(kind: pa.DataType) -> pa.DataType:
-    """The type of a column in a Delta table: numbers have a sign, instants have microseconds, and times of day
-    are text.
+    """The type of a column in a Delta table: numbers have a sign, instants microseconds, and times of day are
+    text.
     """
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
