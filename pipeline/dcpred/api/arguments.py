@@ -29,6 +29,7 @@ from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsEr
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.storage.place import open_place
 
 R = TypeVar("R")
@@ -44,7 +45,9 @@ Find = Callable[[str | Path, str], str]
 
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses an argument of another type than its annotation in one sentence."""
+    """The function, which refuses an argument of another type than its annotation in one sentence, and lists
+    each table and opens each model once.
+    """
     parameters = inspect.signature(function).parameters
 
     @wraps(function)
@@ -57,7 +60,8 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
                     f"Cannot use {name}={value!r}: it is of type {type(value).__name__}."
                     f" Pass {' or '.join(_words(wanted))}."
                 )
-        return function(*args, **kwargs)
+        with reading_once():
+            return function(*args, **kwargs)
 
     return call
 

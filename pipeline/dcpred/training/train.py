@@ -45,6 +45,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
 )
 from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.once import MODEL, forget
 from dcpred_tasks.storage.place import Place, open_place, read_document
 from dcpred_tasks.storage.store_requests import Retrying, nonce_written
 from dcpred_tasks.storage.stored_chunks import filled
@@ -367,6 +368,7 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
 def publish(model: Path, target: Place) -> None:
     """Copy a model byte for byte, all of it or nothing. Raises DataError if another one exists."""
     trained = open_artifact(model)
+    forget(MODEL)
     if (standing := read_document(target, MODEL_FILE)) is not None:
         if standing.get("hash") != trained.hash:
             raise DataError(

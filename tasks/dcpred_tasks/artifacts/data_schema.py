@@ -19,7 +19,8 @@ from dcpred_tasks.schema.schema import (
     read_schema,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.addresses import current_options, local_path
+from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 
@@ -117,6 +118,10 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
 
 def is_table(address: str | Path) -> bool:
     """Whether an address is of a table that is read where it lies, not of a Zarr group."""
+    return once(LISTING, ("is a table", str(address), current_options()), lambda: _is_table(address))
+
+
+def _is_table(address: str | Path) -> bool:
     path = local_path(address).lower().rstrip("/")
     named = path.endswith(TABLE_ENDINGS) or (path.endswith(".json") and "/_delta_log/" in path)
     if not (named or is_pattern(address) or (not path.endswith(".zarr") and _may_be_folder(address))):

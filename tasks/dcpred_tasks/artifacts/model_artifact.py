@@ -1,11 +1,12 @@
 """A model in a file or folder: writing, and checked reading."""
 
+import os
 import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -55,9 +56,10 @@ from dcpred_tasks.model.tree import read_router
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import below, path_on_disk
+from dcpred_tasks.storage.addresses import below, current_options, path_on_disk
 from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.once import MODEL, forget, once
 from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
 from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
 
@@ -364,6 +366,7 @@ def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping
     """Write a model over another: its arrays under a unique name, then model.json, which names them, then
     remove the old arrays. A reader finds the one or the other complete model.
     """
+    forget(MODEL)
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
     place.write(MODEL_FILE, encoded({**document, "arrays": group}))
@@ -390,6 +393,7 @@ def check_free_for_model(place: Place) -> None:
 
 
 def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> None:
+    forget(MODEL)
     check_free_for_model(place)
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
@@ -420,9 +424,19 @@ def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def open_artifact(path: str | Path) -> Artifact:
-    """Read and check model.json. Raises ModelFormatError."""
+    """Read and check model.json, once in a call as long as it is the same file. Raises ModelFormatError."""
     place = open_place(path)
+    state = ""  # On a store, whoever writes a model says so (`forget`).
+    if place.folder is not None:
+        with suppress(OSError):
+            found = os.stat(place.folder / MODEL_FILE)
+            state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
     path = place.address if place.folder is None else str(path)
+    artifact = once(MODEL, (place.address, state, current_options()), lambda: _read_artifact(path, place))
+    return replace(artifact, path=path, group=below(path, artifact.group.rpartition("/")[2]))
+
+
+def _read_artifact(path: str, place: Place) -> Artifact:
     try:
         value = read_document(place, MODEL_FILE)
     except ValueError:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from dcpred_tasks.errors import LIKE, DataError, SettingsError
+from dcpred_tasks.storage.once import reading_once
 
 SERVERS = ("https", "http")
 ALIASES = {"abfs": "az"}  # two names of one store
@@ -370,7 +371,7 @@ def as_arguments(address: str | Path) -> str:
 
 def with_options(options: Options, body: Callable[..., T], *task: Any) -> T:
     """body(*task), with the storage options of the driver."""
-    with storage_options(options):
+    with storage_options(options), reading_once():
         return body(*task)
 
 

@@ -30,6 +30,7 @@ from dcpred_tasks.storage.object_arrays import (
     lists_nothing,
     names_of_encoding,
 )
+from dcpred_tasks.storage.once import LISTING, forget
 from dcpred_tasks.storage.place import Entry, open_place
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
@@ -366,8 +367,7 @@ def _computed_state(
         is_young = max(changes, default=0) > (now - SETTLED_SECONDS) * 1e9
         mark = digest(store.marks(start, stop, names).encode(), repr(changes).encode())
         marks.append("" if is_young else mark)
-    arrays = [array, *(store.arrays[name] for name in ids if name in store.arrays)]
-    form = digest_json({"arrays": [_form(one) for one in arrays], "columns": store.form(names)})
+    form = digest_json({"array": _form(array), "columns": store.form(names)})
     return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, form, tuple(marks))
 
 
@@ -461,6 +461,7 @@ def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
 
     ids  names of columns of its data set: rows are unchanged only if those beside X are, too
     """
+    forget(LISTING)
     X = zarr_arrays.open_array(address)
     if (store := computed(X)) is not None:
         return _computed_state(X, store, now, ids)

@@ -276,6 +276,8 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
     """
     path = local_path(address)
     with _opening(path, "array"):
+        if of and table_address(path) is not None:
+            return _table_of_run(path, of, current_options())
         if of and is_remote(path):
             return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
@@ -294,6 +296,11 @@ def _source(path: str, *, read_only: bool = True) -> StorePath:
         return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
     return StorePath(store, below)
+
+
+@lru_cache(maxsize=2)  # Each keeps decoded rows.
+def _table_of_run(path: str, of: str, options: Options) -> zarr.Array[Any]:
+    return _sound(zarr.open_array(_source(path), mode="r"))
 
 
 @lru_cache(maxsize=64)

@@ -28,6 +28,7 @@ from dcpred_tasks.storage.addresses import (
     is_remote,
     local_path,
 )
+from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.table_files import TableFile, list_files, local_file
 from dcpred_tasks.tables.table_formats import DELTA, has_format
@@ -52,7 +53,11 @@ def pinned(address: str) -> str:
 
 def files_of_table(address: str) -> tuple[list[TableFile], Any]:
     """The files of a table, and its schema in Arrow where a log states it, else None. Raises DataError."""
-    return delta_files(pinned(address)) if is_delta(address) else (list_files(address), None)
+
+    def read() -> tuple[list[TableFile], Any]:
+        return delta_files(pinned(address)) if is_delta(address) else (list_files(address), None)
+
+    return once(LISTING, (address, current_options()), read)
 
 
 def delta_files(address: str) -> tuple[list[TableFile], Any]:

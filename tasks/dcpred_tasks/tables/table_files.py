@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, ResourceError
-from dcpred_tasks.storage.addresses import Options, below, is_remote, local_path
+from dcpred_tasks.storage.addresses import Options, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
 from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import files_of, is_pattern, match_pattern
 from dcpred_tasks.storage.place import Entry, open_place
 from dcpred_tasks.tables.arrow_columns import is_plain_number
@@ -86,23 +87,17 @@ def is_table(address: str | Path) -> bool:
         return True
     if not is_remote(path) and not is_folder:
         return False
-    return any(files_of(path, [""], is_rows, _listed(path)))
+    return bool(_names_of(local_path(address))[1])
 
 
 def list_files(address: str) -> list[TableFile]:
     """The files of a table, by name. Raises DataError where there is none."""
-    path = address.rstrip("/") if len(address) > 1 else address
-    base, names = path, [""]
-    if is_pattern(path):
-        base, matches = match_pattern(path)
-        names = [match.name for match in matches]
-    elif is_remote(path) and (one := _one_object(path)):
+    path = address.rstrip("/")
+    if not is_pattern(path) and is_remote(path) and (one := _one_object(path)):
         return one
-    elif not is_remote(path) and not os.path.isdir(path):
+    if not is_pattern(path) and not is_remote(path) and not os.path.isdir(address):
         return [local_file(os.path.basename(path), path)]
-    listed = _listed(base)
-    files = files_of(base, names, is_rows, listed)
-    found = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
+    base, found, listed = _names_of(address)
     if not found:
         raise DataError(f"Cannot read {address}: no .parquet file is there. Name a file or a folder of them.")
     refuse_logged_tables(base, found, listed)
@@ -111,8 +106,24 @@ def list_files(address: str) -> list[TableFile]:
     return [TableFile(name, below(base, name), listed[name].size, listed[name].tag) for name in found]
 
 
-def _listed(base: str) -> dict[str, Entry] | None:
-    return open_place(base).listing() if is_remote(base) else None
+Names = tuple[str, list[str], dict[str, Entry] | None]
+
+
+def _names_of(address: str) -> Names:
+    """The folder of a table, the names of its files below it, sorted, and what a store lists there."""
+
+    def read() -> Names:
+        base, names = address.rstrip("/") or address, [""]
+        if is_pattern(base):
+            base, matches = match_pattern(base)
+            names = [match.name for match in matches]
+        listed = open_place(base).listing() if is_remote(base) else None
+        files = files_of(base, names, is_rows, listed)
+        found = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
+        return base, found, listed
+
+    where = address if is_remote(address) else os.path.realpath(address)
+    return once(LISTING, ("names", where, current_options()), read)
 
 
 def _rows(files: list[str]) -> list[str]:
