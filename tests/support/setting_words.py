@@ -51,7 +51,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Change these if the quality is still too low.",
         (
             *("kernel", "degree", "coef0", "leaf_scaling", "compact_gamma", "refine_steps", "refine_epochs"),
-            *("refine_ridge", "distill_weight"),
+            *("refine_ridge", "distill_weight", "largest_weight"),
         ),
     ),
     (

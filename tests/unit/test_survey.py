@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.training.survey import MAX_CLASSES, Survey, check_survey, merge_surveys, survey_rows
+from dcpred_tasks.training.survey import (
+    MAX_CLASSES,
+    Survey,
+    check_survey,
+    heavy_row,
+    merge_surveys,
+    remarks,
+    survey_rows,
+)
 
 X34 = np.arange(12.0).reshape(3, 4)
 Y3 = np.array([0, 1, 1])
@@ -230,3 +238,28 @@ def test_a_class_of_weight_0_is_no_class() -> None:
     survey = survey_rows(X34, np.array([0, 1, 1]), np.array([0.0, 1.0, 1.0]), 0, "classification")
     with pytest.raises(DataError, match="only one class, 1"):
         check_survey(survey, "classification")
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_row_that_outweighs_all_others(task: str) -> None:
+    n, row = 200, 123
+    X, y, weight = np.zeros((n, 1)), np.arange(n) % 2, np.ones(n)
+    parts = [(slice(a, b), a) for a, b in itertools.pairwise((0, 70, 140, n))]
+
+    def told(limit: float = 1.0) -> str:
+        survey = merge_surveys(survey_rows(X[s], y[s], weight[s], a, task) for s, a in parts)
+        return heavy_row(survey.weights, survey.n_used, limit)
+
+    weight[row] = 0.2 / 0.8 * (n - 1)
+    assert not told(0.25)
+    weight[row] = 0.3 / 0.7 * (n - 1)
+    assert "row 123 has 30 % of the weight of all 200 rows" in told()
+    assert told(0.31)
+    with pytest.raises(DataError, match=r"row 123 has 30 % .* allow it with the setting largest_weight=1\."):
+        told(0.25)
+    survey = survey_rows(X, y, weight, 0, task)
+    found = remarks(X, y, np.arange(n), survey, None, None, () if task == "regression" else (0, 1))
+    assert any("row 123 has 30 %" in remark for remark in found)
+    weight[np.arange(n) != row] *= np.arange(n)[np.arange(n) != row] < 98  # Few rows have weight.
+    assert not told(0.25)
+    assert not heavy_row(survey_rows(X, y, None, 0, task).weights, n, 0.01)

@@ -193,6 +193,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         own = {name: getattr(self, k) for k, name in names.items() if k not in self._not_settings}
         return own | rare.given_settings(self.settings)
 
+    def _largest_weight(self) -> float:
+        return float(self.given_settings().get("largest_weight", DEFAULTS["largest_weight"]))
+
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """Return the settings of training. `names` are those of the features if they are not yet kept."""
         given = self.given_settings()
@@ -320,6 +323,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
         self._trained_rows = sketch(X)
         names = self.model_.scaling.names(self._feature_names())
+        survey = replace(survey, weights=np.zeros(3))  # A heavy row was warned of.
         found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
         for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
             reporter(self.verbose).say(remark)

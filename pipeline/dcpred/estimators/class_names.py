@@ -5,6 +5,7 @@ Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets t
 names of 0, 1, …
 """
 
+import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -17,7 +18,7 @@ from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing,
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.storage.zarr_arrays import plain_text
-from dcpred_tasks.training.survey import FEW_CLASSES
+from dcpred_tasks.training.survey import FEW_CLASSES, heavy_row
 
 Names = tuple[str, ...]
 
@@ -99,8 +100,12 @@ def check_are_classes(y: NDArray[Any]) -> None:
         )
 
 
-def known_weight(weight: Any, n_rows: int) -> Any:
-    """Weights of rows in memory as numbers, or None. Raises DataError for what is no weight."""
+def known_weight(weight: Any, n_rows: int, largest: float) -> Any:
+    """Weights of rows in memory as numbers, or None. Raises DataError for what is no weight; warns of a row
+    that outweighs all others.
+
+    largest  the setting `largest_weight`
+    """
     weight = plain_column(weight, "sample_weight")
     if weight is None:
         return None
@@ -127,6 +132,9 @@ def known_weight(weight: Any, n_rows: int) -> Any:
         raise DataError(
             "Cannot use sample_weight: every weight is zero. Pass a weight above zero for some row."
         )
+    heaviest = np.array([values.sum(), values.max(), values.argmax()])
+    if heavy := heavy_row(heaviest, int(np.count_nonzero(values)), largest):
+        warnings.warn(heavy, stacklevel=3)
     return values
 
 

@@ -104,8 +104,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
         settings by validation, on the workers of the current Dask client or in this process. It leaves alone
         class_weight, threshold, categorical, missing, max_leaf_rows and, of `settings`, keep_support_vectors,
-        calibrate and sample_rows; no other setting may be given with it. None: without any setting the search
-        keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings there is no search.
+        calibrate, sample_rows and largest_weight; no other setting may be given with it. None: without any
+        setting the search keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings
+        there is no search.
     metric : str, callable or None, default None
         Metric of the search for settings: the name of a scorer of scikit-learn
         ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
@@ -269,7 +270,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self._keep_columns()
         check_are_classes(y)
         self.classes_, target = np.unique(y, return_inverse=True)
-        sample_weight = known_weight(sample_weight, len(X))
+        sample_weight = known_weight(sample_weight, len(X), self._largest_weight())
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
@@ -437,7 +438,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         y = column_or_1d(y.astype(self.classes_.dtype) if y.dtype.kind in "mM" else y)
         check_one_each(y, len(numbers))
         right = class_positions(y, list(self.classes_)) == numbers
-        return float(np.average(right, weights=known_weight(sample_weight, len(numbers))))
+        weight = known_weight(sample_weight, len(numbers), self._largest_weight())
+        return float(np.average(right, weights=weight))
 
     def _predicted(self, X: Any, early: bool, rule: Rule) -> Any:
         if is_a(X, DASK_FRAME):

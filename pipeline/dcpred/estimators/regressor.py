@@ -77,8 +77,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
         settings by validation, on the workers of the current Dask client or in this process. It leaves alone
         target_transform, categorical, missing, max_leaf_rows and, of `settings`, keep_support_vectors,
-        calibrate and sample_rows; no other setting may be given with it. None: without any setting the search
-        keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings there is no search.
+        calibrate, sample_rows and largest_weight; no other setting may be given with it. None: without any
+        setting the search keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings
+        there is no search.
     metric : str, callable or None, default None
         Metric of the search for settings: the name of a scorer of scikit-learn ("r2",
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
@@ -215,7 +216,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite=False)
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
-        sample_weight = known_weight(sample_weight, len(X))
+        sample_weight = known_weight(sample_weight, len(X), self._largest_weight())
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), (), groups)
 
@@ -345,7 +346,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
         check_numbers(y)
-        y, sample_weight = plain_column(y), known_weight(sample_weight, len(decision))
+        sample_weight = known_weight(sample_weight, len(decision), self._largest_weight())
+        y = plain_column(y)
         check_one_each(np.asarray(y), len(decision))
         large = np.flatnonzero(np.abs(np.asarray(y)) > LARGEST_TARGET)
         if len(large):  # Their squares overflow.

@@ -102,6 +102,9 @@ class Settings:
         leaves are of different nature and have rows enough, numbers more than classes. None: False.
     distill_weight : float (from 0 to 1) or None, default None
         Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
+    largest_weight : float (from 0.01 to 1) or None, default None
+        Largest share of all sample weights that one row of 100 or more may have: training is refused beyond
+        it. A row with more than a quarter is reported in any case: the model learns little else. None: 1.0.
 
     Examples
     --------
@@ -131,6 +134,7 @@ class Settings:
     refine_ridge: float | None = None
     leaf_scaling: bool | None = None
     distill_weight: float | None = None
+    largest_weight: float | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return every setting by name.

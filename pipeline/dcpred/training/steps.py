@@ -384,7 +384,8 @@ class Training:
 
     def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)
-        check_survey(survey, self.job.settings.task, names)
+        settings = self.job.settings  # Estimators have checked weights in memory without those of classes.
+        check_survey(survey, settings.task, names, settings.largest_weight if self.job.x else 1.0)
         if (
             survey.n_used < self.plan.n_rows // 2
         ):  # most rows have weight 0, and the sample holds too few others

@@ -264,7 +264,7 @@ OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Omitted from a model's settings at their defaults: models of earlier versions keep their hashes.
 LATER = (
     *("categorical", "missing", "feature_map"),
-    *("leaf_model", "calibrate", "threshold", "quantile", "target_transform"),
+    *("leaf_model", "calibrate", "threshold", "quantile", "target_transform", "largest_weight"),
 )
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -475,6 +475,13 @@ class Settings:
         low=0,
         high=1,
     )
+    largest_weight: float = setting(
+        1.0,
+        "Largest share of all sample weights that one row of 100 or more may have: training is refused beyond"
+        " it. A row with more than a quarter is reported in any case: the model learns little else.",
+        low=0.01,
+        high=1,
+    )
     seed: int = setting(
         0, "Start of every random choice. The same seed gives the same model.", low=0, high=2**31 - 1
     )
@@ -625,6 +632,7 @@ BESIDE_A_SEARCH = frozenset(
         "categorical",
         *("class_weight", "threshold"),
         *("keep_support_vectors", "calibrate"),
+        "largest_weight",
         "max_leaf_rows",
         "missing",
         "sample_rows",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Survey:
     rows: int = 0  # fold_rows of the numbers of the rows that are used
     means: tuple[int, ...] = ()  # target-encoded features
     target_range: FloatArray = field(default_factory=lambda: NO_RANGE)  # (2,), least and largest, transformed
+    weights: FloatArray = field(default_factory=lambda: np.zeros(3))  # their sum, the largest, and its row
 
     @property
     def mean_weight(self) -> float:
@@ -132,7 +134,14 @@ def survey_rows(
         class_weights=class_weights,
         rows=fold_rows(first_row + np.flatnonzero(used)),
         target_range=_range(y[used], transform) if task == "regression" else NO_RANGE,
+        weights=_weights(np.ones(len(X)) if weight is None else weight, first_row),
     )
+
+
+def _weights(weight: FloatArray, first_row: int) -> FloatArray:
+    """The field of a survey."""
+    row = int(weight.argmax()) if len(weight) else 0
+    return np.array([weight.sum(), weight.max(initial=0.0), first_row + row])
 
 
 def _range(target: NDArray[np.generic], transform: str) -> FloatArray:
@@ -218,16 +227,46 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
                     max(whole.target_range[1], part.target_range[1]),
                 ]
             ),
+            weights=np.append(
+                whole.weights[0] + part.weights[0],
+                max(whole.weights[1:].tolist(), part.weights[1:].tolist(), key=itemgetter(0)),
+            ),
         )
     return whole
 
 
-def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:
-    """Raise DataError where nothing can be learned. `names` are those of numbered classes."""
+WEIGHED_ROWS, REPORTED_SHARE = 100, 0.25  # A row of so many is reported from this share of all weight on.
+
+
+def heavy_row(weights: FloatArray, n_rows: int, limit: float) -> str:
+    """A sentence on one of n_rows rows of weight that outweighs the others; "" where none does. Raises
+    DataError where its share is above the setting `largest_weight`.
+
+    weights  as in `Survey`
+    """
+    total, largest, row = weights.tolist()
+    if n_rows < WEIGHED_ROWS or largest <= min(limit, REPORTED_SHARE) * total:
+        return ""
+    which = f"row {int(row):,} has {100 * largest / total:.4g} % of the weight of all {n_rows:,} rows"
+    if largest > limit * total:
+        raise DataError(
+            f"Cannot use the sample weights: {which}, and largest_weight is {limit:g}. Correct its weight, or"
+            " allow it with the setting largest_weight=1."
+        )
+    return f"{which}, and the model learns little else; correct its sample weight"
+
+
+def check_survey(
+    survey: Survey, task: str, names: Sequence[object] | None = None, largest_weight: float = 1.0
+) -> None:
+    """Raise DataError where nothing can be learned. `names` are those of numbered classes, `largest_weight`
+    is a setting.
+    """
     if survey.n_used == 0:
         raise DataError(
             "Cannot train without rows: X has 0 samples, or every sample weight is 0. Pass some rows."
         )
+    heavy_row(survey.weights, survey.n_used, largest_weight)
     least, largest = survey.target_range
     if 0 < largest - least < LEAST_RANGE:
         raise DataError(
@@ -305,6 +344,8 @@ def remarks(
             f"{_listed(leaks, names, 'predicts', 'predict')} the target nearly perfectly alone and may be a"
             " leak; leave it out unless it is known when rows are scored"
         )
+    if heavy := heavy_row(survey.weights, survey.n_used, 1.0):
+        sentences.append(heavy)
     weights = survey.class_weights
     if len(weights) and weights.sum() == survey.n_used and (weights < LEAST_OF_CLASS).any():
         rare = [
