@@ -1,7 +1,6 @@
 """Scratch files of a training: rows by leaf, its job, and its trials."""
 
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, lru_cache
@@ -14,7 +13,6 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Router, read_router
 from dcpred_tasks.storage import zarr_arrays
@@ -36,11 +34,11 @@ from dcpred_tasks.training.categories import (
     TargetSums,
     cross_fitted_of,
 )
-from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known
+from dcpred_tasks.training.folds import MOST_FOLDS, Folds
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.in_memory import FittedScaling, TrialRows
-from dcpred_tasks.training.leaf import FittedLeaf, Kernels
-from dcpred_tasks.training.prior import Prior
+from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -91,6 +89,9 @@ class TrainJob:
     @property
     def division_file(self) -> Path:
         return self.root / "division.npz"
+
+    def known_file(self, fold: int) -> Path:
+        return self.root / f"known-{fold}.npz"
 
     @property
     def tree_file(self) -> Path:
@@ -158,12 +159,10 @@ class LeafWork:
 class StoredDivision:
     """The partition for workers, without the tree under construction."""
 
-    scaling: Scaling
     tree: Router
-    kernels: Kernels
+    known: Known
     classes: NDArray[Any]
     class_factors: FloatArray
-    prior: Prior | None = None
 
 
 # The code that determines the files of a scratch directory and their content.
@@ -190,18 +189,8 @@ def is_done(output: Path) -> bool:
 
 
 def write_division(job: TrainJob, division: StoredDivision) -> None:
-    kernels = json.dumps([division.kernels.local.as_dict(), division.kernels.head.as_dict()])
-    write_arrays(
-        job.division_file,
-        {
-            **division.scaling.arrays(),
-            **division.tree.arrays(),
-            "classes": division.classes,
-            "class_factors": division.class_factors,
-            **(division.prior.arrays() if division.prior else {}),
-            "kernels": np.frombuffer(kernels.encode(), np.uint8),
-        },
-    )
+    own = {"classes": division.classes, "class_factors": division.class_factors}
+    write_arrays(job.division_file, {**division.known.arrays(), **division.tree.arrays(), **own})
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
@@ -224,15 +213,25 @@ def read_division(job: TrainJob) -> StoredDivision:
 @lru_cache(maxsize=2)
 def _division(stamp: tuple[str, int, int]) -> StoredDivision:
     a = read_arrays(Path(stamp[0]))
-    local, head = json.loads(a["kernels"].tobytes())
-    return StoredDivision(
-        Scaling.of(a),
-        read_router(a),
-        Kernels(Kernel(**local), Kernel(**head)),
-        a["classes"],
-        a["class_factors"],
-        Prior.among(a),
-    )
+    return StoredDivision(read_router(a), Known.from_arrays(a), a["classes"], a["class_factors"])
+
+
+def write_known(job: TrainJob, fold: int, known: Known) -> None:
+    """Store what is fitted to targets without a fold."""
+    if not is_done(job.known_file(fold)):
+        write_arrays(job.known_file(fold), known.arrays())
+
+
+def read_fitted(job: TrainJob, folds: int) -> FittedToTargets:
+    """Everything that is fitted to targets, also without each of the first so many folds."""
+    encoding = read_targets(job) if job.coded else None
+    held = tuple(_known(file_stamp(job.known_file(fold))) for fold in range(folds))
+    return FittedToTargets(read_division(job).known, encoding, held)
+
+
+@lru_cache(maxsize=MOST_FOLDS)
+def _known(stamp: tuple[str, int, int]) -> Known:
+    return Known.from_arrays(read_arrays(Path(stamp[0])))
 
 
 def with_folds(job: TrainJob, folds: Folds | None) -> TrainJob:

@@ -128,7 +128,13 @@ def test_held_out_rows_move_a_quantile_away_from_the_median(level: float | None,
     rng = np.random.default_rng(0)
     n = 2_000
     held = HeldOut(
-        np.zeros((n, 1)), rng.normal(size=n), np.ones(n), np.full(n, 2.0), np.full(n, 9.0), np.zeros(n)
+        np.zeros((n, 1)),
+        rng.normal(size=n),
+        np.ones(n),
+        np.full(n, 2.0),
+        np.full(n, 9.0),
+        np.zeros(n),
+        np.zeros(n),
     )
     _, after = at_level([], held, level)
     assert (after.decision != 0).any() == moved
@@ -139,7 +145,7 @@ def test_held_out_rows_move_a_quantile_away_from_the_median(level: float | None,
 def test_it_is_never_moved_towards_the_median() -> None:
     n = 2_000
     above = np.random.default_rng(0).normal(size=n) - 5  # 0 is above all of them
-    held = HeldOut(np.zeros((n, 1)), above, np.ones(n), np.ones(n), np.full(n, 9.0), np.zeros(n))
+    held = HeldOut(np.zeros((n, 1)), above, np.ones(n), np.ones(n), np.full(n, 9.0), np.zeros(n), np.zeros(n))
     assert not at_level([], held, 0.9)[1].decision.any()
     assert at_level([], held, 0.1)[1].decision.any()
 

@@ -25,6 +25,7 @@ def of(residual: np.ndarray, size: float | np.ndarray = 1.0, weight: np.ndarray 
         np.full(n, 1.0) * size,
         np.full(n, 1e9),
         np.zeros(n),
+        np.zeros(n),
     )
 
 

@@ -37,6 +37,7 @@ from dcpred_tasks.scratch import (
     TrainJob,
     is_done,
     join_samples,
+    read_division,
     read_fitted_leaf,
     read_folds,
     read_split,
@@ -44,6 +45,7 @@ from dcpred_tasks.scratch import (
     read_survey,
     write_division,
     write_index,
+    write_known,
     write_targets,
     write_tree,
 )
@@ -57,6 +59,7 @@ from dcpred_tasks.task_bodies.train_model import (
     survey_block,
 )
 from dcpred_tasks.training.categories import CrossFitted, fit_target_means
+from dcpred_tasks.training.fitted_to_targets import FittedToTargets, TargetSample, whole_models
 from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured, measured_transform
 from dcpred_tasks.training.in_memory import LabelledSample, Watch, held_by_models
 from dcpred_tasks.training.partition import (
@@ -64,12 +67,9 @@ from dcpred_tasks.training.partition import (
     Division,
     assemble,
     class_factors,
-    divide,
     first_leaves,
-    learn_scaling,
     n_outputs,
 )
-from dcpred_tasks.training.prior import fit_prior
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys, remarks, sampled_rows, with_bins
 from dcpred_tasks.training.tree_fitting import Balanced, Split, balance, flatten
@@ -262,10 +262,12 @@ class Training:
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
         outputs, stored = n_outputs(len(classes)), self.job.settings
-        times = self._times_held_out(rows, outputs, survey)
+        whole = self._whole(len(rows), survey)
+        times = np.zeros(len(rows), np.int64) if whole else self._times_held_out(rows, outputs, survey)
         work = leaf_work(sources, rows.tolist(), times.tolist())
         borrowed = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
-        self._timed("leaves", lambda: self._leaves([replace(one, borrowed=borrowed) for one in work]))
+        work = [replace(one, borrowed=borrowed) for one in work]
+        self._timed("leaves", lambda: self._leaves(work, survey))
         begin = time.perf_counter()
         leaves, held, folded = zip(
             *(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True
@@ -276,8 +278,9 @@ class Training:
             )
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            held_rows = self._held_out(survey, held)
-            fitted, uncertainty = measured(leaves, rows, held_rows, *of_classes)
+            held_rows = self._held_by_models(survey) if whole else joined(held)
+            judged = rows if whole else np.array([len(one.target) for one in held])
+            fitted, uncertainty = measured(leaves, rows, held_rows, judged, *of_classes)
             transform = measured_transform(held_rows, stored)
         scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
         of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
@@ -311,23 +314,33 @@ class Training:
             provenance["feature_names"] = features
         return replace(report, hash=write_model(path, model, settings_dict(stored), provenance, schema))
 
-    def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
-        """How often rows are held out of each leaf; never if they are held out by time or by group."""
-        folds = read_folds(self.job)
-        if folds.by_units:
-            return np.zeros(len(rows), np.int64)
-        return folds_of_leaves(rows, outputs, self.job.settings, survey.class_weights, folds.count)
+    def _whole(self, n_leaves: int, survey: Survey) -> bool:
+        """Whether held-out rows need whole models."""
+        complete = len(self.stored_sample(survey).number) >= survey.n_used
+        return whole_models(read_folds(self.job), self.job.settings, bool(self.job.coded), n_leaves, complete)
 
-    def _held_out(self, survey: Survey, of_leaves: Sequence[HeldOut]) -> HeldOut:
-        """Held-out rows of leaves; by time or by group, sampled rows by whole models of others."""
-        folds = read_folds(self.job)
-        if not folds.by_units:
-            return joined(of_leaves)
+    def _times_held_out(self, rows: IntArray, outputs: int, survey: Survey) -> IntArray:
+        """How often rows are held out of each leaf."""
+        count = read_folds(self.job).count
+        return folds_of_leaves(rows, outputs, self.job.settings, survey.class_weights, count)
+
+    def _without_folds(self, survey: Survey, count: int) -> None:
+        """Store what is fitted to targets without each of the first so many folds."""
+        if all(is_done(self.job.known_file(fold)) for fold in range(count)):
+            return
+        fitted = FittedToTargets(read_division(self.job).known, self.targets)
+        with self.say.step("learning without held-out rows", None, ""), one_thread():
+            fitted = self._target_sample(survey).without_folds(fitted, read_folds(self.job), count)
+        for fold, known in enumerate(fitted.held):
+            write_known(self.job, fold, known)
+
+    def _held_by_models(self, survey: Survey) -> HeldOut:
+        """Sampled rows that were held out, by whole models of others."""
         sample, settings = self.stored_sample(survey), self.job.settings
         rows = LabelledSample(sample.X, sample.target, sample.weight, class_factors(survey, settings))
         given = rows, self._plain_survey(survey, sample), settings, len(survey.classes), self.job.coded
         with self.say.step("training without held-out rows", None, ""):
-            return held_by_models(*given, folds.take(sample.number))
+            return held_by_models(*given, read_folds(self.job).take(sample.number))
 
     def _plain_survey(self, survey: Survey, sample: Sample) -> Survey:
         """A survey of all rows, with the limits of categories in place of those of their means."""
@@ -430,22 +443,20 @@ class Training:
             return sample
         return replace(sample, X=self.targets(sample.X, sample.number, held))
 
+    def _target_sample(self, survey: Survey) -> TargetSample:
+        sample, settings = self.stored_sample(survey), self.job.settings
+        target = TargetTransform(settings.target_transform).forward(sample.target)
+        of_rows = sample.X, target, sample.weight, sample.number
+        return TargetSample(*of_rows, self.targets, survey, settings, class_factors(survey, settings))
+
     def _division(self, survey: Survey) -> Division:
-        sample = self.sample(survey)
-        settings = self.job.settings
+        sample = self._target_sample(survey)
         # BLAS and k-means sum in another order with more threads.
         with self.say.step("learning the scaling and the tree", None, ""), one_thread():
-            target = TargetTransform(settings.target_transform).forward(sample.target)
-            of_sample = sample.X, target, sample.weight
-            scaling = learn_scaling(*of_sample, survey, settings)
-            division = divide(scaling, sample.X, sample.weight, survey, settings)
-            factors = class_factors(survey, settings)
-            prior = fit_prior(division, *of_sample, survey, settings, factors)
+            division, fitted = sample.fit()
         if self.known is None:  # A search has printed it before.
-            self.report_columns(scaling, survey)
-        stored = StoredDivision(
-            division.scaling, flatten(division.root), division.kernels, survey.classes, factors, prior
-        )
+            self.report_columns(division.scaling, survey)
+        stored = StoredDivision(flatten(division.root), fitted.every, survey.classes, sample.factors)
         if not is_done(self.job.division_file):
             write_division(self.job, stored)
         return division
@@ -534,7 +545,8 @@ class Training:
                 write_index(self.job, generation, pieces, tree.n_leaves)
         return generations
 
-    def _leaves(self, work: Sequence[LeafWork]) -> None:
+    def _leaves(self, work: Sequence[LeafWork], survey: Survey) -> None:
+        self._without_folds(survey, max((one.folds for one in work), default=0))
         missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
         with self.say.step(
             f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"

@@ -36,6 +36,7 @@ from dcpred_tasks.scratch import (
     join_rows,
     read_cells,
     read_division,
+    read_fitted,
     read_folds,
     read_leaves,
     read_scaling,
@@ -51,7 +52,8 @@ from dcpred_tasks.scratch import (
 from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import target_sums
-from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
+from dcpred_tasks.training.fitted_to_targets import encoded
+from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, fit_and_judge
 from dcpred_tasks.training.in_memory import (
     Trial,
     fit_trial_scaling,
@@ -111,9 +113,9 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     return receipt(stop - start)
 
 
-def columns_of(job: TrainJob, scaling: Scaling, rows: Rows, held: int | None = None) -> SingleArray:
-    """Stored rows as scaled columns; encoded means know neither the row nor the held-out fold `held`."""
-    return scaling(read_targets(job)(rows.X, rows.number, held) if job.coded else rows.X)
+def columns_of(job: TrainJob, scaling: Scaling, rows: Rows) -> SingleArray:
+    """Stored rows as scaled columns; encoded means do not know the row."""
+    return scaling(encoded(read_targets(job) if job.coded else None, rows.X, rows.number))
 
 
 def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
@@ -122,7 +124,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     rows = block_rows(job, division.classes, division.class_factors, start, stop)
     rows = replace(rows, target=TargetTransform(job.settings.target_transform).forward(rows.target))
     with one_thread():
-        leaf = division.tree.descend(columns_of(job, division.scaling, rows))
+        leaf = division.tree.descend(columns_of(job, division.known.scaling, rows))
     write_piece(job.piece(0, block), rows, leaf)
     return receipt(len(rows.X))
 
@@ -146,11 +148,11 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
         mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
         sampled.append(part.take(np.flatnonzero(mine)))
     with one_thread():
-        sample = columns_of(job, division.scaling, join_rows(sampled))
+        sample = columns_of(job, division.known.scaling, join_rows(sampled))
         centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
         pieces = 0
         for part in _grouped(job, [source]):
-            child = split_rows(columns_of(job, division.scaling, part), centres)
+            child = split_rows(columns_of(job, division.known.scaling, part), centres)
             write_piece(job.piece(generation, pieces), part, child)
             pieces += 1
     counts = write_index(job, generation, range(pieces), max(len(centres), 1))
@@ -166,7 +168,7 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
     number = first
     for rows in _grouped(job, [source for work in group for source in work.sources]):
         with one_thread():
-            near = tree.near_leaves(columns_of(job, division.scaling, rows), len(generations))
+            near = tree.near_leaves(columns_of(job, division.known.scaling, rows), len(generations))
         for generation, leaf in zip(generations, near.T, strict=True):
             some = np.flatnonzero(leaf >= 0)
             write_piece(job.piece(generation, number), rows.take(some), leaf[some])
@@ -220,22 +222,10 @@ def _fit_leaf(job: TrainJob, own: Rows, borrowed: Rows | None, work: LeafWork) -
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
     is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))
-    recoded = None
-    if job.coded:
-        fold = read_folds(job).of(rows.number)
-        recoded = Recoded(fold, lambda held: columns_of(job, division.scaling, rows, held))
     with one_thread():
-        scaled = LeafRowsToFit(columns_of(job, division.scaling, rows), target, rows.weight, is_halo, recoded)
-        given = (
-            outputs,
-            division.kernels,
-            settings,
-            work.leaf,
-            work.folds,
-            division.prior,
-            read_folds(job).count,
-        )
-        return fit_and_judge(scaled, *given)
+        stored = LeafRowsToFit(rows.X, rows.number, target, rows.weight, is_halo)
+        fitted = read_fitted(job, work.folds)
+        return fit_and_judge(stored, outputs, fitted, settings, work.leaf, read_folds(job), work.folds)
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:

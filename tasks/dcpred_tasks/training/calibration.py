@@ -3,6 +3,8 @@
 g is linear between a few decision values and rises everywhere: the order of classes stays. ε, g and, with
 several classes, an offset of each minimise the loss −Σ log p, with penalties for few rows: neighbouring
 slopes are alike, slopes are near 2, and offsets near 0. DECISIONS.md compares this with other calibrations.
+A slope near 0 costs little: decision values of noise say nothing. Of two classes, g is then drawn to the rate
+of the rows, by the positive-part rule of James and Stein: the more, the less of the loss it explains.
 
 The label of a row is its likeliest class. Decision values of noisy data may have another threshold than 0: of
 2,000 rows of which a third is positive, rows with f just above 0 are positive in 34 of 100 cases. Offsets
@@ -29,6 +31,9 @@ NEAR_RATE = 3.0  # the same where few rows are of a class, whose mean would miss
 MOST_SHARE = 0.45  # Below one half, decision values determine the likelier of two classes.
 BEYOND = 0.5  # how far knots lie beyond decision values where a class is rare, in ranges of these
 NO_FACTORS: FloatArray = np.empty(0)  # the weights of classes where all are 1
+LEAST_KEPT = 0.05  # share of g that stays at least: rows keep their order
+# Widths of the range of decision values within which p = 1/2 lies: nearer to rows, p would be too large.
+FARTHEST_MIDDLE = 100.0
 LARGEST = 30.0  # Slopes and ε are within exp(±LARGEST) of 1.
 
 
@@ -79,6 +84,7 @@ def fit_calibration(
     calibration = problem.calibration(found.x)
     if several:
         return calibration, -problem.moved(found.x)
+    calibration = _shrunk(calibration, problem)
     return _centred(calibration, decision) if moves else (calibration, none)
 
 
@@ -96,20 +102,31 @@ def _flat(knot: FloatArray, prior: FloatArray) -> Calibration:
     return Calibration(knot, np.zeros(1), prior, np.ones(1))
 
 
+def _shrunk(calibration: Calibration, problem: "_Problem") -> Calibration:
+    """The calibration of two classes with g nearer to the rate of the rows: by half a unit of the loss, which
+    a slope explains by chance, over what it explains.
+    """
+    rate, weight = _logit(float(calibration.prior[1])), problem.weight
+    g = np.stack([np.full(len(weight), rate), calibration.scores(problem.decision)[:, 0]])
+    constant, own = (problem.of_scores(one[:, None], calibration)[0] for one in g)
+    kept = max(1.0 - 0.5 / (constant - own), LEAST_KEPT) if constant > own else LEAST_KEPT
+    return replace(calibration, value=rate + kept * (calibration.value - rate))
+
+
 def _centred(calibration: Calibration, decision: FloatArray) -> tuple[Calibration, FloatArray]:
     """The calibration of two classes with p = 1/2 at f = 0, or beyond all knots, and the offset for that."""
     knot, value, share = calibration.knot, calibration.value, float(calibration.share[0])
     middle = _logit((0.5 - share * calibration.prior[1]) / (1.0 - share))
     at = int(np.searchsorted(value, middle))
-    width = knot[-1] - knot[0]
+    far = FARTHEST_MIDDLE * (knot[-1] - knot[0])
     if at == 0:
         slope = (value[1] - value[0]) / (knot[1] - knot[0])
         least = min(float(decision.min()), knot[0])
-        zero = float(np.clip(knot[0] - (value[0] - middle) / max(slope, 1e-300), least - width, least))
+        zero = float(np.clip(knot[0] - (value[0] - middle) / max(slope, 1e-300), least - far, least))
     elif at == len(value):
         slope = (value[-1] - value[-2]) / (knot[-1] - knot[-2])
         largest = max(float(decision.max()), knot[-1])
-        zero = float(np.clip(knot[-1] + (middle - value[-1]) / max(slope, 1e-300), largest, largest + width))
+        zero = float(np.clip(knot[-1] + (middle - value[-1]) / max(slope, 1e-300), largest, largest + far))
     else:
         zero = float(np.interp(middle, value, knot))
     stays = knot != zero
@@ -185,7 +202,9 @@ class _Problem:
         before = np.minimum(at.astype(np.int64), m - 2)
         way, rise = at - before, np.diff(value)
         found = self.calibration(parameters)
-        loss, d_g, d_share = self._loss((value[before] + way * rise[before]).reshape(decision.shape), found)
+        loss, d_g, d_share = self.of_scores(
+            (value[before] + way * rise[before]).reshape(decision.shape), found
+        )
         d_value = np.bincount(before, d_g.ravel() * (1.0 - way), m)
         d_value += np.bincount(before + 1, d_g.ravel() * way, m)
         above = np.cumsum(d_value[::-1])[::-1]
@@ -196,7 +215,7 @@ class _Problem:
             gradient.append((d_g * slope * inside).sum(axis=0))
         return self._penalised(loss, np.concatenate(gradient), parameters)
 
-    def _loss(self, g: FloatArray, found: Calibration) -> tuple[float, FloatArray, float]:
+    def of_scores(self, g: FloatArray, found: Calibration) -> tuple[float, FloatArray, float]:
         """−Σ w log p, its gradient by g, and its derivative by the logit of ε."""
         share, rows = float(found.share[0]), np.arange(len(self.target))
         q = (found.free(g) - share * self.prior) / (1.0 - share)
@@ -225,11 +244,13 @@ class _Problem:
     ) -> tuple[float, FloatArray]:
         m, moved = len(self.knot), self.moved(parameters)
         slopes, logit = parameters[1:m], parameters[m]
-        apart, off, level = np.diff(slopes), slopes - np.log(SLOPE), logit - _logit(SHARE)
+        apart, above, level = np.diff(slopes), slopes - np.log(SLOPE), logit - _logit(SHARE)
+        steep = above > 0  # A slope of 0 is as far from SLOPE as one of e times SLOPE.
+        off = np.where(steep, above, np.expm1(np.minimum(above, 0.0)))
         loss += (
             ALIKE * float(apart @ apart) + NEAR_SLOPE * float(off @ off) / len(off) + NEAR_SHARE * level**2
         )
-        gradient[1:m] += 2 * NEAR_SLOPE * off / len(off)
+        gradient[1:m] += 2 * NEAR_SLOPE * off * np.where(steep, 1.0, 1.0 + off) / len(off)
         gradient[1 : m - 1] -= 2 * ALIKE * apart
         gradient[2:m] += 2 * ALIKE * apart
         gradient[m] += 2 * NEAR_SHARE * level

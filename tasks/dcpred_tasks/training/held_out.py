@@ -1,7 +1,8 @@
 """What held-out rows teach a model: probabilities, interval widths, novelty."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,12 @@ from dcpred_tasks.model.uncertainty import (
 )
 from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS, PRESENT, fit_calibration
-from dcpred_tasks.training.folds import FOLDS
+from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known
+from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
 from dcpred_tasks.training.partition import assemble
-from dcpred_tasks.training.prior import LOCAL_ROWS, Prior
+from dcpred_tasks.training.prior import LOCAL_ROWS
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import RARE_SHARE, rare_classes
 
@@ -227,6 +229,7 @@ class HeldOut:
     residual  float64 (n,), of a regression the size of a residual of the rows which trained that leaf
     rows      float64 (n,), how many these are
     log_scale float64 (n,), log of σ over that size, by that leaf
+    part      float64 (n,), part of each row: rows that vary together are in one (folds.py)
     """
 
     decision: FloatArray
@@ -235,40 +238,36 @@ class HeldOut:
     residual: FloatArray
     rows: FloatArray
     log_scale: FloatArray
+    part: FloatArray
 
     @staticmethod
     def none(n_outputs: int) -> "HeldOut":
-        return HeldOut(np.empty((0, n_outputs)), *(np.empty(0) for _ in range(5)))
+        return HeldOut(np.empty((0, n_outputs)), *(np.empty(0) for _ in range(6)))
 
-
-@dataclass(frozen=True)
-class Recoded:
-    """Rows whose columns depend on the targets of others (categories.py).
-
-    fold  int64 (n,), the fold of each row
-    X     returns the scaled columns (n, n_columns) that do not depend on the targets of a fold
-    """
-
-    fold: IntArray
-    X: Callable[[int], SingleArray]
+    def take(self, index: NDArray[np.generic]) -> "HeldOut":
+        return HeldOut(**{name: value[index] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class LeafRowsToFit:
-    """The arguments of fit_leaf, row by row: rows of the leaf first, then its overlap rows."""
+    """The arguments of fit_leaf, row by row: rows of the leaf first, then its overlap rows.
 
-    X: SingleArray
+    X       (n, n_features) stored rows, or scaled columns
+    number  int64 (n,), row numbers
+    """
+
+    X: NDArray[Any]
+    number: IntArray
     target: NDArray[np.generic]
     weight: FloatArray
     borrowed: NDArray[np.bool_]
-    recoded: Recoded | None = None
 
     def take(self, index: NDArray[np.generic]) -> "LeafRowsToFit":
-        return LeafRowsToFit(self.X[index], self.target[index], self.weight[index], self.borrowed[index])
+        return LeafRowsToFit(*(value[index] for value in vars(self).values()))
 
-    def without(self, fold: int) -> "LeafRowsToFit":
-        """These rows while a fold is held out."""
-        return self if self.recoded is None else replace(self, X=self.recoded.X(fold))
+    def scaled(self, fitted: FittedToTargets, fold: int | None = None) -> "LeafRowsToFit":
+        """Stored rows as columns that know no target of a fold."""
+        return replace(self, X=fitted.columns(self.X, self.number, fold))
 
 
 def folds_of_leaves(
@@ -299,24 +298,26 @@ def folds_of_leaves(
 
 
 def fit_and_judge(
-    rows: LeafRowsToFit,
+    stored: LeafRowsToFit,
     n_outputs: int,
-    kernels: Kernels,
+    fitted: FittedToTargets,
     settings: Settings,
     leaf: int,
-    folds: int,
-    prior: Prior | None = None,
-    count: int = FOLDS,
+    folds: Folds,
+    times: int,
 ) -> tuple[FittedLeaf, HeldOut]:
-    """A leaf fitted to all rows, with what Novelty, Intervals and Background need; and held-out rows."""
-    fitted = _fit(rows, n_outputs, kernels, settings, leaf, prior)
+    """A leaf fitted to all rows, with what Novelty, Intervals and Background need; and the rows of the first
+    folds, so many, by leaves fitted without them.
+    """
+    rows, kernels = stored.scaled(fitted), fitted.every.kernels
+    found = _fit(rows, n_outputs, fitted.every, settings, leaf)
     if not settings.calibrate:
-        return fitted, HeldOut.none(n_outputs)
+        return found, HeldOut.none(n_outputs)
     own = rows.take(np.flatnonzero(~rows.borrowed))
-    residual, scale = _residuals(_alone(fitted, own.X, kernels, settings), own, settings)
+    residual, scale = _residuals(_alone(found, own.X, kernels, settings), own, settings)
     place = own_place(own.X)
-    fitted = replace(
-        fitted,
+    found = replace(
+        found,
         own_point=place.point,
         own_factor=place.factor,
         own_edge=place.edge,
@@ -326,59 +327,58 @@ def fit_and_judge(
         scale_bounds=scale.bounds,
     )
     drawn = np.argsort(row_hash(np.arange(len(own.X)), settings.seed + leaf + 6), kind="stable")[:KEPT_ROWS]
-    fitted = replace(fitted, own_rows=own.X[drawn])
-    part = row_hash(np.arange(len(own.X)) + (leaf + 1) * 2**32, settings.seed + 5).astype(ACC_DTYPE) / 2.0**64
-    fold = np.full(len(rows.X), count)
-    fold[: len(own.X)] = np.minimum((part * count).astype(np.int64), count - 1)
-    if rows.recoded is not None:
-        fold[: len(own.X)] = rows.recoded.fold[: len(own.X)]
-    judged = [
-        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf, prior)
-        for number in range(folds)
-    ]
-    return fitted, joined([HeldOut.none(n_outputs), *judged])
+    found = replace(found, own_rows=own.X[drawn])
+    judged = [_judged(stored, n_outputs, fitted, settings, leaf, folds, fold) for fold in range(times)]
+    return found, joined([HeldOut.none(n_outputs), *judged])
 
 
-def _fit(
-    rows: LeafRowsToFit, n_outputs: int, kernels: Kernels, settings: Settings, leaf: int, prior: Prior | None
-) -> FittedLeaf:
-    if prior is not None:
-        number, target, weight = prior.rows(rows.X, rows.target, rows.weight, kernels)
+def _fit(rows: LeafRowsToFit, n_outputs: int, known: Known, settings: Settings, leaf: int) -> FittedLeaf:
+    if known.prior is not None:
+        number, target, weight = known.prior.rows(rows.X, rows.target, rows.weight, known.kernels)
         rows = replace(rows.take(number), target=target, weight=weight)
         # An SVM of rows that count as both classes takes long, and landmarks only begin from it.
         if not (settings.keep_support_vectors or settings.loss == DISTANCE):
             settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
-    return fit_leaf(rows.X, rows.target, rows.weight, n_outputs, kernels, settings, leaf, rows.borrowed)
+    given = rows.X, rows.target, rows.weight, n_outputs, known.kernels, settings, leaf
+    return fit_leaf(*given, rows.borrowed)
 
 
 def _judged(
-    rows: LeafRowsToFit,
-    held: NDArray[np.bool_],
+    stored: LeafRowsToFit,
     n_outputs: int,
-    kernels: Kernels,
+    fitted: FittedToTargets,
     settings: Settings,
     leaf: int,
-    prior: Prior | None,
+    folds: Folds,
+    fold: int,
 ) -> HeldOut:
-    rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+    """The rows of a fold, by a leaf that knows no target of it."""
+    rows, known, held = stored.scaled(fitted, fold), fitted.without(fold), folds.of(stored.number) == fold
+    rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held & ~rows.borrowed))
     own = rest.take(np.flatnonzero(~rest.borrowed))
     if not len(out.X) or not len(own.X):
         return HeldOut.none(n_outputs)
-    other = _alone(_fit(rest, n_outputs, kernels, settings, leaf, prior), rest.X, kernels, settings)
-    return _seen(other, *_residuals(other, own, settings), len(own.X), out, settings)
+    other = _alone(_fit(rest, n_outputs, known, settings, leaf), rest.X, known.kernels, settings)
+    return _seen(other, *_residuals(other, own, settings), len(own.X), out, folds, settings)
 
 
 def judge_leaf(
-    leaf: FittedLeaf, n_rows: int, out: LeafRowsToFit, kernels: Kernels, settings: Settings
+    leaf: FittedLeaf, n_rows: int, out: LeafRowsToFit, kernels: Kernels, folds: Folds, settings: Settings
 ) -> HeldOut:
-    """Rows that came to a leaf which other rows trained, so many, and that `fit_and_judge` gave."""
+    """Scaled rows that came to a leaf which other rows trained, so many, and that `fit_and_judge` gave."""
     scale = LeafScale(leaf.scale_beta, leaf.scale_intercept, leaf.scale_bounds)
     residual = float(leaf.own_residual[0])
-    return _seen(_alone(leaf, out.X, kernels, settings), residual, scale, n_rows, out, settings)
+    return _seen(_alone(leaf, out.X, kernels, settings), residual, scale, n_rows, out, folds, settings)
 
 
 def _seen(
-    other: Model, residual: float, scale: LeafScale, n_rows: int, out: LeafRowsToFit, settings: Settings
+    other: Model,
+    residual: float,
+    scale: LeafScale,
+    n_rows: int,
+    out: LeafRowsToFit,
+    folds: Folds,
+    settings: Settings,
 ) -> HeldOut:
     """Held-out rows by a leaf that so many other rows trained."""
     n = len(out.X)
@@ -389,6 +389,7 @@ def _seen(
         np.full(n, residual),
         np.full(n, float(n_rows)),
         scale(_functions(other, out.X)) if settings.task == "regression" else np.zeros(n),
+        folds.parts(out.number).astype(ACC_DTYPE),
     )
 
 
@@ -434,6 +435,7 @@ def measured(
     leaves: Sequence[FittedLeaf],
     leaf_rows: IntArray,
     held: HeldOut,
+    judged: IntArray,
     n_classes: int,
     settings: Settings,
     totals: FloatArray,
@@ -443,6 +445,7 @@ def measured(
     none. Intercepts are moved: the label is then the likeliest class.
 
     leaf_rows  int64 (n_leaves,), training rows of each leaf
+    judged     int64 (n_leaves,), held-out rows of each leaf, or numbers in proportion to these
     totals     float64 (n_classes,), weights of all training rows of each class, without class weights
     factors    float64 (n_classes,), class weights, by which the weights of rows were multiplied; or (0,)
     """
@@ -450,6 +453,7 @@ def measured(
         return leaves, None
     novelty = Novelty(**join_leaves(Novelty, leaves))
     if settings.task == "regression":
+        leaves = as_held_out(leaves, held, judged)
         leaves, held = at_level(leaves, held, loss_from_settings(settings).level)
         residual = np.concatenate([leaf.own_residual for leaf in leaves])
         rows = np.minimum(leaf_rows, settings.max_leaf_rows).astype(ACC_DTYPE)
@@ -471,11 +475,47 @@ def measured(
     near = NEAR_RATE if few else NEAR_OFFSET
     calibration, offset = fit_calibration(*given, moves=of_intercepts, near_offset=near)
     if settings.threshold != HALF:
-        scores = calibration.scores(held.decision - offset)
-        p = calibration.at_own_rates(calibration.free(scores))[:, 1]
+        p = cross_calibrated(*given, held.part, near)
         factors = weights_of(chosen_threshold(settings.threshold, p, target, weight))
         calibration, offset = fit_calibration(held.decision, target, weight, n_classes, factors)
     return [_moved(leaf, offset) for leaf in leaves], Uncertainty(novelty, calibration=calibration)
+
+
+def cross_calibrated(
+    decision: FloatArray,
+    target: IntArray,
+    weight: FloatArray,
+    n_classes: int,
+    factors: FloatArray,
+    part: FloatArray,
+    near_offset: float,
+) -> FloatArray:
+    """Probabilities of the second class, (n,), of held-out rows, by calibrations of the other parts.
+
+    part  float64 (n,), the part of each row; the other arguments are those of `fit_calibration`
+    """
+    p = np.empty(len(target))
+    for one in np.unique(part):
+        own, rest = np.flatnonzero(part == one), np.flatnonzero(part != one)
+        given = decision[rest], target[rest], weight[rest], n_classes, factors
+        calibration, offset = fit_calibration(*given, near_offset=near_offset)
+        scores = calibration.scores(decision[own] - offset)
+        p[own] = calibration.at_own_rates(calibration.free(scores))[:, 1]
+    return p
+
+
+def as_held_out(leaves: Sequence[FittedLeaf], held: HeldOut, judged: IntArray) -> Sequence[FittedLeaf]:
+    """Leaves with the sizes of residuals that leaves of fewer rows had, which held-out rows are measured in:
+    these fit their rows more closely. All are multiplied by one number.
+    """
+    size = np.concatenate([leaf.own_residual for leaf in leaves])
+    largest = max(size.max(), held.residual.max(initial=0.0))
+    if not len(held.weight) or not judged @ size > 0 or not held.residual.any():
+        return leaves
+    mean_squares = ((size / largest) ** 2, judged), ((held.residual / largest) ** 2, held.weight)
+    own, other = (np.average(square, weights=weight) for square, weight in mean_squares)
+    times = np.sqrt(other / own)
+    return [replace(leaf, own_residual=times * leaf.own_residual) for leaf in leaves]
 
 
 def at_level(

@@ -3,7 +3,7 @@ settings on held-out rows, beside reference models.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -27,12 +27,17 @@ from dcpred_tasks.model.target_transform import TargetTransform, fitted_transfor
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, CrossFitted, fit_to_rows
+from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, fit_to_rows
+from dcpred_tasks.training.fitted_to_targets import (
+    FittedToTargets,
+    TargetSample,
+    whole_models,
+    with_rare_categories,
+)
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.held_out import (
     HeldOut,
     LeafRowsToFit,
-    Recoded,
     fit_and_judge,
     folds_of_leaves,
     joined,
@@ -41,17 +46,17 @@ from dcpred_tasks.training.held_out import (
     measured_transform,
 )
 from dcpred_tasks.training.leaf import FittedLeaf
+from dcpred_tasks.training.learned_scaling import REPETITIONS, USUAL_REPETITIONS
 from dcpred_tasks.training.partition import (
+    ROWS_PER_LEAF,
     Division,
     assemble,
-    divide,
     kernel_unit,
     learn_scaling,
     n_outputs,
     row_weights,
 )
-from dcpred_tasks.training.prior import fit_prior
-from dcpred_tasks.training.settings import AUTO, NONE, Settings
+from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey, drawn, sampled_rows, thinned
 from dcpred_tasks.training.tree_fitting import (
     SPLIT_SAMPLE_ROWS,
@@ -101,22 +106,27 @@ def train_rows(
     """
     folds = folds or Folds(settings.seed)
     rows = LabelledSample(X, target, weight, class_factors)
-    trained = _trained(rows, survey, settings, len(classes), n_jobs, watch, scaling, coded, folds)
-    held = trained.held
-    if folds.by_units:
-        held = held_by_models(rows, survey, settings, len(classes), coded, folds, n_jobs)
-    calibrated, uncertainty = measured(
-        trained.leaves, trained.counts, held, len(classes), settings, survey.class_weights, class_factors
-    )
+    given = survey, settings, len(classes)
+    layout = _laid_out(rows, *given, coded, folds, watch, scaling)
+    counts = np.array([len(part) for part in layout.own])
+    whole = whole_models(folds, settings, bool(coded), layout.tree.n_leaves, layout.complete)
+    times = np.zeros(len(counts), np.int64)
+    if not whole:
+        times = folds_of_leaves(counts, n_outputs(len(classes)), settings, survey.class_weights, folds.count)
+    leaves, parts = layout.fit(times, n_jobs, watch)
+    judged = counts if whole else np.array([len(part.target) for part in parts])
+    held = held_by_models(rows, *given, coded, folds, n_jobs) if whole else joined(parts)
+    of_classes = len(classes), settings, survey.class_weights, class_factors
+    calibrated, uncertainty = measured(leaves, counts, held, judged, *of_classes)
     return assemble(
         calibrated,
-        trained.counts,
-        trained.tree,
-        trained.scaling,
-        trained.division.kernels,
+        counts,
+        layout.tree,
+        layout.scaling,
+        layout.division.kernels,
         classes,
         settings,
-        trained.division.reference,
+        layout.division.reference,
         uncertainty,
         measured_transform(held, settings),
     )
@@ -133,18 +143,6 @@ class LabelledSample:
 
     def take(self, rows: IntArray) -> "LabelledSample":
         return LabelledSample(self.X[rows], self.target[rows], self.weight[rows], self.class_factors)
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """The parts of a model, before its uncertainty is measured."""
-
-    division: Division
-    scaling: Scaling
-    tree: Router
-    leaves: list[FittedLeaf]
-    counts: IntArray
-    held: HeldOut
 
 
 def held_by_models(
@@ -165,31 +163,49 @@ def held_by_models(
     found = [HeldOut.none(outputs)]
     target = TargetTransform(settings.target_transform).forward(rows.target)
     part, costs = folds.parts(number), row_weights(rows.target, rows.weight, rows.class_factors)
-    for fold in folds.enough(number) if settings.calibrate and len(number) >= FEWEST_ROWS else ():
+    for fold in _held_folds(folds, number, outputs, settings, survey):
         out, rest = np.flatnonzero(folds.of(number) == fold), np.flatnonzero(~folds.out_of(fold)[part])
-        if not len(rest):
+        if not len(out) or not len(rest):
             continue
         own = settings_of_rest(settings, len(rest) / survey.n_used)
-        given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes, n_jobs, unwatched
-        trained = _trained(*given, None, coded, folds.take(rest))
-        X = trained.scaling(rows.X[out])
-        leaf = trained.tree.descend(X)
-        for one in np.unique(leaf).tolist():
+        given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes
+        layout = _laid_out(*given, coded, folds.take(rest), unwatched, None, USUAL_REPETITIONS)
+        X = layout.scaling(rows.X[out])
+        leaf = layout.tree.descend(X)
+        counts = np.array([len(one) for one in layout.own])
+        chosen = np.unique(leaf)
+        if not folds.by_units:  # Most leaves of many rows are not needed.
+            several = counts * len(number) // len(rest), outputs, settings, survey.class_weights, folds.count
+            chosen = np.intersect1d(chosen, np.flatnonzero(folds_of_leaves(*several)))
+        leaves, _ = layout.fit(np.zeros(len(counts), np.int64), n_jobs, unwatched, chosen)
+        for one, fitted in zip(chosen.tolist(), leaves, strict=True):
             here = leaf == one
             at = out[here]
-            judged = LeafRowsToFit(X[here], target[at], costs[at], np.zeros(len(at), bool))
-            n_rows = min(int(trained.counts[one]), settings.max_leaf_rows)
+            judged = LeafRowsToFit(X[here], at, target[at], costs[at], np.zeros(len(at), bool))
+            n_rows = min(int(counts[one]), settings.max_leaf_rows)
             with one_thread():
-                found.append(judge_leaf(trained.leaves[one], n_rows, judged, trained.division.kernels, own))
+                found.append(judge_leaf(fitted, n_rows, judged, layout.division.kernels, folds, own))
     return joined(found)
+
+
+def _held_folds(
+    folds: Folds, number: IntArray, n_outputs: int, settings: Settings, survey: Survey
+) -> Sequence[int]:
+    """The folds whose rows whole models judge."""
+    if not settings.calibrate or len(number) < FEWEST_ROWS:
+        return ()
+    if folds.by_units:
+        return folds.enough(number)
+    leaf_rows = np.full(-(-len(number) // ROWS_PER_LEAF), ROWS_PER_LEAF)
+    leaf_rows[-1] -= leaf_rows.sum() - len(number)
+    times = folds_of_leaves(leaf_rows, n_outputs, settings, survey.class_weights, folds.count)
+    return range(int(times.max()))
 
 
 def settings_of_rest(settings: Settings, share: float) -> Settings:
     """Settings for a share of the rows: with as many leaves, and features that may have a single category."""
     n_leaves = settings.n_leaves and leaves_of_share(settings.n_leaves, share)
-    named = settings.categorical not in (AUTO, NONE)
-    categorical = f"{AUTO},{settings.categorical}" if named else settings.categorical
-    return replace(settings, n_leaves=n_leaves, categorical=categorical)
+    return replace(with_rare_categories(settings), n_leaves=n_leaves)
 
 
 def survey_of_rest(survey: Survey, X: NDArray[np.generic]) -> Survey:
@@ -208,61 +224,96 @@ def leaves_of_share(n_leaves: int, share: float) -> int:
     return 1 << max(round(log2(max(n_leaves * share, 1.0))), 0)
 
 
-def _trained(
+@dataclass(frozen=True)
+class _Layout:
+    """Rows by leaf, before leaves are fitted.
+
+    rows      stored rows with transformed targets; `fitted` is fitted to all or a sample of them
+    complete  whether it is fitted to all
+    own       numbers of the rows of each leaf, and `borrowed` of its overlap rows
+    """
+
+    rows: LabelledSample
+    settings: Settings
+    outputs: int
+    folds: Folds
+    sample: TargetSample
+    complete: bool
+    division: Division
+    fitted: FittedToTargets
+    tree: Router
+    own: list[IntArray]
+    borrowed: list[IntArray]
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of a model: of rows that do not train."""
+        encoding = self.fitted.encoding
+        return replace(self.division.scaling, targets=None if encoding is None else encoding.encoding)
+
+    def fit(
+        self, times: IntArray, n_jobs: int | None, watch: Watch, which: Iterable[int] | None = None
+    ) -> tuple[list[FittedLeaf], list[HeldOut]]:
+        """Leaves, and their held-out rows.
+
+        times  int64 (n_leaves,), folds that are held out of each
+        which  the leaves to fit; None: all
+        """
+        with one_thread():
+            fitted = self.sample.without_folds(self.fitted, self.folds, int(times.max(initial=0)))
+        costs = row_weights(self.rows.target, self.rows.weight, self.rows.class_factors)
+        numbers = range(self.tree.n_leaves) if which is None else [int(one) for one in which]
+
+        def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
+            first, second = chosen(self.own[number], self.borrowed[number], self.settings)
+            both = np.concatenate([first, second])
+            is_halo = np.arange(len(both)) >= len(first)
+            of_leaf = LeafRowsToFit(self.rows.X[both], both, self.rows.target[both], costs[both], is_halo)
+            with one_thread("openmp"):  # The limit is that of the thread which sets it.
+                given = of_leaf, self.outputs, fitted, self.settings, number, self.folds
+                return fit_and_judge(*given, int(times[number]))
+
+        leaves: list[FittedLeaf] = []
+        held: list[HeldOut] = []
+        # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
+        with one_thread(), watch("fitting leaves", len(self.rows.X), "rows") as advance:
+            for leaf, out in _in_threads(fit, numbers, thread_count(n_jobs)):
+                advance(len(self.own[numbers[len(leaves)]]))
+                leaves.append(leaf)
+                held.append(out)
+        return leaves, held
+
+
+def _laid_out(
     given: LabelledSample,
     survey: Survey,
     settings: Settings,
     n_classes: int,
-    n_jobs: int | None,
-    watch: Watch,
-    scaling: Scaling | None,
     coded: CodedFeatures,
     folds: Folds,
-) -> _Trained:
-    X, target, weight, class_factors = given.X, given.target, given.weight, given.class_factors
+    watch: Watch,
+    scaling: Scaling | None = None,
+    repetitions: int = REPETITIONS,
+) -> _Layout:
+    X, weight, factors = given.X, given.weight, given.class_factors
     with one_thread():  # With more threads BLAS sums in another order.
-        numbers = np.arange(len(X), dtype=INDEX_DTYPE)
-        seen = drawn(numbers, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
-        stored, fitted = X, None
+        number = np.arange(len(X), dtype=INDEX_DTYPE)
+        seen = drawn(number, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
+        encoding = None
         if coded:
-            fitted = fit_to_rows(X, target, weight, coded, survey, settings, folds=folds)
-            X, survey = fitted(stored, numbers), fitted.survey(survey)
-        target = TargetTransform(settings.target_transform).forward(target)
+            encoding = fit_to_rows(X, given.target, weight, coded, survey, settings, folds=folds)
+            survey = encoding.survey(survey)
+        target = TargetTransform(settings.target_transform).forward(given.target)
         with watch("learning the scaling and the tree", None, ""):
-            sample = X[seen]
-            scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)
-            division = divide(scaling, sample, weight[seen], survey, settings)
-            of_sample = sample, target[seen], weight[seen]
-            prior = fit_prior(division, *of_sample, survey, settings, class_factors)
-        costs = row_weights(target, weight, class_factors)
-        rows = division.scaling(X)
+            of_sample = X[seen], target[seen], weight[seen], number[seen]
+            sample = TargetSample(*of_sample, encoding, survey, settings, factors)
+            division, fitted = sample.fit(scaling, repetitions)
+        rows = fitted.columns(X, number)
         tree, own = _own_rows(rows, division, settings)
         borrowed = _overlap_rows(rows, tree, settings.overlap)
-        outputs, counts = n_outputs(n_classes), np.array([len(part) for part in own])
-        times = np.zeros(len(own), np.int64)
-        if not folds.by_units:
-            times = folds_of_leaves(counts, outputs, settings, survey.class_weights, folds.count)
-
-        def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
-            first, second = chosen(own[number], borrowed[number], settings)
-            both = np.concatenate([first, second])
-            recoded = None if fitted is None else _recoded(fitted, division.scaling, stored[both], both)
-            is_halo = np.arange(len(both)) >= len(first)
-            of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], is_halo, recoded)
-            with one_thread("openmp"):  # The limit is that of the thread which sets it.
-                of_division = outputs, division.kernels, settings, number, int(times[number]), prior
-                return fit_and_judge(of_leaf, *of_division, folds.count)
-
-        # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
-        leaves: list[FittedLeaf] = []
-        held: list[HeldOut] = []
-        with watch("fitting leaves", len(X), "rows") as advance:
-            for leaf, out in _in_threads(fit, tree.n_leaves, thread_count(n_jobs)):
-                advance(len(own[len(leaves)]))
-                leaves.append(leaf)
-                held.append(out)
-    own_scaling = replace(division.scaling, targets=None if fitted is None else fitted.encoding)
-    return _Trained(division, own_scaling, tree, leaves, counts, joined(held))
+    stored = LabelledSample(X, target, weight, factors)
+    of_rows = stored, settings, n_outputs(n_classes), folds, sample, bool(seen.all())
+    return _Layout(*of_rows, division, fitted, tree, own, borrowed)
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -273,17 +324,13 @@ def thread_count(n_jobs: int | None) -> int:
     return max(cores + 1 + n_jobs, 1)
 
 
-def _in_threads(fit: Callable[[int], T], count: int, n_threads: int) -> Iterator[T]:
-    """Yield fit(0), fit(1), … in order. Calls that have not begun are dropped where the caller stops."""
+def _in_threads(fit: Callable[[int], T], of: Sequence[int], n_threads: int) -> Iterator[T]:
+    """Yield the results in order. Calls that have not begun are dropped where the caller stops."""
     if n_threads == 1:
-        yield from map(fit, range(count))
+        yield from map(fit, of)
         return
     with ThreadPoolExecutor(n_threads) as pool:
-        yield from pool.map(fit, range(count))
-
-
-def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic], rows: IntArray) -> Recoded:
-    return Recoded(fitted.folds.of(rows), lambda held: scaling(fitted(stored, rows, held)))
+        yield from pool.map(fit, of)
 
 
 def chosen(own: IntArray, borrowed: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:

@@ -81,7 +81,7 @@ def divide(
     rows = scaling(sample)
     n_leaves = first_leaves(survey.n_used, settings)
     root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
-    return Division(scaling, root, _kernels(rows, weight, settings), feature_reference(scaling, sample))
+    return Division(scaling, root, kernels_of(rows, weight, settings), feature_reference(scaling, sample))
 
 
 def first_leaves(n_rows: int, settings: Settings) -> int:
@@ -107,7 +107,7 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
         )
 
 
-def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
+def kernels_of(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
     """γ "scale" is 1 where the scaling was learned, for that has the width of the kernel in it, else
     1 / (n_features × variance) as in scikit-learn. "median" gets the same, until each leaf replaces it.
     """

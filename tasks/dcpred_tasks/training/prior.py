@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.leaf_model import COMPACT
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.losses import SHARPNESS
-from dcpred_tasks.training.partition import Division, first_leaves, n_outputs
+from dcpred_tasks.training.partition import first_leaves, n_outputs
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey, rare_classes, thinned
 
@@ -116,7 +117,8 @@ def _systematic(amount: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def fit_prior(
-    division: Division,
+    scaling: Scaling,
+    kernels: Kernels,
     sample: NDArray[np.generic],
     target: NDArray[np.generic],
     weight: FloatArray,
@@ -148,13 +150,13 @@ def fit_prior(
     once = replace(once, local_rows=LOCAL_ROWS, keep_support_vectors=False, max_leaf_rows=len(own))
     costs = weight[own] * scale
     leaf = fit_leaf(
-        division.scaling(sample[own]),
+        scaling(sample[own]),
         target[own],
         costs,
         n_outputs(len(totals)),
-        division.kernels,
+        kernels,
         once,
-        len(division.scaling.shift),
+        len(scaling.shift),
     )
     arrays = {name: getattr(leaf, name) for name in ("landmarks", "gamma", "pairs", "beta", "intercept")}
     return Prior(**arrays, rare=rare, factors=factors)
