@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.model_layout import check_body, check_model, check_s
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.engine.packing import pack
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import ModelFormatError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
@@ -24,6 +24,8 @@ from dcpred_tasks.model.leaf_arrays import LeafArrays, are_offsets, join_leaves
 from dcpred_tasks.model.one_hot import LARGEST_TABLE, WIDEST_RANGE, coded_columns
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale, Uncertainty
+from dcpred_tasks.scoring.self_test import check_self_test, make_self_test
 from dcpred_tasks.training import categories
 from dcpred_tasks.training.categories import choose_codes
 from dcpred_tasks.training.settings import make_settings
@@ -198,6 +200,67 @@ def test_arrays_of_an_encoding_are_all_there(name: str) -> None:
         model_layout.check_sizes(arrays)
 
 
+def test_intervals_have_all_arrays_of_their_scale() -> None:
+    model = random_model(0, task="regression")
+    arrays = model_layout.arrays_of(model)
+    scale = Scale(model.beta_at, np.asarray(model.beta), model.intercept, model.bounds)
+    whole = arrays | {f"scale_{name}": value for name, value in vars(scale).items()}
+    model_layout.check_sizes(whole)
+    for name in vars(scale):
+        with pytest.raises(ValueError, match=f"array scale_{name} is missing"):
+            model_layout.check_sizes({key: value for key, value in whole.items() if key != f"scale_{name}"})
+
+
+def test_intervals_are_finite() -> None:
+    model = random_model(0, task="regression")
+    n = model.n_leaves
+    zeros = np.zeros((n, model.n_columns), np.float32)
+    novelty = Novelty(zeros, zeros + 1, np.zeros((n, len(LEVELS)), np.float32))
+    scale = Scale(model.beta_at, np.asarray(model.beta), model.intercept, np.tile([0.0, 600.0], (n, 1)))
+    plain = Intervals(np.full(n, 1e100), np.array([0.5]), np.array([3.0]))
+    for intervals, own, fits in (
+        (plain, None, True),
+        (plain, scale, False),
+        (replace(plain, spread=np.full(n, 1.0)), scale, True),
+        (replace(plain, spread=np.full(n, 1e308)), None, False),
+        (replace(plain, share=np.array([0.5]), signed=np.array([-1e250])), None, False),
+    ):
+        own_model = replace(model, uncertainty=Uncertainty(novelty, None, intervals, own))
+        if fits:
+            check_model(own_model)
+        else:
+            with pytest.raises(ValueError, match="intervals that are not finite"):
+                check_model(own_model)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1e-308, 1e305])
+def test_weights_of_classes_leave_probabilities_numbers(weight: float) -> None:
+    model = random_model(0)
+    zeros = np.zeros((model.n_leaves, model.n_columns), np.float32)
+    novelty = Novelty(zeros, zeros + 1, np.zeros((model.n_leaves, len(LEVELS)), np.float32))
+    half = np.array([0.5, 0.5])
+    own = Calibration(np.zeros(1), np.zeros(1), half, np.zeros(1), np.array([1.0, 1e-3]))
+    check_model(replace(model, uncertainty=Uncertainty(novelty, own)))
+    wrong = replace(own, weight=np.array([1.0, weight]))
+    with pytest.raises(ValueError, match="calibration_weight has a weight"):
+        check_model(replace(model, uncertainty=Uncertainty(novelty, wrong)))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_kernel_values_of_many_rows_are_computed_in_parts(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_model(5, d=3, n_outputs=3)
+    n = model.n_leaves
+    at, vectors = np.arange(n + 1), np.ones((n, 3), np.float32)
+    support = Support(at, vectors, np.ones((n, 3), np.float32), np.zeros((n, 3)), np.ones(n))
+    model, X = replace(model, support=support), random_rows(model, 300, 0)
+    whole = compact_model.score_rows(model, X, early=early)
+    monkeypatch.setattr(compact_model, "MOST_VALUES", 100)
+    for one, other in zip(compact_model.score_rows(model, X, early=early), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kept", ["gap", "map_centre", "symlog_rate"])
 def test_an_encoding_without_columns_is_refused(kept: str) -> None:
     scaling = "symlog" if "symlog" in kept else "quantile coded gaps"
@@ -218,6 +281,24 @@ def test_support_vectors_of_another_model_are_refused() -> None:
         wrong = np.concatenate([wrong, wrong[:, :1]], axis=1) if wrong.ndim > 1 else wrong[1:]
         with pytest.raises(ValueError, match=f"support_{name} has shape"):
             check_model(replace(model, support=replace(support, **{name: wrong})))
+
+
+def test_a_regression_has_bounds_for_each_leaf() -> None:
+    """An array without values has the size of no dimension."""
+    for n in (1, 5):
+        model = random_model(n, task="regression", depth=n // 5)
+        check_model(model)
+        with pytest.raises(ValueError, match="array bounds has shape"):
+            check_model(replace(model, bounds=model.bounds[:0]))
+
+
+def test_a_self_test_has_a_value_and_a_tolerance_for_each_row() -> None:
+    model = random_model(0)
+    test = make_self_test(model)
+    check_self_test(model, test, "here")
+    for name in ("decision", "tolerance"):
+        with pytest.raises(ModelFormatError, match="its self-test has other features or outputs"):
+            check_self_test(model, replace(test, **{name: getattr(test, name)[:0]}), "here")
 
 
 def body(**changes: Any) -> dict[str, Any]:

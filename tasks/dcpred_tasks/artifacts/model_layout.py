@@ -124,7 +124,7 @@ SCALE = model_arrays(Scale, "scale_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
 OF_COLUMNS = GAPS | SYMLOG | MAPS | KNOTS  # only beside CODING
-WHOLE = CODING, SYMLOG, MAPS, KNOTS, TARGETS, BACKGROUND  # all arrays or none
+WHOLE = CODING, SYMLOG, MAPS, KNOTS, TARGETS, SCALE, BACKGROUND  # all arrays or none
 ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
@@ -297,6 +297,7 @@ LARGEST_INTEGER = 2**64  # of a class
 MOST_CHUNKS, CHUNK_VALUES = 2**14, 2**17  # chunks of an array, or least values of each on average
 MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
+LARGEST_WEIGHT = 1e300  # of a class: a probability over it, and over its inverse, is a number
 MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
 # A process needs memory for its rows, too. The second limit is of a model as the engine lays it out.
@@ -408,10 +409,10 @@ def check_model(model: Model) -> None:
         _check_novelty(model, model.uncertainty.novelty)
         if model.uncertainty.calibration is not None:
             _check_calibration(model, model.uncertainty.calibration)
-        if model.uncertainty.intervals is not None:
-            _check_intervals(model, model.uncertainty.intervals)
         if model.uncertainty.scale is not None:
             _check_scale(model, model.uncertainty.scale)
+        if model.uncertainty.intervals is not None:
+            _check_intervals(model, model.uncertainty.intervals, model.uncertainty.scale)
 
 
 def _check_map(model: Model) -> None:
@@ -454,11 +455,11 @@ def _check_calibration(model: Model, calibration: Calibration) -> None:
     shares = calibration.prior
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
         raise ValueError("arrays calibration_prior and calibration_share hold a value that is not a share")
-    if (calibration.weight <= 0).any():
-        raise ValueError("array calibration_weight has a weight that is not above 0")
+    if ((calibration.weight < 1 / LARGEST_WEIGHT) | (calibration.weight > LARGEST_WEIGHT)).any():
+        raise ValueError("array calibration_weight has a weight that is not above 0, or too large")
 
 
-def _check_intervals(model: Model, intervals: Intervals) -> None:
+def _check_intervals(model: Model, intervals: Intervals, scale: Scale | None) -> None:
     n, k = (len(intervals.alpha),), (len(intervals.share),)
     _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n, share=k, signed=k)
     if (
@@ -474,6 +475,11 @@ def _check_intervals(model: Model, intervals: Intervals) -> None:
         raise ValueError("array interval_share does not ascend between 0 and 1")
     if (np.diff(intervals.signed) < 0).any():
         raise ValueError("array interval_signed does not ascend")
+    with np.errstate(over="ignore"):
+        widest = intervals.spread.max() * np.exp(0.0 if scale is None else scale.bounds.max(initial=0.0))
+        times = max(1.0, intervals.quantile.max(initial=0.0), np.abs(intervals.signed).max(initial=0.0))
+        if not np.isfinite(widest * times):
+            raise ValueError("array interval_spread makes intervals that are not finite")
 
 
 def _check_scale(model: Model, scale: Scale) -> None:
@@ -507,6 +513,10 @@ def _check_shapes(model: Model) -> None:
         "gamma": (model.gamma, (n_landmarks,)),
         "pairs": (model.pairs, (len(model.pairs), 2)),
         "leaf_rows": (model.leaf_rows, (leaves,)),
+        "bounds": (
+            model.bounds,
+            (leaves if model.bounds.shape[1] else len(model.bounds), model.bounds.shape[1]),
+        ),
         "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
     }
     if model.beta.n_outputs != outputs:
@@ -539,6 +549,8 @@ def _check_finite(model: Model) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"array {name} holds a value that is not finite")
+    if (of_features.get("feature_sd", np.empty(0)) < 0).any():
+        raise ValueError("array feature_sd holds a negative value")
     gaps = of_features.get("feature_gaps", np.empty(0))
     if ((gaps < 0) | (gaps > 1)).any():
         raise ValueError("array feature_gaps holds a value that is not a share of rows")

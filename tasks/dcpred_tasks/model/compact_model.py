@@ -46,6 +46,7 @@ from dcpred_tasks.model.uncertainty import Uncertainty
 Scores = NDArray[np.float32] | NDArray[np.float64]
 _one_thread = threading.RLock()
 TILE_BYTES = 64 * 2**20  # float64 rows of a tile
+MOST_VALUES = 2**26  # kernel values of rows of a leaf that are held at a time
 
 
 @dataclass(frozen=True)
@@ -296,8 +297,9 @@ def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
         value = other.predict(rows)
     else:  # An output without weights is a constant, also where a kernel value overflows.
         value = np.tile(model.intercept[leaf], (len(rows), 1))
-        outputs, weights = model.beta.present(leaf)
-        value[:, outputs] += model.basis(leaf)(rows) @ weights.astype(ACC_DTYPE)
+        (outputs, weights), basis = model.beta.present(leaf), model.basis(leaf)
+        for part in _parts(len(rows), basis.size):
+            value[part, outputs] += basis(rows[part]) @ weights.astype(ACC_DTYPE)
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
@@ -333,9 +335,16 @@ def _early_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     if own.start == own.stop:
         return np.broadcast_to(model.support.intercept[leaf], (len(rows), model.n_outputs))
     kernel = replace(model.local_kernel, gamma=float(model.support.gamma[leaf]))
-    K = kernel(rows, model.support.vectors[own])
-    value: FloatArray = K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
+    vectors, dual = model.support.vectors[own], model.support.dual[own].astype(ACC_DTYPE)
+    parts = [kernel(rows[part], vectors) @ dual for part in _parts(len(rows), len(vectors))]
+    value: FloatArray = np.concatenate(parts) + model.support.intercept[leaf]
     return value
+
+
+def _parts(n_rows: int, width: int) -> Iterator[slice]:
+    """Rows at a time that have so many kernel values each; all of them for models of common size."""
+    step = max(MOST_VALUES // max(width, 1), 1)
+    return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
 def _span(at: IntArray, leaf: int) -> slice:

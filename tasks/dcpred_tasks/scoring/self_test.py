@@ -62,7 +62,12 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
     """
     if test is None or len(test.rows) == 0:
         return
-    if test.rows.shape[1] != model.n_features or test.decision.shape[1] != model.n_outputs:
+    n, shape = len(test.rows), test.rows.shape
+    if (shape[1], test.decision.shape, test.tolerance.shape) != (
+        model.n_features,
+        (n, model.n_outputs),
+        (n,),
+    ):
         raise ModelFormatError(
             f"Cannot use the model at {place}: it is damaged or was altered: its self-test has other features"
             " or outputs than the model. Copy it again from its source or train it again."
