@@ -214,7 +214,7 @@ def test_files_of_a_delta_table_are_not_rows(model: str, tmp_path: Path) -> None
     write(str(tmp_path / "lake/one"), rows(0))
     write(str(tmp_path / "lake/one"), rows(50), mode="overwrite")
     for data in (tmp_path / "lake", tmp_path / "lake/*", tmp_path / "lake/one/*.parquet"):
-        with pytest.raises(DataError, match="one as rows: it is a Delta table"):
+        with pytest.raises(DataError, match="as rows: it is a table of Delta"):
             find_rows(data, "X", model)
     assert [part.name for part in find_parts(f"{tmp_path}/lake/*", "X", model)] == ["one"]
 

@@ -67,6 +67,53 @@ def test_tables_of_every_kind_and_the_command(
     assert len(hashes) == 1
 
 
+def test_a_finished_training_needs_no_import(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the table, its named columns or the settings are others."""
+    dcpred.train(data, tmp_path / "model", **NAMED)
+    searched = {"y": "label", "id": ["id"]}
+    few = tmp_path / "few.parquet"
+    FRAME[["id", "age", "amount", "label"]][:120].to_parquet(few, index=False)
+    found = dcpred.train(few, tmp_path / "searched", **searched)
+    scratched = {**NAMED, "scratch": tmp_path / "scratch"}
+    dcpred.train(data, tmp_path / "copied", **scratched)
+
+    def imported(*given: Any, **more: Any) -> None:
+        raise RuntimeError("imported")
+
+    monkeypatch.setattr(importing, "import_data", imported)
+    again = dcpred.train(data, tmp_path / "model", **NAMED)
+    assert again.already_trained
+    assert again.model == str(tmp_path / "model")
+    assert dcpred.train(data, tmp_path / "copied", **scratched).already_trained
+    once_more = dcpred.train(few, tmp_path / "searched", **searched)
+    assert isinstance(once_more, dcpred.TuneReport)
+    assert once_more.trained["already_trained"]
+    assert once_more.settings == found.settings  # type: ignore[union-attr]
+    for other in ({"drop": ["day"]}, {"settings": {**SETTINGS, "landmarks": 9}}, {"folds": 3}):
+        with pytest.raises(RuntimeError, match="imported"):
+            dcpred.train(data, tmp_path / "model", **{**NAMED, **other})
+    FRAME[:300].to_parquet(data, index=False)
+    with pytest.raises(RuntimeError, match="imported"):
+        dcpred.train(data, tmp_path / "model", **NAMED)
+
+
+def test_a_pattern_is_trained_on_as_it_is_scored(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / "days").mkdir(exist_ok=True)
+        FRAME[number * 100 : number * 100 + 100].to_parquet(tmp_path / f"days/{number}.parquet", index=False)
+    pattern = f"{tmp_path}/days/[01].parquet"
+    assert dcpred.train(pattern, tmp_path / "model", **NAMED).n_rows == 200
+    assert dcpred.score(tmp_path / "model", pattern, tmp_path / "out").n_rows == 200
+
+
+def test_no_folds_are_refused(data: Path) -> None:
+    for folds in (0, 1):
+        with pytest.raises(SettingsError, match=f"{folds}"):
+            dcpred.validate(data, **NAMED, folds=folds)
+
+
 def test_an_interrupted_training_uses_its_import_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

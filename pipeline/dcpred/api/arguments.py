@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 
 import numpy as np
 import zarr
@@ -31,6 +31,9 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.storage.place import open_place
+
+if TYPE_CHECKING:
+    from dcpred.training.steps import TrainReport
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -179,6 +182,30 @@ def training_data(
         )
     with _located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
         yield found
+
+
+def finished_training(
+    data: Any,
+    model: str | Path,
+    y: Any,
+    sample_weight: Any,
+    id: Sequence[str],
+    drop: Sequence[str],
+    scratch: Path | None,
+    asked: Mapping[str, Any],
+) -> "tuple[str, TrainReport | None]":
+    """A digest of a training on a table, "" for other data; and the report of the model that it made.
+
+    asked  the other arguments that decide the model
+    """
+    from dcpred.training import scratch as tables  # noqa: PLC0415 - scoring needs no SciPy
+    from dcpred.training.train import finished_on_table  # noqa: PLC0415
+
+    columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+    source = tables.source_of(data, columns, asked)
+    if not source:
+        return "", None
+    return source, finished_on_table(model, source, tables.import_folder(model, scratch))
 
 
 @contextmanager

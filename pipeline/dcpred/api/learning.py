@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from dcpred import validation
-from dcpred.api.arguments import Addresses, progress, settings_given, training_data, typed
+from dcpred.api.arguments import (
+    Addresses,
+    finished_training,
+    progress,
+    settings_given,
+    training_data,
+    typed,
+)
 from dcpred.comparison import compare as comparing
 from dcpred.comparison.compare import CompareReport, CompareRequest
 from dcpred.datasets.split_rules import folds_of_data
@@ -28,7 +35,7 @@ from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.addresses import check_writable
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings, settings_dict
 
 FOLDS = 5
 
@@ -136,10 +143,17 @@ def train(
             )
     pool, say = chosen_pool(workers, client), progress(verbose)
     check_writable(model, "a model's files")
+    call = {"settings": settings_dict(asked), "searches": searches, "metric": metric}
+    call |= {"by_time": by_time, "by_group": by_group, "folds": folds}
+    source, done = finished_training(data, model, y, sample_weight, id, drop, scratch, call)
+    if done is not None and not searches:
+        return replace(done, predicted_cost=cost_of(read_model(model)))
+    if done is not None and (again := tuning.finished_search(model, done)) is not None:
+        return again
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
     with training_data(data, x, y, sample_weight, client, model, **more) as at:
         held_out = _held_out(at, by_time, by_group, folds, asked.seed, say)
-        given: dict[str, Any] = {"weight": at.weight, "say": say, "folds": held_out}
+        given: dict[str, Any] = {"weight": at.weight, "say": say, "folds": held_out, "source": source}
         with trained_beside(model, scratch) as here:
             if searches:
                 policy = replace(STANDARD, metric=metric)
@@ -250,22 +264,28 @@ def tune(
     limit = parse_budget(budget) if budget is not None else None
     pool, say = chosen_pool(workers, client), progress(verbose)
     check_writable(model, "a model's files")
+    call = {"settings": settings_dict(start), "searches": True, "metric": metric, "budget": budget}
+    call |= {"short": short, "by_time": by_time, "by_group": by_group, "folds": folds}
+    source, done = finished_training(data, model, y, sample_weight, id, drop, scratch, call)
+    tuned = None if done is None else tuning.finished_search(model, done)
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
-    with training_data(data, x, y, sample_weight, client, model, **more) as at:
-        held_out = _held_out(at, by_time, by_group, folds, start.seed, say)
-        with trained_beside(model, scratch) as here:
-            tuned = tuning.tune(
-                at.x,
-                at.y,
-                here,
-                pool,
-                start=start,
-                weight=at.weight,
-                budget=limit,
-                policy=replace(STANDARD if short else THOROUGH, metric=metric),
-                say=say,
-                folds=held_out,
-            )
+    if tuned is None:
+        with training_data(data, x, y, sample_weight, client, model, **more) as at:
+            held_out = _held_out(at, by_time, by_group, folds, start.seed, say)
+            with trained_beside(model, scratch) as here:
+                tuned = tuning.tune(
+                    at.x,
+                    at.y,
+                    here,
+                    pool,
+                    start=start,
+                    weight=at.weight,
+                    budget=limit,
+                    policy=replace(STANDARD if short else THOROUGH, metric=metric),
+                    say=say,
+                    folds=held_out,
+                    source=source,
+                )
     if plot:
         points, chosen = with_cost(tuned.frontier, tuned.chosen, tuned.made["cost_ratio"])
         draw_frontier({"frontier": points, "chosen": chosen}, plot)
@@ -348,7 +368,7 @@ def validate(
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": progress(verbose)}
     with training_data(data, x, y, sample_weight, client, None, **more) as at:
         by = at.x, by_time, by_group
-        outer = folds_of_data(*by, folds or FOLDS, asked.seed + OUTER_SEED, y=at.y)
+        outer = folds_of_data(*by, FOLDS if folds is None else folds, asked.seed + OUTER_SEED, y=at.y)
         assert outer is not None
         return validation.validate(
             at.x,

@@ -224,17 +224,18 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
     """The rows of a file, or of a directory of Parquet files or Zarr. Raises DataError."""
     suffix = check_source(path)
     _check_options(path.name, suffix, reading.named)
+    limit = DENSE_LIMIT if reading.dense_limit is None else reading.dense_limit
     if suffix in SVMLIGHT:
         return read_svmlight(
             path,
             reading.known.get("n_features", reading.features),
-            reading.dense_limit or DENSE_LIMIT,
+            limit,
             reading.known.get("index_base", reading.index_base),
         )
     if suffix == ".npy":
         return read_npy(path)
     if suffix == ".npz":
-        return read_npz(path, reading.x, reading.y, scratch, reading.dense_limit or DENSE_LIMIT)
+        return read_npz(path, reading.x, reading.y, scratch, limit)
     if suffix in CONTAINERS:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
         return container_table(held, reading, scratch)

@@ -27,7 +27,7 @@ from dcpred_tasks.scratch import scratch_code
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
-from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 MARK = "job.json"  # the owner of a scratch directory
@@ -58,6 +58,7 @@ class Identity(NamedTuple):
     by_other  hashes of the training of the same data and settings that refines leaves with other code
     data      the digest of its data
     settings  the digest of its settings
+    source    of a table that was imported for it: the digest of `source_of`
     """
 
     run: str
@@ -65,6 +66,7 @@ class Identity(NamedTuple):
     by_other: Collection[str] = ()
     data: str = ""
     settings: str = ""
+    source: str = ""
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -225,6 +227,23 @@ def is_table(data: str | Path) -> bool:
     on_disk = path_on_disk(data)
     is_zarr = on_disk is not None and on_disk.is_dir() and data_schema.is_zarr(data)
     return not is_zarr and zarr_arrays.table_ending(local_path(data)) in zarr_arrays.TABLES
+
+
+def source_of(data: Any, columns: NamedColumns, asked: Mapping[str, Any]) -> str:
+    """A digest of a training on a table, which needs no import: of its files, named columns and arguments; ""
+    for other data.
+    """
+    if not isinstance(data, str | Path) or not isinstance(columns.target, str) or not is_table(data):
+        return ""
+    return digest_json({"rows": _identity(data, columns), "refined by": arithmetic(), **asked})
+
+
+def drop_import(folder: Path | None) -> None:
+    """Remove the import of a finished training that was killed before it did so."""
+    if folder is not None and (folder / IMPORT_MARK).exists():
+        with hold(folder):
+            _check_own(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def import_folder(model: str | Path | None, scratch: Path | None) -> Path | None:

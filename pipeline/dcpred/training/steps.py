@@ -306,6 +306,8 @@ class Training:
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {**identity.recorded(), "versions": versions()}
+        if identity.source:
+            provenance["source"] = identity.source
         provenance["report"] = {**report.stored(), "model": path.name}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by

@@ -18,6 +18,7 @@ from dcpred.training.scratch import (
     Identity,
     check_scratch,
     claimed,
+    drop_import,
     drop_leftovers,
     drop_scratch,
     search_folder,
@@ -25,7 +26,13 @@ from dcpred.training.scratch import (
 from dcpred.training.steps import Known, Training, TrainReport, driver_bytes, leaf_bytes
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.data_schema import schema_of_array
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, check_free_for_model, open_artifact
+from dcpred_tasks.artifacts.model_artifact import (
+    MODEL_FILE,
+    STORE_GROUP,
+    Artifact,
+    check_free_for_model,
+    open_artifact,
+)
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
@@ -77,12 +84,14 @@ def train(
     say: Reporter = SILENT,
     known: Known | None = None,
     folds: Folds | None = None,
+    source: str = "",
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
     pool     gives the workers, only when the input has been checked and there is work
     known    results of a search on these data; ignored if they have changed since
     folds    how rows are held out to calibrate probabilities and intervals; None: by their numbers
+    source   the digest of the table that was imported for this (`source_of`)
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
@@ -94,7 +103,7 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = None
-    identity = training_identity(contents, settings, plan, coded, folds)
+    identity = training_identity(contents, settings, plan, coded, folds)._replace(source=source)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, identity)
@@ -321,9 +330,33 @@ def _finished(model: Path, identity: Identity) -> TrainReport | None:
             f"Cannot write a model to {model}: a model of other data or settings is there. Data count as"
             " other when their files have other times or sizes. Remove the model or choose another path."
         )
-    return TrainReport(
-        **{**provenance["report"], "model": str(model), "hash": trained.hash, "already_trained": True}
-    )
+    return _report_of(trained, str(model))
+
+
+def finished_on_table(model: str | Path, source: str, import_of: Path | None) -> TrainReport | None:
+    """The report of a model that the same call trained on the same table; None where that is not known.
+
+    source     the digest of the call (`source_of`)
+    import_of  the folder of its import
+    """
+    if not source or open_place(model).read(MODEL_FILE) is None:
+        return None
+    trained = open_artifact(model)
+    provenance = trained.provenance
+    if provenance.get("source") != source:
+        return None
+    drop_import(import_of)
+    if (path := path_on_disk(model)) is not None:
+        drop_leftovers(path.with_name(f"{path.name}.scratch"), [str(provenance.get("run"))])
+    report = _report_of(trained, str(model))
+    _record_trained(report)
+    return report
+
+
+def _report_of(trained: Artifact, model: str) -> TrainReport:
+    """The report of a finished training."""
+    known = {"model": model, "hash": trained.hash, "already_trained": True}
+    return TrainReport(**{**trained.provenance["report"], **known})
 
 
 @contextmanager

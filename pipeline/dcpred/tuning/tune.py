@@ -44,7 +44,7 @@ from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedE
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -347,6 +347,7 @@ def tune(
     policy: SearchPolicy = THOROUGH,
     say: Reporter = SILENT,
     folds: Folds | None = None,
+    source: str = "",
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
@@ -355,6 +356,7 @@ def tune(
             cost of the cheapest model if that is more
     policy  the size of the search
     folds   how rows are held out; None: by their numbers
+    source  as for `train`
 
     Raises what `dcpred.training.train.train` raises, and SettingsError if no model is within the
     budget.
@@ -368,10 +370,19 @@ def tune(
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(
-            x, y, model, settings, same, weight=weight, say=say, known=known, folds=folds
+            x, y, model, settings, same, weight=weight, say=say, known=known, folds=folds, source=source
         )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=report.stored())
+
+
+def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None:
+    """The report of a search that ended in a finished model; None where its choice was removed."""
+    path = path_on_disk(model)
+    if path is None or not (kept := path.with_name(f"{path.name}.tuned.json")).exists():
+        return None
+    found = found_before(read_own_json(kept), kept)
+    return TuneReport(**found, made=_made(path), trained=report.stored())
 
 
 def choose_settings(
