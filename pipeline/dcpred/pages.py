@@ -588,14 +588,43 @@ def histogram(axes: Any, edges: Numbers, rows: Numbers) -> None:
     axes.yaxis.set_major_formatter(in_thousands)
 
 
+MOST_TICKS = 5
+TICK_LETTERS = 8  # of five labels side by side
+
+
+def bin_ticks(names: Sequence[str]) -> list[tuple[float, str]]:
+    """The place and the label of each bin, (place, ""): of a range its lower edge, of others the middle."""
+    ticks = []
+    for place, name in enumerate(names):
+        low = name.removeprefix("above ") if name.startswith("above ") else name.partition(" to ")[0]
+        if name.startswith("below "):
+            ticks.append((place - 0.5, ""))
+        elif low != name:
+            ticks.append((place - 0.5, edge(low)))
+        else:
+            ticks.append((float(place), short(name, 12)))
+    return ticks
+
+
+def edge(text: str) -> str:
+    """An edge of a bin with three digits, if it is a number."""
+    try:
+        value = float(text)
+    except ValueError:  # a date
+        return short(text, 12)
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
+
+
 def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> None:
     """Two distributions over the same bins: that of training filled, the current one as a line."""
     edges = np.arange(len(names) + 1) - 0.5
     axes.stairs(before, edges, fill=True, color=PALE, label="training rows")
     axes.stairs(now, edges, color=SECOND, linewidth=2, label="these rows")
-    step = -(-len(names) // 6)
-    axes.set_xticks(range(0, len(names), step), [short(name, 12) for name in names[::step]], fontsize=8)
-    axes.tick_params(axis="x", rotation=30)
+    ticks = [(place, text) for place, text in bin_ticks(names) if text]
+    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
+    axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks], fontsize=9)
+    if max((len(text) for _, text in ticks), default=0) > TICK_LETTERS:
+        axes.tick_params(axis="x", rotation=20)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("fraction of rows, %")
     axes.set_ylim(0.0, 1.25 * max(*before, *now))
@@ -635,9 +664,16 @@ def log_x(axes: Any) -> None:
 
 
 def plain_logs(axis: Any) -> None:
-    """Plain numbers on a logarithmic axis: at 1, 2 and 5."""
+    """Plain numbers on a logarithmic axis: at 1, 2 and 5, or fewer of them on a longer one."""
+
+    def shown(value: float, _: Any) -> str:
+        low, high = axis.get_view_interval()
+        decades = np.log10(high / low) if 0 < low < high else 0.0
+        digits = "125" if decades <= 1.5 else "13" if decades <= 3 else "1"
+        return in_thousands(value) if f"{value:e}"[0] in digits else ""
+
     for setting in (axis.set_major_formatter, axis.set_minor_formatter):
-        setting(lambda value, _: in_thousands(value) if f"{value:e}"[0] in "125" else "")
+        setting(shown)
 
 
 def thousands_x(axes: Any) -> None:
@@ -667,7 +703,18 @@ def frontier(
     if chosen[1] is None:
         return
     axes.plot(*chosen, "s", markersize=12, fillstyle="none", color=SECOND, markeredgewidth=2)
-    axes.annotate("chosen", chosen, (9, -12), textcoords="offset points", color=SECOND)
+    low, high = axes.get_xlim()
+    low, high = min(low, 0.95 * chosen[0]), max(high, 1.05 * chosen[0])
+    axes.set_xlim(low, high)
+    right = chosen[0] > (low + high) / 2  # of the middle: the name is on the other side
+    axes.annotate(
+        "chosen",
+        chosen,
+        (-9 if right else 9, -12),
+        textcoords="offset points",
+        color=SECOND,
+        ha="right" if right else "left",
+    )
 
 
 def in_thousands(value: float, _: Any = None) -> str:

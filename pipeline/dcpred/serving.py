@@ -33,6 +33,7 @@ from dcpred_tasks.task_bodies.predict_block import (
     novelty_block,
     probability_block,
     quantile_block,
+    wrong_in_row,
 )
 
 
@@ -190,7 +191,7 @@ class ServedModel:
         """
         calibration = calibration_of(self.model)
         decision = self._decision(X, early=False)
-        check_scored(decision)
+        check_scored(decision, self._why_unscored(X))
         return probability_block(decision, calibration)
 
     def predict_interval(self, X: ArrayLike, alpha: float = DEFAULT_ALPHA) -> FloatArray:
@@ -217,7 +218,7 @@ class ServedModel:
         """
         intervals_of(self.model).at(alpha)
         bounds = self._each_row(X, interval_block, alpha)
-        check_scored(bounds)
+        check_scored(bounds, self._why_unscored(X))
         return bounds
 
     def predict_quantile(self, X: ArrayLike, q: float | Sequence[float] = 0.5) -> FloatArray:
@@ -243,7 +244,7 @@ class ServedModel:
             What `predict_interval` raises.
         """
         found = self._each_row(X, quantile_block, quantile_shares(self.model, q))
-        check_scored(found)
+        check_scored(found, self._why_unscored(X))
         return found if np.ndim(q) else found[:, 0]
 
     def novelty(self, X: ArrayLike) -> FloatArray:
@@ -266,7 +267,7 @@ class ServedModel:
             For a row without a score, and for a model that was trained without calibration.
         """
         found = self._each_row(X, novelty_block)
-        check_scored(found[:, None])
+        check_scored(found[:, None], self._why_unscored(X))
         return found
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
@@ -301,13 +302,26 @@ class ServedModel:
                 " rows in memory. Use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or"
                 " `dcpred score`, or pass X.compute()."
             )
-        check_one_table(X, "X")
+        columns = list(self.feature_names_in_) if self._encodes else None
+        check_one_table(X, "X", columns)
         check_given(X, "X")
         check_given_encoding(X, self.artifact.schema, self.artifact.path)
         X = as_table(X)
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
             return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))
+
+    def _why_unscored(self, X: ArrayLike) -> Callable[[int], str]:
+        """What is wrong with a row of X, by its number."""
+
+        def why(number: int) -> str:
+            if is_sparse(X):
+                row = self._rows(next(dense_strips(X.tocsr()[number])))[0]  # type: ignore[union-attr]
+            else:
+                row = self._rows(X)[number]
+            return wrong_in_row(row, self.artifact.feature_names, self.artifact.schema)
+
+        return why
 
     def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:
         """The results of `block` for raw rows and the model; sparse rows are made dense in strips."""
@@ -323,7 +337,7 @@ class ServedModel:
 
     def _predict(self, X: ArrayLike, early: bool, rule: Rule) -> NDArray[Any]:
         decision = self._decision(X, early)
-        check_scored(decision)
+        check_scored(decision, self._why_unscored(X))
         return decision[:, 0] if self.model.task == "regression" else self.classes_[rule(decision)]
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,7 @@ LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
 WIDE = 8  # bytes of integers that float64 may not hold
 EXACT_LIMIT = 2**53  # float64 holds every integer up to it
 OF_ROUNDED = "Subtract a constant from the column, or leave it out."
+OF_MODEL = ", columns=model.feature_names_in_"
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
@@ -195,14 +197,10 @@ def plain_block(block: Any) -> NDArray[Any]:
 def plain_numbers(X: Any) -> Any:
     """Lists and arrays with missing values (None, pandas.NA, masked cells) as numbers with NaN, and frames of
     pandas with only sparse columns as dense ones, which scikit-learn does not convert; anything else
-    unchanged. Raises DataError for text, for a list of records, and as `check_dense` does.
+    unchanged. Raises DataError for text, and as `check_dense` does.
     """
+    X = as_table(X)
     if isinstance(X, list | tuple):
-        if len(X) and isinstance(X[0], Mapping):
-            raise DataError(
-                "Cannot use X: it is a list of records (dicts). Pass pandas.DataFrame(X), which has columns"
-                " with names."
-            )
         X = [unmasked_list(unmasked(row)) for row in X]
         try:
             array = np.asarray(X)
@@ -212,10 +210,11 @@ def plain_numbers(X: Any) -> Any:
             ) from None
         if array.dtype.kind == "f" and array.ndim == 2 and (np.abs(array) >= EXACT_LIMIT).any():
             check_exact(np.array(X, object))  # NumPy would round them.
+        if array.ndim != 2:
+            check_is_matrix(array.shape, for_rows(X))
         check_one_table(array, "X")
         check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
-    X = as_table(X)
     if isinstance(X, np.ndarray):
         return _as_floats(unmasked(X))
     if is_a(X, "pandas.DataFrame") and X.shape[1] and all(hasattr(dtype, "fill_value") for dtype in X.dtypes):
@@ -225,8 +224,38 @@ def plain_numbers(X: Any) -> Any:
 
 
 def as_table(X: Any) -> Any:
-    """A record batch of Arrow as a table; anything else unchanged."""
-    return sys.modules["pyarrow"].Table.from_batches([X]) if is_a(X, "pyarrow.RecordBatch") else X
+    """A record batch of Arrow, and a list of dicts, as a table; anything else unchanged. Raises DataError for
+    a column of dicts that holds values of several kinds.
+    """
+    if is_a(X, "pyarrow.RecordBatch"):
+        return sys.modules["pyarrow"].Table.from_batches([X])
+    return _of_records(X) if is_records(X) else X
+
+
+def is_records(X: Any) -> bool:
+    """Whether this is a list of rows that are dicts."""
+    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(row, Mapping) for row in X)
+
+
+def _of_records(records: Sequence[Mapping[Any, Any]]) -> Any:
+    """A table of records; what one of them lacks is missing."""
+    try:
+        arrow = import_module("pyarrow")
+    except ImportError:  # only dcpred-serving is installed
+        raise DataError("Cannot use X: it is a list of dicts. Pass pandas.DataFrame(X).") from None
+    names = list(dict.fromkeys(str(name) for record in records for name in record))
+    if not names:
+        raise DataError("Cannot use X: its dicts are empty. Pass a value for each column.")
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = arrow.array([record.get(name) for record in records], from_pandas=True)
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError):
+            raise DataError(
+                f"Cannot use column {name!r} of X: its dicts hold values of several kinds. Make them numbers,"
+                " text, dates or booleans."
+            ) from None
+    return arrow.table(columns)
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
@@ -245,24 +274,29 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
     return np.where(missing, np.nan, array).astype(np.float64)
 
 
-def check_is_matrix(shape: tuple[Any, ...]) -> None:
-    """Raise DataError unless this is the shape of a matrix, with the words that scikit-learn requires."""
+def check_is_matrix(shape: tuple[Any, ...], advice: str = "") -> None:
+    """Raise DataError unless this is the shape of a matrix, with the words that scikit-learn requires, and
+    what to do.
+    """
     if len(shape) != 2:
         sizes = f", shape {tuple(shape)}" if all(isinstance(n, int) for n in shape) else ""
         raise DataError(
             f"X must be a matrix (n_samples, n_features), but it has {len(shape)}"
             f" dimension{'s' * (len(shape) != 1)}{sizes}. Reshape your data to one row per sample."
+            + (advice and f" {advice}.")
         )
 
 
-def check_one_table(data: Any, name: str) -> None:
-    """Raise DataError unless this is one array or frame of real values: for a Dataset of xarray, an
+def check_one_table(data: Any, name: str, columns: Sequence[str] | None = None) -> None:
+    """Raise DataError unless this is one array or frame of real values: for a dict, a Dataset of xarray, an
     uncollected polars query, complex numbers, and X that is not two-dimensional.
+
+    columns  those of a model that encodes a frame
     """
     if is_a(data, "xarray.Dataset"):
         raise DataError(
-            f"Cannot use {name}: it is an xarray.Dataset, which holds several arrays. Pass one of them:"
-            f" {name}['features']."
+            f"Cannot use {name}: it is an xarray.Dataset, which holds several arrays."
+            f" {_for_dataset(data, name)}"
         )
     kind = getattr(getattr(data, "dtype", None), "kind", "")  # lazy where data are Delayed
     if isinstance(kind, str) and kind == "c":  # scikit-learn requires these words
@@ -276,15 +310,130 @@ def check_one_table(data: Any, name: str) -> None:
             " pandas.read_csv, or use `dcpred import`."
         )
     if isinstance(data, Mapping) and not is_sparse(data):  # a DOK array is also a dict
-        raise DataError(
-            f"Cannot use {name}: it is a dict. Pass pandas.DataFrame({name}), or one array of it."
-        )
+        raise DataError(f"Cannot use {name}: {_for_mapping(data, name)}")
     if is_a(data, "polars.LazyFrame"):
         raise DataError(
             f"Cannot use {name}: it is a polars LazyFrame, which holds no rows yet. Pass {name}.collect()."
         )
-    if name == "X" and isinstance(getattr(data, "shape", None), tuple):
-        check_is_matrix(data.shape)
+    if name == "X" and not _may_hold_rows(data):
+        raise DataError(
+            f"Cannot use X: a value of type {type(data).__name__} does not hold rows."
+            f" {for_rows(data, columns)}."
+        )
+    shape = getattr(data, "shape", None)
+    if name == "X" and isinstance(shape, tuple) and len(shape) != 2:
+        check_is_matrix(shape, for_rows(data, columns))
+
+
+def _may_hold_rows(data: Any) -> bool:
+    """Whether data are a list, a tuple, an array of any library, or a frame."""
+    if is_a(data, "pyarrow.Array") or is_a(data, "pyarrow.ChunkedArray") or isinstance(data, type):
+        return False
+    signs = ("shape", "__array__", "__dask_graph__", "__dataframe__")
+    return isinstance(data, list | tuple) or any(hasattr(data, sign) for sign in signs)
+
+
+def _for_mapping(data: Mapping[Any, Any], name: str) -> str:
+    """What a dict is, and what to pass for it."""
+    if not len(data):
+        return "it is an empty dict. Pass rows, for example as a frame."
+    if hasattr(data, "as_py"):  # a scalar of Arrow
+        return f"it is one row as a scalar of Arrow. Pass [{name}.as_py()]."
+    sizes = {key: None if _is_cell(value) else len(value) for key, value in data.items()}
+    lengths = {size for size in sizes.values() if size is not None}
+    if not lengths:
+        return f"it is a dict of one row. Pass pandas.DataFrame([{name}])."
+    if len(lengths) > 1:
+        first, second = list(dict((size, key) for key, size in sizes.items() if size is not None).items())[:2]
+        return (
+            f"it is a dict of columns of different lengths ({first[1]!r} has {first[0]:,} values,"
+            f" {second[1]!r} has {second[0]:,}). Give each column as many values."
+        )
+    if any(getattr(value, "ndim", 1) > 1 for value in data.values()):
+        return f"it is a dict of arrays. Pass one of them: {name}[{next(iter(data))!r}]."
+    return f"it is a dict of columns. Pass pandas.DataFrame({name})."
+
+
+def for_rows(X: Any, columns: Sequence[str] | None = None) -> str:
+    """What to pass in place of X, which is neither a matrix nor, for a model of `columns`, a frame."""
+    named = OF_MODEL if columns is not None else ""
+    if is_a(X, "pandas.Series"):
+        return "For one row pass X.to_frame().T, for one column X.to_frame()"
+    if is_a(X, "polars.Series") and hasattr(X.dtype, "fields"):
+        return "Pass X.struct.unnest()"
+    if is_a(X, "pyarrow.StructArray") or (
+        is_a(X, "pyarrow.ChunkedArray") and is_a(X.type, "pyarrow.StructType")
+    ):
+        return "Pass X.to_pylist()"
+    if is_a(X, "polars.Series") or is_a(X, "pyarrow.Array") or is_a(X, "pyarrow.ChunkedArray"):
+        row = "X.to_list()" if is_a(X, "polars.Series") else "X.to_pylist()"
+        return f"For one row pass {_row(row, named)}"
+    if is_a(X, "xarray.DataArray"):
+        return f"For one row pass {_row('X.values', named)}"
+    if isinstance(X, np.ndarray | np.void) and X.dtype.names:
+        return "Pass pandas.DataFrame(numpy.atleast_1d(X))"
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and is_records(X.tolist()):
+        return "Pass X.tolist()"
+    if isinstance(X, np.ndarray) and X.ndim == 1:
+        if named:
+            return f"For one row pass {_row('X', named)}"
+        return "For one row pass X.reshape(1, -1), for one feature X.reshape(-1, 1)"
+    if isinstance(X, Iterator):
+        return "Pass list(X)"
+    if isinstance(X, list | tuple) and len(X):
+        return _of_list(X, columns, named)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and columns is not None and X.shape[1] == len(columns):
+        return f"Pass pandas.DataFrame(X{named})"
+    return "Pass a frame with the columns of model.feature_names_in_" if named else "Pass rows of numbers"
+
+
+def _of_list(X: Sequence[Any], columns: Sequence[str] | None, named: str) -> str:
+    if all(is_a(row, "pandas.Series") for row in X):
+        return "Pass pandas.DataFrame(X)"
+    if all(isinstance(name, str) for name in X) and columns is not None and set(X) <= set(columns):
+        return "These are names of columns: pass rows, a frame with these columns"
+    numbers = all(isinstance(value, Real) or is_missing(value) for value in X)
+    if all(_is_cell(value) for value in X) and (numbers or named):
+        fits = columns is None or len(X) == len(columns)
+        return f"For one row pass {_row('X', named)}" if fits else _counts(X, columns)
+    if columns is not None and all(isinstance(row, list | tuple | np.ndarray) for row in X):
+        if {len(row) for row in X} == {len(columns)} and all(_is_cell(v) for row in X for v in row):
+            return f"Pass pandas.DataFrame(X{named})"
+        return _counts(X[0], columns)
+    return "Pass a frame with the columns of model.feature_names_in_" if named else "Pass rows of numbers"
+
+
+def _counts(row: Sequence[Any], columns: Sequence[str] | None) -> str:
+    return (
+        f"A row has {len(row):,} values, and the model {len(columns or ()):,} columns: pass a frame with the"
+        " columns of model.feature_names_in_"
+    )
+
+
+def _row(row: str, named: str) -> str:
+    return f"pandas.DataFrame([{row}]{named})" if named else f"[{row}]"
+
+
+def _is_cell(value: Any) -> bool:
+    """Whether a value is one of a row, not a column."""
+    return isinstance(value, str | bytes) or not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0
+
+
+def _for_dataset(data: Any, name: str) -> str:
+    """What to pass for a Dataset of xarray."""
+    arrays = data.data_vars
+    n_dims = 2 if name == "X" else 1
+    fitting = [one for one, array in arrays.items() if array.ndim == n_dims]
+    if fitting:
+        return f"Pass one of them: {name}[{fitting[0]!r}]."
+    if (
+        name == "X"
+        and len(arrays)
+        and all(array.ndim == 1 for array in arrays.values())
+        and len(data.dims) == 1
+    ):
+        return "Pass X.to_dataframe()."
+    return "None of them has rows and columns: pass a matrix or a frame."
 
 
 def as_matrix(X: Any) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 460, 400  # of a panel, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 44, 46  # margins of a panel
-LEGEND = 44  # height of the line under the panels
+LEGEND = 4 * 22  # height of the lines under the panels
 COSTS = (1, 10, 100, 1_000, 10_000)
 MOST_COST = 40_000
 ACCURACIES = (60, 70, 80, 90, 95, 97, 98, 99)
@@ -20,7 +20,7 @@ STYLE = {  # colour, words of the legend
     "paper": ("#444444", "printed in the paper (2014)"),
     "rival": ("#c2410c", "rivals, measured"),
 }
-CHARACTER = 6.8  # mean width of a character, in pixels
+CHARACTER = 7.9  # mean width of a character, in pixels
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 LABELLED = ("paper", "rival")
 
@@ -58,22 +58,22 @@ def down(accuracy: float) -> float:
 
 def draw(panels: list[Panel]) -> str:
     """The document. Points of "ours" are joined in the order of their cost."""
-    width, height = WIDTH * len(panels), HEIGHT + LEGEND
+    width, height = WIDTH, HEIGHT * len(panels) + LEGEND  # one above the other: readable on a telephone
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
-        f' height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="12" role="img">',
+        f' height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="14" role="img">',
         "<title>Accuracy against the cost of a prediction</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d0d7de"/>',
     ]
     for place, panel in enumerate(panels):
-        parts += [f'<g transform="translate({place * WIDTH} 0)">', *_panel(panel), "</g>"]
-    return "\n".join([*parts, *_legend(), "</svg>", ""])
+        parts += [f'<g transform="translate(0 {place * HEIGHT})">', *_panel(panel), "</g>"]
+    return "\n".join([*parts, *_legend(HEIGHT * len(panels)), "</svg>", ""])
 
 
 def _panel(panel: Panel) -> list[str]:
     left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
     parts = [
-        _text((left + right) / 2, 24, panel.title, "#111111", "middle", 'font-size="14" font-weight="bold"')
+        _text((left + right) / 2, 24, panel.title, "#111111", "middle", 'font-size="16" font-weight="bold"')
     ]
     parts.append(_text(8, top - 10, "accuracy on test rows", "#444444", "start"))
     for accuracy in ACCURACIES:
@@ -121,12 +121,11 @@ def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _legend() -> list[str]:
-    parts, x = [], float(LEFT)
-    for who, (colour, words) in STYLE.items():
-        parts.append(_mark(who, x, HEIGHT + 18))
-        parts.append(_text(x + 10, HEIGHT + 22, words, colour, "start"))
-        x += 40 + 6.2 * len(words)
+def _legend(top: float) -> list[str]:
+    parts = []
+    for line, (who, (colour, words)) in enumerate(STYLE.items()):
+        parts.append(_mark(who, LEFT, top + 10 + 20 * line))
+        parts.append(_text(LEFT + 12, top + 15 + 20 * line, words, colour, "start"))
     return parts
 
 

@@ -412,6 +412,9 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_worker: None)
     )
     again = as_json("demo", "--out", tmp_path / "demo")
     assert again["accuracy"] == result["accuracy"]
+    shutil.copytree(tmp_path / "demo", tmp_path / "copy", copy_function=shutil.copyfile)  # with other times
+    copied = as_json("demo", "--out", tmp_path / "copy")
+    assert copied["accuracy"] == result["accuracy"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
     refused("holds other files", "demo", "--out", tmp_path / "mine")

@@ -202,14 +202,6 @@ def test_no_rows_give_no_answers_of_the_right_shape(rows: Any, tmp_path: Path) -
 
 
 SENTENCES: dict[str, tuple[Any, str]] = {
-    "records": (
-        lambda m: small().fit(FRAME.to_dict("records"), Y),
-        r"^Cannot use X: it is a list of records .*pandas\.DataFrame",
-    ),
-    "records to predict": (
-        lambda m: m.predict(FRAME.to_dict("records")),
-        r"^Cannot use X: it is a list of records",
-    ),
     "text": (
         lambda m: small().fit(X.astype(str), Y),
         r"^Cannot use X: it holds text \('.*'\) in row 0, column 0\. Pass",
@@ -391,7 +383,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "ragged": (lambda: small().fit([[1, 2], [3]] * 100, Y), "^Cannot use X: its rows have different lengths"),
     "dict": (
         lambda: small().fit({"a": X[:, 0]}, Y),
-        r"^Cannot use X: it is a dict\. Pass pandas\.DataFrame\(X\)",
+        r"^Cannot use X: it is a dict of columns\. Pass pandas\.DataFrame\(X\)",
     ),
     "path": (lambda: small().fit("rows.csv", Y), r"^Cannot use X: 'rows\.csv' is a path, not rows\. Read it"),
     "a score": (

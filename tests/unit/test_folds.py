@@ -171,7 +171,7 @@ def test_a_splitter_holds_out_what_it_does_in_scikit_learn(cv: Any) -> None:
         (GroupKFold(3), None, "cannot split"),
         (1, None, "from 2 to 20"),
         ("time", None, "Cannot use cv 'time'"),
-        (None, CUSTOMER[:9], "Cannot use groups of shape"),
+        (None, CUSTOMER[:9], "Cannot use groups: their shape is"),
         (None, np.zeros(N), "all rows are of one group"),
         (GroupKFold(3), None, r"should not be None\. Pass groups to fit\.$"),
         ([([0, 1], [N])], None, rf"it holds \[{N}\], but rows have numbers from 0 to {N - 1}"),

@@ -255,3 +255,58 @@ def test_pages_want_packages(monkeypatch: pytest.MonkeyPatch, missing: str) -> N
 def test_a_picture_is_a_picture_and_a_table_a_table() -> None:
     assert not Picture("a", "b", []).is_table
     assert Table(["a"], []).is_table
+
+
+def test_ticks_of_bins_are_their_lower_edges() -> None:
+    names = ["below -1.5", "-1.5 to -0.750234", "-0.750234 to 49373.7", "above 49373.7", "missing"]
+    assert pages.bin_ticks(names) == [
+        *((-0.5, ""), (0.5, "-1.5"), (1.5, "-0.75"), (2.5, "49,374")),
+        (4.0, "missing"),
+    ]
+    assert pages.bin_ticks(["2025-01-01 to 2025-02-03", "basic", "above 2025-02-03"]) == [
+        *((-0.5, "2025-01-01"), (1.0, "basic"), (1.5, "2025-02-03")),
+    ]
+
+
+@pytest.mark.parametrize("low", [1e-6, 1e-4, 1e-3, 1e-2, 0.2])
+def test_labels_of_a_logarithmic_axis_are_apart(low: float) -> None:
+    with drawing(360, 320) as figure:
+        axes = figure.add_subplot()
+        axes.plot([low, 1.0], [0.0, 1.0])
+        pages.log_x(axes)
+        _check_apart(figure, axes)
+
+
+@pytest.mark.parametrize("names", [[f"{-n / 7:.6f} to {-(n + 1) / 7:.6f}" for n in range(22)], ["a"] * 3])
+def test_labels_of_bins_are_apart(names: list[str]) -> None:
+    with drawing(360, 250) as figure:
+        axes = figure.add_subplot()
+        pages.outlines(axes, names, *np.ones((2, len(names))))
+        _check_apart(figure, axes)
+
+
+def _check_apart(figure: Any, axes: Any) -> None:
+    figure.draw_without_rendering()
+    ticks = [*axes.xaxis.get_ticklabels(minor=False), *axes.xaxis.get_ticklabels(minor=True)]
+    low, high = axes.get_xlim()
+    boxes = [t.get_window_extent() for t in ticks if t.get_text() and low <= t.get_position()[0] <= high]
+    boxes.sort(key=lambda box: box.x0)
+    assert len(boxes) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+@pytest.mark.parametrize("cost", [0.5, 1.0, 4.4, 11.9, 40.0])
+def test_the_chosen_point_and_its_name_lie_within_the_axes(cost: float) -> None:
+    for points in (
+        [(1.0, 0.9, 0.01), (4.4, 0.97, 0.01)],
+        [(4.4, 0.97, 0.01)],
+        [(4.3, 0.9, 0.1), (4.4, 0.97, 0.0)],
+    ):
+        with drawing(360, 250) as figure:
+            axes = figure.add_subplot()
+            pages.frontier(axes, points, (cost, 0.975))
+            figure.draw_without_rendering()
+            box = axes.get_window_extent()
+            (name,) = axes.texts
+            assert box.x0 < axes.transData.transform((cost, 0.975))[0] < box.x1
+            assert box.x0 <= name.get_window_extent().x0 < name.get_window_extent().x1 <= box.x1

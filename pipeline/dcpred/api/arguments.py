@@ -1,11 +1,12 @@
 """Arguments that the public functions share: models, data, settings, costs and workers."""
 
+import difflib
 import inspect
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -31,6 +32,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.training.settings import Settings
 
 if TYPE_CHECKING:
     from dcpred.training.steps import TrainReport
@@ -44,6 +46,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "a str"),
     Path: (os.PathLike, "a Path"),
 }
+SETTING_NAMES = tuple(field.name for field in fields(Settings))
 Find = Callable[[str | Path, str], str]
 
 
@@ -55,6 +58,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _check_keywords(function.__name__, kwargs, parameters)
         given = inspect.signature(function).bind(*args, **kwargs).arguments
         for name, value in given.items():
             wanted = parameters[name].annotation
@@ -67,6 +71,21 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
+
+
+def _check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise TypeError, with what to pass, for a keyword that a function does not have: above all settings."""
+    others = [name for name in given if name not in known]
+    if not others:
+        return
+    as_settings = {name: given[name] for name in others if name in SETTING_NAMES}
+    if as_settings and "settings" in known:
+        before = given.get("settings")
+        settings = {**before, **as_settings} if isinstance(before, Mapping) else as_settings
+        raise TypeError(f"Cannot call {function} with {', '.join(as_settings)}: pass settings={settings!r}.")
+    near = difflib.get_close_matches(others[0], [*known, *(SETTING_NAMES if "settings" in known else ())], 1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known)}."
+    raise TypeError(f"Cannot call {function} with {others[0]!r}: it has no such parameter.{hint}")
 
 
 def _is_of(value: Any, wanted: Any) -> bool:

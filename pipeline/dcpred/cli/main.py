@@ -54,7 +54,7 @@ class Commands(click.Group):
         "example": "Write small tables to try the commands on.",
         "import": "Import a table or a matrix into Zarr.",
         "split": "Split a data set into training and test rows.",
-        "train": "Train a model on a Zarr data set.",
+        "train": "Train a model on a table or a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
         "refresh": "Score what is new or changed since the last run, and publish the result.",

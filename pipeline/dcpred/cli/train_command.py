@@ -73,7 +73,7 @@ def train_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a model on a Zarr data set and write it to the new directory MODEL.
+    """Train a model on a table or a Zarr data set and write it to the new directory MODEL.
 
     Settings come from --config, then --set, then --task. A short search chooses the others by validation,
     unless a setting is given that the search varies (it does not vary categorical, missing, class_weight,
@@ -124,7 +124,7 @@ def train_command(
 def tune_command(
     data: str, model: str | Path, assignments: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
-    """Choose settings for a Zarr data set by validation, within a cost, and train with them.
+    """Choose settings for a table or a Zarr data set by validation, within a cost, and train with them.
 
     Candidates differ in leaves, landmarks, pairwise products, overlap, kernel width, ridge, loss, scaling
     and feature map. Held-out rows evaluate them. Prints the Pareto front, the least error at every cost,
@@ -160,7 +160,7 @@ def tune_command(
 def validate_command(
     data: str, assignments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Cross-validate `dcpred train` with the same options on a Zarr data set. No model is kept.
+    """Cross-validate `dcpred train` with the same options on a table or a Zarr data set. No model is kept.
 
     Holds out five folds, or those of --folds, in turn: rows at random, whole groups, or the rows after
     those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits

@@ -598,12 +598,18 @@ def folds_of_estimator(cv: Any, groups: Any, y: Any, n_rows: int, seed: int) -> 
 
 def _keys_of(groups: Any, n_rows: int) -> NDArray[np.uint64]:
     """The key of the group of each row. Raises DataError for rows without a group."""
+    if isinstance(groups, str):
+        raise DataError(
+            f"Cannot use groups={groups!r}: it is a text. Pass the group of each row, for example the column"
+            f" X[{groups!r}] of a frame."
+        )
     groups = unmasked(groups)
     # NumPy makes text of NaN in a list of texts.
     values = np.asarray(groups, object) if isinstance(groups, list | tuple) else np.asarray(groups)
     if values.shape != (n_rows,):
         raise DataError(
-            f"Cannot use groups of shape {values.shape}: X has {n_rows:,} rows. Pass one group for each row."
+            f"Cannot use groups: their shape is {values.shape}, and X has {n_rows:,} rows. Pass one group for"
+            " each row, in one dimension."
         )
     missing = without_group(values)
     if len(missing):

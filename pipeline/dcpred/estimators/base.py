@@ -40,9 +40,11 @@ from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import (
     as_matrix,
+    as_table,
     check_dense,
     check_one_table,
     dense_strips,
+    for_rows,
     is_a,
     is_lazy,
     is_sparse,
@@ -59,7 +61,7 @@ from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.task_bodies.predict_block import check_scored, decision_block, novelty_block
+from dcpred_tasks.task_bodies.predict_block import check_scored, decision_block, novelty_block, wrong_in_row
 from dcpred_tasks.training.categories import (
     CodedFeatures,
     features_named,
@@ -68,6 +70,7 @@ from dcpred_tasks.training.categories import (
     target_coded,
     with_codes,
 )
+from dcpred_tasks.training.changed_settings import changed_settings
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
@@ -325,6 +328,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         names = self.model_.scaling.names(self._feature_names())
         survey = replace(survey, weights=np.zeros(3))  # A heavy row was warned of.
         found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
+        found += changed_settings(settings, self.model_.landmark_at)
         for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
             reporter(self.verbose).say(remark)
         self._remember(settings)
@@ -426,11 +430,11 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any) -> Any:
         """Raw rows with their features in the order of training: lazy where X is, else an array in memory."""
         schema, only_frames = self._encoding(), self._of_frame and not self._takes_encoded
-        check_one_table(X, "X")
+        columns = list(self.feature_names_in_) if schema is not None and only_frames else None
+        check_one_table(X, "X", columns)
         check_given_encoding(X, getattr(self, "schema_", None))
-        if (
-            is_a(X, "pyarrow.RecordBatch") or is_frame(X) or not only_frames
-        ):  # an array is no frame, whatever it holds
+        X = as_table(X)
+        if is_frame(X) or not only_frames:  # an array is no frame, whatever it holds
             X = plain_numbers(X)
         if schema is not None and (only_frames or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
@@ -453,7 +457,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not is_frame(X):
             raise DataError(
                 f"Cannot score X: it is of type {type(X).__name__}, and the model encodes the columns of a"
-                " frame. Pass a frame with the columns of model.feature_names_in_."
+                f" frame. {for_rows(X, list(self.feature_names_in_))}."
             )
         return encode_frame(schema, X, warns=True)
 
@@ -499,8 +503,17 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             if out_of_core.is_out_of_core(rows):
                 return out_of_core.each_row(self.model_, rows, block, shape, *more)
             found = block(rows, self.model_, *more)
-        check_scored(found if found.ndim > 1 else found[:, None])
+        check_scored(found if found.ndim > 1 else found[:, None], self._why_unscored(X))
         return found
+
+    def _why_unscored(self, X: Any) -> Callable[[int], str]:
+        """What is wrong with a row of X, in memory, by its number."""
+
+        def why(number: int) -> str:
+            rows = self._rows(X.tocsr()[number].toarray()) if is_sparse(X) else self._rows(X)[number][None]
+            return wrong_in_row(rows[0], self._feature_names(), self._encoding())
+
+        return why
 
     def _framed(self, X: Any, block: Callable[..., Any], columns: Any, *more: Any) -> Any:
         """What `block` gives for a DataFrame of Dask, with its index: a Series, or a frame of `columns`."""
@@ -538,7 +551,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""
         decision = self._values(X, early)
         if not out_of_core.is_out_of_core(decision):
-            check_scored(decision)
+            check_scored(decision, self._why_unscored(X))
         return decision
 
     def save(

@@ -240,6 +240,8 @@ def closing(title: str, begin: float, counted: tuple[float, str] | None) -> str:
     if counted is None or not counted[1] or not counted[0]:
         return f"{title}: done in {duration(spent)}"
     n, unit = counted
+    if round(n) == 1:
+        return f"{title}: 1 {unit.removesuffix('s')} in {duration(spent)}"
     return f"{title}: {n:,.0f} {unit} in {duration(spent)}, {n / spent:,.0f} {unit}/s"
 
 

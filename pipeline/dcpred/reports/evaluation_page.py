@@ -544,12 +544,12 @@ def compared(summary: dict[str, Any]) -> list[Picture | Table]:
     text = (
         "The stability index compares fractions of rows by bins of each feature. A feature differs if a"
         f" two-sample test finds it, and it has drifted if also the index is above {LARGE_PSI}. The last"
-        " columns are of the bin whose fraction of rows differs most."
+        " three columns are of the bin whose fraction of rows differs most."
     )
-    heads = ["feature", "bin", "drift", "index", "p", "rows now", "in training"]
+    heads = ["feature", "drift", "index", "p", "rows now", "in training", "bin"]
     drawn = [one for one in (*summary["features"]["top"], *summary.get("scores", ())) if one["differs"]]
     parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
-    parts += [Table(heads, lines, "Drift by feature", text, texts=3, wide=True)]
+    parts += [Table(heads, lines, "Drift by feature", text, texts=2, wide=True)]
     if beyond := summary.get("beyond"):
         rows = [
             [
@@ -585,10 +585,10 @@ def _compared(one: dict[str, Any]) -> list[str]:
     most = max(one["bins"], key=lambda part: abs(part["share"] - part["training_share"]))
     return [
         plain(one.get("name", one.get("feature"))),
-        plain(most["bin"]),
         "large" if one["large"] else "small" if one["differs"] else "none",
         number(one["psi"], 3),
         number(one["p_value"], 2),
         percent(most["share"]),
         percent(most["training_share"]),
+        plain(most["bin"]),
     ]

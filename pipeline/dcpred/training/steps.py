@@ -59,6 +59,7 @@ from dcpred_tasks.task_bodies.train_model import (
     survey_block,
 )
 from dcpred_tasks.training.categories import CrossFitted, fit_target_means
+from dcpred_tasks.training.changed_settings import changed_settings
 from dcpred_tasks.training.fitted_to_targets import FittedToTargets, TargetSample, whole_models
 from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured, measured_transform
 from dcpred_tasks.training.in_memory import LabelledSample, Watch, held_by_models
@@ -190,6 +191,8 @@ class TrainReport(Summary):
         Peak memory of this process, in bytes.
     predicted_cost : dict of str to float or None
         Predicted cost of a row, in linear predictions, and its parts; None if it was not computed.
+    remarks : tuple of str
+        Sentences on settings that the training could not keep.
     """
 
     model: str
@@ -209,6 +212,7 @@ class TrainReport(Summary):
     worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     driver_peak_memory_bytes: int = 0
     predicted_cost: dict[str, float] | None = None
+    remarks: tuple[str, ...] = ()
 
     def stored(self) -> dict[str, Any]:
         """Return the fields that the model stores, and a search reports.
@@ -288,6 +292,9 @@ class Training:
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
+        changes = changed_settings(stored, model.landmark_at)
+        for remark in changes:
+            self.say.say(remark)
         report = TrainReport(
             model=str(path),
             hash="",
@@ -304,6 +311,7 @@ class Training:
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
+            remarks=tuple(changes),
         )
         provenance = {**identity.recorded(), "versions": versions()}
         if identity.source:

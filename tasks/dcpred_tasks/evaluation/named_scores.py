@@ -5,8 +5,10 @@ missed row of the second class costs 50 times a false alarm, or with a matrix as
 each class and a number for each label.
 """
 
+import difflib
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,11 +37,59 @@ ValueLosses = Callable[[FloatArray, FloatArray], FloatArray]
 """Losses (n,) of predictions (n,) and targets (n,)."""
 
 
+ALIASES = {
+    "acc": "accuracy",
+    "auroc": "roc_auc",
+    "aucroc": "roc_auc",
+    "rocauc": "roc_auc",
+    "aucpr": "average_precision",
+    "prauc": "average_precision",
+    "auprc": "average_precision",
+    "ap": "average_precision",
+    "averageprecision": "average_precision",
+    "logloss": "neg_log_loss",
+    "crossentropy": "neg_log_loss",
+    "binarylogloss": "neg_log_loss",
+    "multilogloss": "neg_log_loss",
+    "brier": "neg_brier_score",
+    "brierscore": "neg_brier_score",
+    "f1score": "f1",
+    "mse": "neg_mean_squared_error",
+    "l2": "neg_mean_squared_error",
+    "mae": "neg_mean_absolute_error",
+    "l1": "neg_mean_absolute_error",
+    "rmse": "neg_root_mean_squared_error",
+    "medae": "neg_median_absolute_error",
+    "pinball": PINBALL,
+    "pinballloss": PINBALL,
+    "quantile": PINBALL,
+    "cost": MEAN_COST,
+}
+"""Names of other libraries, in lower case and without separators."""
+
+
+def meant(name: str, known: Collection[str]) -> str | None:
+    """The known score that a name may stand for: by its name in an evaluation, elsewhere, or its spelling."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    here = {re.sub(r"[^a-z0-9]", "", other): score for score, other in FIELDS.items()}
+    spelled = {re.sub(r"[^a-z0-9]", "", one.removeprefix("neg_")): one for one in known}
+    for word in (plain, plain.removesuffix("score")):
+        for names in (spelled, ALIASES, here):
+            if names.get(word) in known:
+                return names[word]
+    close = difflib.get_close_matches(plain, list(spelled), 1)
+    return spelled[close[0]] if close else None
+
+
 def check_score(name: str, task: str) -> str:
     """The name without its value. Raises SettingsError for a name that is not a score of the task."""
     plain, equals, _ = name.partition("=")
     if plain not in SCORERS[task] or (equals and plain not in (PINBALL, MEAN_COST)):
-        raise SettingsError(f"Cannot use metric {name!r} for {task}. Use one of {', '.join(SCORERS[task])}.")
+        near = meant(plain, SCORERS[task])
+        raise SettingsError(
+            f"Cannot use metric {name!r} for {task}{f' (did you mean {near!r}?)' if near else ''}. Use one of"
+            f" {', '.join(SCORERS[task])}."
+        )
     if plain == PINBALL:
         pinball_quantile(name)
     if plain == MEAN_COST:

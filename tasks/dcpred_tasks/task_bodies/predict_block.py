@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, Status
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.input_kinds import as_matrix
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
@@ -37,12 +37,13 @@ def rows_without_score(decision: Scores) -> NDArray[np.intp]:
     return np.flatnonzero(~np.isfinite(decision).all(axis=1))
 
 
-def check_scored(decision: Scores) -> None:
+def check_scored(decision: Scores, row: Callable[[int], str] | None = None) -> None:
     """Raise DataError, which names the first row without a score, unless every row of `decision` has one.
 
     decision  (n_samples, n_outputs)
+    row       what is wrong with a row, by its number, as from `wrong_in_row`
     """
-    _refuse(rows_without_score(decision))
+    _refuse(rows_without_score(decision), row)
 
 
 def _warn_unscored(status: NDArray[np.uint8], X: NDArray[Any], model: Model) -> None:
@@ -53,17 +54,35 @@ def _warn_unscored(status: NDArray[np.uint8], X: NDArray[Any], model: Model) -> 
         warnings.warn(f"{why_unscored(counts, listed, None)}. Correct the rows.", stacklevel=4)
 
 
-def check_numbered(numbers: NDArray[np.int64]) -> None:
+def check_numbered(numbers: NDArray[np.int64], row: Callable[[int], str] | None = None) -> None:
     """Do what `check_scored` does, from class numbers of `number_block`."""
-    _refuse(np.flatnonzero(numbers < 0))
+    _refuse(np.flatnonzero(numbers < 0), row)
 
 
-def _refuse(bad: NDArray[np.intp]) -> None:
+def _refuse(bad: NDArray[np.intp], row: Callable[[int], str] | None) -> None:
     if len(bad):
+        what = WITHOUT_SCORE if row is None else row(int(bad[0]))
         raise DataError(
-            f"Cannot predict row {bad[0]} of X: it {WITHOUT_SCORE}. Remove it, or use decision_function,"
+            f"Cannot predict row {bad[0]} of X: it {what}. Remove it, or use decision_function,"
             f" which returns NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)."
         )
+
+
+def wrong_in_row(row: NDArray[Any], names: Sequence[Any] | None, schema: Schema | None = None) -> str:
+    """What is wrong with a row of features that has no score, with the columns that it is in."""
+    if schema is not None:
+        names = [column.name for column, span in schema.spans for _ in range(span.stop - span.start)]
+    values = np.asarray(row, np.float64)
+    finite = np.where(np.isfinite(values), np.abs(values), 0)
+    if np.isinf(values).any():
+        at, what = np.flatnonzero(np.isinf(values)), "infinity"
+    elif np.isnan(values).any():
+        at, what = np.flatnonzero(np.isnan(values)), "NaN"
+    else:
+        at = np.array([np.argmax(finite)])
+        what = f"a value too large ({values[at[0]]:.3g})"
+    columns = list(dict.fromkeys(repr(names[i]) if names is not None else str(i) for i in at.tolist()))
+    return f"holds {what} in column{'s' * (len(columns) > 1)} {listed(columns, 3)}"
 
 
 def encoded_block(frame: Any, schema: Schema, warns: bool | str = False) -> FloatArray:

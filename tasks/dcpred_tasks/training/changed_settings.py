@@ -1,0 +1,46 @@
+"""Settings of the user that a training could not keep, in sentences."""
+
+from dataclasses import fields
+
+import numpy as np
+
+from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.training.settings import Settings
+
+DEFAULTS = {field.name: field.default for field in fields(Settings)}
+
+
+def changed_settings(asked: Settings, landmark_at: IntArray) -> list[str]:
+    """Sentences on `n_leaves` and `landmarks`, where the model has others.
+
+    landmark_at  first landmark of each leaf of the model, and the end of the last one
+    """
+    landmarks = np.diff(landmark_at)
+    return [*_leaves(asked, len(landmarks)), *_landmarks(asked, landmarks[landmarks > 0])]
+
+
+def _leaves(asked: Settings, n_leaves: int) -> list[str]:
+    if not asked.n_leaves or asked.n_leaves == n_leaves:
+        return []
+    rounded = 2 ** (asked.n_leaves.bit_length() - 1)
+    if n_leaves > asked.n_leaves:
+        limit = f"max_leaf_rows={asked.max_leaf_rows:,}" + (" and overlap" if asked.overlap > 1 else "")
+        why = f"a leaf of more rows than {limit} allows is split. Set max_leaf_rows higher for fewer leaves."
+    elif n_leaves == rounded:
+        why = "the number is rounded down to a power of two."
+    else:
+        why = (
+            f"leaves of fewer than min_leaf_rows={asked.min_leaf_rows:,} rows are merged, and equal rows are"
+            " not divided."
+        )
+    return [f"The model has {n_leaves:,} leaves instead of n_leaves={asked.n_leaves:,}: {why}"]
+
+
+def _landmarks(asked: Settings, landmarks: IntArray) -> list[str]:
+    fewer = landmarks[landmarks < asked.landmarks]
+    if asked.landmarks == DEFAULTS["landmarks"] or not len(fewer):
+        return []
+    return [
+        f"{len(fewer):,} of {len(landmarks):,} leaves have fewer landmarks than landmarks={asked.landmarks},"
+        f" the smallest {fewer.min():,}: a leaf has at most as many as different rows that train it."
+    ]
