@@ -20,11 +20,12 @@ from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import LeafArrays, are_offsets, join_leaves
+from dcpred_tasks.model.leaf_arrays import LeafArrays, OutputWeights, are_offsets, join_leaves
 from dcpred_tasks.model.one_hot import LARGEST_TABLE, WIDEST_RANGE, coded_columns
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale, Uncertainty
+from dcpred_tasks.process import memory_bytes
 from dcpred_tasks.scoring.self_test import check_self_test, make_self_test
 from dcpred_tasks.training import categories
 from dcpred_tasks.training.categories import choose_codes
@@ -307,7 +308,7 @@ def body(**changes: Any) -> dict[str, Any]:
     return {"task": "classification", **own, "settings": {}, "arrays": {}} | changes
 
 
-@pytest.mark.parametrize("classes", [["a", "b"], [False, True], [0, 2**64], [-1, 0.5, 1e300]])
+@pytest.mark.parametrize("classes", [["a", "b"], [False, True], [0, 2**64], [-1, 0.5, 1e300], [0, 1.5, "x"]])
 def test_classes_that_are_told_apart(classes: Any) -> None:
     check_body(body(classes=classes))
 
@@ -318,6 +319,32 @@ def test_classes_that_are_told_apart(classes: Any) -> None:
 def test_classes_that_are_not_are_refused(classes: Any) -> None:
     with pytest.raises(ValueError, match="class"):
         check_body(body(classes=classes))
+
+
+def test_names_of_classes_are_bounded_together() -> None:
+    check_body(body(classes=["a" * 2**20, *map(str, range(63))]))
+    with pytest.raises(ValueError, match="a name that is too long"):
+        check_body(body(classes=["a" * 2**20, *map(str, range(64))]))
+
+
+def test_a_leaf_of_very_many_landmarks_is_refused() -> None:
+    """The size of its terms at its landmarks is the square of their number."""
+    model = random_model(1, d=2, depth=0, sizes=(1,))
+    n = 2**20
+    many = replace(
+        model,
+        landmarks=np.zeros((n, 2), np.float32),
+        gamma=np.ones(n, np.float32),
+        landmark_at=np.array([0, n]),
+        pairs=np.empty((0, 2), np.int32),
+        pair_at=np.zeros(2, np.int64),
+        beta=OutputWeights.from_dense(np.ones((n, 1), np.float32), np.array([0, n])),
+        beta_at=np.array([0, n]),
+    )
+    assert laid_out_bytes(many) > 2**44
+    if memory_bytes() < 2**44:
+        with pytest.raises(ValueError, match="more than half of this machine's memory"):
+            check_model(many)
 
 
 @pytest.mark.parametrize("name", ["gamma", "coef0"])

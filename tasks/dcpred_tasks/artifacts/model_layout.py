@@ -292,12 +292,12 @@ def parts_of_table(schema: Schema | None, names: Sequence[str] | None, n_feature
 
 
 TASKS = ("classification", "regression")
-MOST_CLASSES = 2**16
-LARGEST_INTEGER = 2**64  # of a class
+MOST_CLASSES, MOST_LETTERS = 2**16, 2**26  # letters of all names if all are as long as the longest: an array
+LARGEST_INTEGER = 2**64  # largest integer that is a class
 MOST_CHUNKS, CHUNK_VALUES = 2**14, 2**17  # chunks of an array, or least values of each on average
 MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
-LARGEST_WEIGHT = 1e300  # of a class: a probability over it, and over its inverse, is a number
+LARGEST_WEIGHT = 1e300  # A probability over the weight of a class, or over its inverse, is a number.
 MOST_LOG_SCALE = 700.0  # exp of it is a number
 ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
 # A process needs memory for its rows, too. The second limit is of a model as the engine lays it out.
@@ -313,8 +313,12 @@ def check_body(body: Mapping[str, Any]) -> None:
         raise ValueError("its classes are not a list of names")
     if not all(isinstance(name, str) or _is_number(name, LARGEST_INTEGER) for name in classes):
         raise ValueError("a class is neither a number nor text")
-    if len(set(classes)) < len(classes) or len({isinstance(name, str) for name in classes}) > 1:
-        raise ValueError("its classes are not distinct numbers, or distinct texts")
+    # Classes are compared as text where one of them is text.
+    as_text = any(isinstance(name, str) for name in classes)
+    if len(set(map(str, classes) if as_text else classes)) < len(classes):
+        raise ValueError("it has a class twice")
+    if len(classes) * max((len(name) for name in classes if isinstance(name, str)), default=0) > MOST_LETTERS:
+        raise ValueError("a class has a name that is too long")
     if len(classes) == 1 or (body["task"] == "regression") == bool(classes):
         raise ValueError(f"a {body['task']} has {len(classes)} classes")
     for name in ("kernel", "local_kernel"):

@@ -55,6 +55,7 @@ def dtype_code(dtype: "np.dtype[Any]") -> int:
 def laid_out_bytes(model: Model) -> int:
     """About how many bytes the engine needs for a model. It pads centres of a node and landmarks of a leaf to
     groups of 16, and outputs of a leaf to groups of 8: many small nodes or leaves take many times their file.
+    And it computes the terms of a leaf at all of its landmarks.
     """
     columns, landmarks = model.n_columns + LANES, np.diff(model.landmark_at)
     coding, outputs = model.scaling.coding, -(-model.beta.n_present // AT_ONCE) * AT_ONCE
@@ -64,6 +65,7 @@ def laid_out_bytes(model: Model) -> int:
         model.n_leaves * (32 * columns + 16 * model.n_outputs),
         int((np.diff(model.beta_at) * (12 * outputs + 24)).sum()),
         int(landmarks.max()) * 6 * STRIP_ROWS,
+        int((landmarks * (landmarks + np.diff(model.pair_at))).max()) * 24,
         0 if coding is None or coding.map is None else coding.n_features * MOST_KNOTS * LANES,
     )
     return sum(parts)
