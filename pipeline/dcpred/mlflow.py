@@ -1,4 +1,4 @@
-"""The MLflow flavour: save, log and load models with a signature of their columns.
+"""The MLflow flavour: save, log and load models with the names of their columns.
 
     import dcpred.mlflow
 
@@ -20,7 +20,6 @@ from dcpred.serving import ServedModel
 from dcpred.serving import load_model as open_model
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.schema.column import Boolean, Category, Column, Date, Number
 from dcpred_tasks.schema.schema import numbers_schema
 from dcpred_tasks.storage.addresses import path_on_disk
 
@@ -129,17 +128,20 @@ def _load_pyfunc(data_path: str) -> _Pyfunc:
 
 
 def signature(model: ServedModel) -> Any:
-    """The ``mlflow.models.ModelSignature`` of a model: the names and types of its columns, and of its label.
+    """The ``mlflow.models.ModelSignature`` of a model: the names of its columns, and the type of its label.
+    The model itself checks values and missing columns.
 
     A model without names takes a matrix.
     """
-    types = _mlflow("mlflow.types")
+    types, any_type = _mlflow("mlflow.types"), _mlflow("mlflow.types.schema").AnyType()
     names = model.artifact.feature_names
     schema = model.artifact.schema or (None if names is None else numbers_schema(names))
     if schema is None:
         inputs = [types.TensorSpec(np.dtype(np.float64), (-1, model.n_features_in_))]
     else:
-        inputs = [types.ColSpec(_type(column), column.name) for column in schema.sources]
+        # MLflow casts no value of type Any. By any other type it refuses what the model accepts: integers as
+        # double, missing ones as long, categories of pandas as string, years after 2262 as datetime.
+        inputs = [types.ColSpec(any_type, column.name, required=False) for column in schema.sources]
     classes = model.classes_
     label = (
         np.dtype(float) if not len(classes) else np.dtype(str) if classes.dtype.kind == "U" else classes.dtype
@@ -147,15 +149,6 @@ def signature(model: ServedModel) -> Any:
     outputs = [types.TensorSpec(label, (-1,))]
     made: Any = _mlflow("mlflow.models").ModelSignature
     return made(inputs=types.Schema(inputs), outputs=types.Schema(outputs))
-
-
-def _type(column: Column) -> str:
-    """The type of MLflow that a column of a table has."""
-    if isinstance(column, Category):
-        of_text = any(isinstance(level, str) for level in column.categories)
-        return "string" if of_text or not column.categories else "double"
-    kinds: dict[type[Column], str] = {Number: "double", Boolean: "boolean", Date: "datetime"}
-    return kinds[type(column)]
 
 
 def _mlflow(name: str) -> Any:
