@@ -2,10 +2,12 @@
 date is killed, stopped, doubled and given a spoiled store, until it has come to its end.
 
     python tests/benchmarks/chaos_refresh.py [--store s3|gs|az] [--nights 100] [--share 0.08] [--seed 0]
-                                             [--work DIR] [--quick]
+                                             [--inputs zarr,parquet,delta] [--work DIR] [--quick]
 
-A root lives for ten nights. Before each of them rows are appended, a chunk is rewritten, another model is
-trained, or nothing is done; then refresh is called until it ends well, attacked up to three times:
+A root lives for ten nights; one after the other is of an array of Zarr, a folder of Parquet (on a store one
+file) and a Delta table. Before each night rows are appended or rewritten, files get other names, row groups
+or rows in between, a table is compacted or restored, another model is trained, or nothing is done; then
+refresh is called until it ends well, attacked up to three times:
 
     kill, term   SIGKILL or SIGTERM to the driver
     stop         SIGSTOP, while a second driver tries; then SIGCONT
@@ -28,68 +30,113 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import chaos
 import chaos_stores
-import numpy as np
-import zarr
-from chaos import LEASE_SECONDS, Arena, Tally, contents, show, small_plan
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.parquet as pq
+from chaos import LEASE_SECONDS, Arena, Tally, show, small_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.plan import Cut
+import dcpred
 from dcpred.refreshing.refresh import refresh
-from dcpred.runs.ledger import MANIFEST, latest_run, open_ledger
-from dcpred.scoring.score import plan_run, score
+from dcpred.runs.ledger import MANIFEST, latest_run
+from dcpred.scoring.score import score
 from dcpred.training.train import train
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import RunHeldError
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables import encoded_rows
 from dcpred_tasks.training.settings import make_settings
+from support.changing_inputs import INPUTS, N_FEATURES, ParquetInput, bring, table
 from support.data import make_blobs, make_group
 from support.stores import spoiled
 
 ATTACKS = ("kill", "term", "stop", "two", "peace")
-CHANGES = ("append", "append", "rewrite", "model", "nothing")
-N_FEATURES, FIRST_ROWS, CHUNK_ROWS = 8, 4_000, 250
+CHANGES = ("append", "append", "rewrite", "change", "model", "nothing")
+FIRST_ROWS, CHUNK_ROWS = 4_000, 250
+INPUT_KINDS = ("zarr", "parquet", "delta")
 MOST_NEW = 700  # rows of a night
 NIGHTS_OF_A_ROOT, MOST_CALLS = 10, 25
-Chunks = dict[str, bytes]
+Pieces = dict[str, bytes]
 
 
-def rows(n: int, seed: int) -> NDArray[Any]:
-    return np.asarray(make_blobs(n, n_features=N_FEATURES, n_classes=3, seed=seed).X)
-
-
-def trained(folder: Path, seed: int) -> Path:
-    known = make_blobs(500, n_features=N_FEATURES, n_classes=3, seed=seed)
+def trained(folder: Path, seed: int) -> dict[str, Path]:
+    """A model of arrays, and one of tables."""
+    known = make_blobs(500, N_FEATURES, 3, seed)
     data = make_group(folder / f"train-{seed}.zarr", known.X, known.y)
-    settings = make_settings({"n_leaves": 4, "landmarks": 8, "refine_steps": 5})
-    train(f"{data}/X", f"{data}/y", folder / f"model-{seed}", settings, chaos.alone)
-    return folder / f"model-{seed}"
+    few = {"n_leaves": 4, "landmarks": 8, "refine_steps": 5}
+    train(f"{data}/X", f"{data}/y", folder / f"model-{seed}", make_settings(few), chaos.alone)
+    pq.write_table(table(500, seed), folder / f"train-{seed}.parquet")
+    of_tables, columns = folder / f"model-of-tables-{seed}", ["order", "code"]
+    dcpred.train(str(folder / f"train-{seed}.parquet"), of_tables, y="y", id=columns, settings=few)
+    return {kind: of_tables for kind in INPUT_KINDS} | {"zarr": folder / f"model-{seed}"}
+
+
+def refresh_input(model: str, data: str, root: str) -> None:
+    """One call, as the command makes it."""
+    refresh(model, find_rows(data, "X", model), root, chaos.alone, keep=3)
+
+
+class FileInput(ParquetInput):
+    """One file of Parquet: on a store a folder would be several inputs."""
+
+    name = "m5"
+
+    def at(self, at: float) -> str:
+        return self.name
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.rows[self.name])
+
+    def append(self, n: int, seed: int) -> None:
+        self.put(self.name, pa.concat_tables([self.rows[self.name], table(n, seed)]))
+
+    def change(self, kind: int, at: float, n: int, seed: int) -> None:
+        super().change(1 + kind % 2, at, n, seed)
+
+
+def pieces(scores: str) -> Pieces:
+    """The stored values, some rows at a time."""
+    found: Pieces = {}
+    for name, array in zarr_arrays.open_group(scores).arrays():
+        for start in range(0, array.shape[0], CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, array.shape[0])
+            found[f"{name}/{start}"] = zarr_arrays.read_rows(array, start, stop).tobytes()
+    return found
 
 
 @dataclass
 class World:
     """One root and what it is made from: here in folders, there where refresh finds it.
 
-    cut       of the first run, which all others have
-    truths    the chunks that a run from scratch gives, of the input the night before and now
+    truths    the values that a run from scratch gives, of the input the night before and now
     """
 
     folder: Path
     address: str
+    kind: str
     models: list[Path]
     arena: Arena
     number: int = 0
-    cut: Cut | None = None
-    truths: list[Chunks] = field(default_factory=list)
+    truths: list[Pieces] = field(default_factory=list)
+
+    @cached_property
+    def input(self) -> Any:
+        self.folder.mkdir(parents=True)
+        one = self.kind == "parquet" and self.arena.environment
+        return (FileInput if one else INPUTS[self.kind])(self.folder, FIRST_ROWS, CHUNK_ROWS, self.seed())
 
     @property
-    def x(self) -> str:
-        return f"{self.address}/data.zarr/X"
+    def there(self) -> str:
+        """The input, below the folder or address of all."""
+        one = f"/{self.input.name}.parquet" if isinstance(self.input, FileInput) else ""
+        return f"{Path(self.input.data).name}{one}"
 
     @property
     def root(self) -> str:
@@ -97,67 +144,58 @@ class World:
 
     @property
     def model(self) -> str:
-        return f"{self.address}/model-{self.number}"
+        return f"{self.address}/{self.models[self.number].name}"
 
     def begin(self) -> None:
         """The first night, in peace."""
-        make_group(self.folder / "data.zarr", rows(FIRST_ROWS, self.seed()), chunk_rows=CHUNK_ROWS)
         self.bring()
         if code := strike(self, "peace", chaos.Toll()):
             chaos.give_up(f"the first refresh ended with {code}")
-        run = open_ledger(f"{self.root}/runs/{latest_run(open_place(self.root))}").run
-        self.cut = Cut(run.chunk_rows, run.block_rows, run.stride)
         self.truths = [self.truth()]
 
     def seed(self) -> int:
-        return self.arena.chance.randrange(2**31)
+        return self.arena.chance.randrange(2**20)
 
     def change(self) -> str:
-        kind = self.arena.chance.choice(CHANGES)
-        array = zarr.open_array(f"{self.folder}/data.zarr/X", mode="r+")
+        chance, kind, rows = self.arena.chance, self.arena.chance.choice(CHANGES), self.input.n_rows
         if kind == "append":
-            array.append(rows(self.arena.chance.randint(1, MOST_NEW), self.seed()))
+            self.input.append(chance.randint(1, MOST_NEW), self.seed())
         elif kind == "rewrite":
-            first = self.arena.chance.randrange(array.shape[0] - CHUNK_ROWS)
-            array[first : first + CHUNK_ROWS] = rows(CHUNK_ROWS, self.seed())
+            self.input.rewrite(chance.random() * 0.999, self.seed())
+        elif kind == "change":
+            self.input.change(chance.randrange(20), chance.random() * 0.999, MOST_NEW, self.seed())
         elif kind == "model":
             self.number = 1 - self.number
+        if (n := rows - self.input.n_rows) > 0:  # fewer rows than before are refused
+            self.input.append(n, self.seed())
         self.bring()
         return kind
 
     def bring(self) -> None:
         """Take what is new to where refresh finds it; nothing else is written again."""
-        place = open_place(self.address)
-        for source in (self.folder / "data.zarr", *self.models):
-            for file in sorted(path for path in source.rglob("*") if path.is_file()):
-                name, data = str(Path(source.name, file.relative_to(source))), file.read_bytes()
-                standing = place.read(name)
-                if standing is None or standing.data != data:
-                    place.make_folder(str(Path(name).parent))
-                    place.write(name, data)
+        for source in (Path(self.input.data), *self.models):
+            bring(source, f"{self.address}/{source.name}")
 
     def driver(self) -> Any:
-        work = partial(refresh, self.model, self.x, self.root, chaos.alone, keep=3)
-        return chaos.start_driver(self.arena, work, self.root)
+        data = f"{self.address}/{self.there}"
+        return chaos.start_driver(self.arena, partial(refresh_input, self.model, data, self.root), self.root)
 
-    def truth(self) -> Chunks:
+    def truth(self) -> Pieces:
         """What a run from scratch gives, on the disk."""
-        output, x = self.folder / "scratch", f"{self.folder}/data.zarr/X"
-        model = self.models[self.number]
-        score(model, x, output, chaos.alone, planned=plan_run(model, x, output, cut=self.cut))
-        found = {name: data for name, data in contents(output).items() if name != "zarr.json"}
+        output, model = self.folder / "scratch", self.models[self.number]
+        score(model, find_rows(f"{self.folder}/{self.there}", "X", model), output, chaos.alone)
+        found = pieces(f"{output}/scores.zarr")
         shutil.rmtree(output)
         return found
 
-    def latest(self) -> Chunks:
+    def latest(self) -> Pieces:
         """What a reader finds; nothing where the latest run is not whole."""
-        name = latest_run(open_place(self.root))
-        place = open_place(f"{self.root}/runs/{name}")
-        return chaos_stores.stored(place) if name and place.read(MANIFEST) is not None else {}
+        run = f"{self.root}/runs/{latest_run(open_place(self.root))}"
+        return pieces(f"{run}/scores.zarr") if open_place(run).read(MANIFEST) is not None else {}
 
 
 def look(world: World, tally: Tally, ended: bool) -> None:
-    """Count chunks of the latest run that are missing, wrong, or too many."""
+    """Count pieces of the latest run that are missing, wrong, or too many."""
     chunks, (old, new) = world.latest(), world.truths
     right = new if ended or chunks != old else old
     tally.lost += len(right.keys() - chunks.keys())
@@ -244,19 +282,23 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.08, help="of a store's requests that are spoiled")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-refresh"))
-    parser.add_argument("--quick", action="store_true", help="four nights, of one hit each")
+    parser.add_argument("--inputs", default=",".join(INPUT_KINDS), help="kinds of inputs, one for each root")
+    parser.add_argument("--quick", action="store_true", help="six nights of three roots, of one hit each")
     args = parser.parse_args()
     small_plan()
+    encoded_rows.MOST_ROWS = CHUNK_ROWS  # a large row group has several blocks
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     models = [trained(args.work, seed) for seed in (0, 1)]
     tallies = {name: Tally() for name in ATTACKS}
     with arena_of(args) as (arena, address, quiet):
-        order = [ATTACKS[i % len(ATTACKS)] for i in range(4 if args.quick else args.nights)]
-        world = World(args.work, "", models, arena)
+        order = [ATTACKS[i % len(ATTACKS)] for i in range(6 if args.quick else args.nights)]
+        kinds, nights = args.inputs.split(","), 2 if args.quick else NIGHTS_OF_A_ROOT
         for number, attack in enumerate(order):
-            if number % NIGHTS_OF_A_ROOT == 0:
-                world = World(args.work / f"here-{number}", address(f"there-{number}"), models, arena)
+            if number % nights == 0:
+                kind = kinds[number // nights % len(kinds)]
+                here, there = args.work / f"here-{number}", address(f"there-{number}")
+                world = World(here, there, kind, [model[kind] for model in models], arena)
                 with quiet():
                     world.begin()
             night(world, attack, quiet, tallies[attack])
