@@ -200,12 +200,12 @@ def _targets(y: str, n_rows: int) -> NDArray[Any]:
 
 
 def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Folds) -> FoldReport:
-    """A model evaluated on held-out rows, read block by block."""
+    """A model evaluated on held-out rows (ascending), read block by block."""
     X = zarr_arrays.open_array(rows.x)
     plan = plan_routing(len(rows.target), X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     decisions = []
     for _, start, stop in plan.spans():
-        at = held[(held >= start) & (held < stop)]
+        at = held[slice(*np.searchsorted(held, (start, stop)))]
         if len(at):
             read = zarr_arrays.read_rows(X, start, stop)[at - start]
             decisions.append(score_rows(model, read)[0].astype(ACC_DTYPE))

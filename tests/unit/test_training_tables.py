@@ -1,5 +1,8 @@
 """Training on tables: the models of an import, from one command, and no import left behind."""
 
+import errno
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred.datasets import importing
+from dcpred.execution.progress import SILENT
 from dcpred.training import scratch, steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
+from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError, RunHeldError, SettingsError
 from support.comparisons import small_comparisons
 from support.pools import inline
 from support.tables import table
@@ -157,6 +161,37 @@ def test_the_import_of_another_table_is_not_used(data: Path, tmp_path: Path) -> 
     (folder / "source.json").write_text('{"identity": "of another table", "source": "/other"}')
     dcpred.import_data(FRAME[:50], folder / "data.zarr", target="label", id=["id"])
     assert dcpred.train(data, tmp_path / "model", **NAMED).n_rows == len(FRAME)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_an_import_that_could_not_be_removed_is_not_used(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """Neither at once nor later, though its mark said that it is complete: parts of it are gone."""
+    folder = tmp_path / "model.import"
+    columns = scratch.NamedColumns("label", ("id",))
+    with scratch.imported(data, columns, None, SILENT) as first:
+        shutil.copytree(first, folder / "data.zarr")
+    identity = scratch._identity(data, columns)
+    stated = {"identity": "of another" if another else identity, "source": "", "complete": another}
+    (folder / "source.json").write_text(json.dumps(stated))
+
+    def denied(rows: Path, ignore_errors: bool = False) -> None:
+        (rows / "X" / "c" / "0" / "0").unlink(missing_ok=True)
+        if not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied", str(rows))
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(shutil, "rmtree", denied)
+            with (
+                pytest.raises(ResourceError, match=r"data\.zarr"),
+                scratch.imported(data, columns, folder, SILENT),
+            ):
+                pass
+    with scratch.imported(data, columns, folder, SILENT) as again:
+        assert zarr.open_group(again)["X"].shape[0] == len(FRAME)
+        assert (Path(again) / "X" / "c" / "0" / "0").exists()
 
 
 def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:

@@ -298,17 +298,18 @@ def _imported(data: str | Path, columns: NamedColumns, folder: Path, say: Report
     identity = _identity(data, columns)
     mark, rows = folder / IMPORT_MARK, folder / DATA
     known = read_own_json(mark) if mark.exists() else {}
-    if known.get("identity") != identity or not known.get("complete"):
-        shutil.rmtree(rows, ignore_errors=True)
     stated = {"identity": identity, "source": absolute(data)}
-    write_json(mark, {**stated, "complete": rows.exists()})
     name = absolute(data).rpartition("/")[2]
-    if rows.exists():
+    if known.get("identity") == identity and known.get("complete") and rows.exists():
         say.say(f"using the import of {name} that an interrupted training left")
-    else:
-        _import(data, columns, rows, name, say)
-        _stamp(rows, EARLIEST + STEP * int(identity[:12], 16))
-        write_json(mark, {**stated, "complete": True})
+        return str(rows)
+    write_json(mark, {**stated, "complete": False})  # before anything of an earlier import is removed
+    if rows.exists():
+        with resource_errors(rows):
+            shutil.rmtree(rows)
+    _import(data, columns, rows, name, say)
+    _stamp(rows, EARLIEST + STEP * int(identity[:12], 16))
+    write_json(mark, {**stated, "complete": True})
     return str(rows)
 
 
@@ -375,8 +376,9 @@ def _identity(data: str | Path, columns: NamedColumns) -> str:
     """A digest that changes with the named columns, and with sizes and times of the files of a table."""
     # With pyarrow, which a training on Zarr does not need.
     if data_schema.is_table(data):
-        files, _ = import_module("dcpred_tasks.tables.delta_tables").files_of_table(absolute(data))
+        files, kinds = import_module("dcpred_tasks.tables.delta_tables").files_of_table(absolute(data))
     else:
-        files = import_module("dcpred_tasks.tables.table_files").list_files(absolute(data))
-    lines = [f"{file.name} {file.size} {file.tag}" for file in files]
-    return digest("\n".join(lines).encode(), repr(columns).encode())
+        files, kinds = import_module("dcpred_tasks.tables.table_files").list_files(absolute(data)), None
+    lines = [f"{file.name} {file.size} {file.tag} {file.values or ''}" for file in files]
+    stated = "" if kinds is None else str(kinds)  # columns that a log states, and that files may lack
+    return digest("\n".join([*lines, stated]).encode(), repr(columns).encode())
