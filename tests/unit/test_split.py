@@ -2,6 +2,7 @@
 chunks, and each rule is what its plain definition says.
 """
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,7 @@ def test_a_sample_bounds_the_value_at_a_position(ties: bool, monkeypatch: pytest
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=80), st.floats(0.05, 0.95), st.integers(0, 5))
-def test_groups_are_as_nearly_the_share_as_their_order_allows(
-    groups: list[int], share: float, seed: int
-) -> None:
+def test_groups_are_as_near_the_share_as_possible(groups: list[int], share: float, seed: int) -> None:
     keys = np.array(groups, np.uint64)
     if len(set(groups)) == 1:
         with pytest.raises(ValueError, match="one group"):
@@ -240,8 +239,36 @@ def test_groups_are_as_nearly_the_share_as_their_order_allows(
     found = np.concatenate(list(whole_groups(lambda: iter(np.array_split(keys, 2)), share, seed).sides()))
     assert not set(keys[found]) & set(keys[~found])
     assert 0 < found.sum() < len(keys)
-    largest = max(np.unique(keys, return_counts=True)[1])
-    assert abs(found.sum() - share * len(keys)) <= largest
+    sizes = np.unique(keys, return_counts=True)[1].tolist()
+    sums = {sum(some) for n in range(1, len(sizes)) for some in combinations(sizes, n)}
+    wanted = share * len(keys)
+    assert abs(found.sum() - wanted) <= min(abs(one - wanted) for one in sums) + 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_group_of_most_rows_does_not_decide_the_share(seed: int, tmp_path: Path) -> None:
+    """Many groups, also more than are compared, and other groups by another seed."""
+    rng = np.random.default_rng(seed)
+    n_groups = (3, 40, 500)[seed % 3]
+    keys = np.concatenate([np.zeros(70_000), rng.integers(1, n_groups, 30_000)]).astype(np.uint64)
+    rng.shuffle(keys)
+    found = np.concatenate(list(whole_groups(lambda: iter([keys]), 0.2, seed).sides()))
+    other = np.concatenate(list(whole_groups(lambda: iter([keys]), 0.2, seed + 100).sides()))
+    if n_groups > 3:
+        assert abs(found.mean() - 0.2) < 0.005
+        assert (found != other).any()
+    else:
+        assert abs(found.mean() - 0.15) < 0.005
+
+
+def test_a_missed_share_is_reported(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "t.zarr")
+    group.create_array("X", data=np.random.default_rng(0).normal(size=(100, 2)))
+    group.create_array("g", data=np.arange(100) // 50, config={"write_empty_chunks": True})
+    done = CliRunner().invoke(main, ["split", str(tmp_path / "t.zarr"), "--by-group", "g"])
+    assert "20.0 % was requested; the groups are too large for it" in done.output
+    with pytest.raises(SettingsError, match="it names no column"):
+        split_data(str(tmp_path / "t.zarr"), by_group="")
 
 
 def test_too_many_groups_to_count_fall_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,7 @@ def import_command(
 
 
 SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
+MISSED = 0.1  # minimum difference from the requested test rows to report, as a fraction of them
 
 
 @click.command("split")
@@ -177,6 +178,9 @@ def _written(r: dict[str, Any]) -> str:
         ("test", f"{r['test']}  ({r['n_test']:,} rows, {100 * r['n_test'] / n_rows:.1f} %)"),
         ("by", _how(r)),
     ]
+    if abs(r["n_test"] / n_rows - r["fraction"]) > MISSED * r["fraction"]:
+        asked, of = f"{100 * r['fraction']:.1f} %", "groups" if r["by"] == "group" else "values"
+        pairs.append(("remark", f"{asked} was requested; the {of} are too large for it, none is divided"))
     if r["left_out"]:
         pairs.append(("left out", f"{', '.join(r['left_out'])}: not as many rows as X"))
     if r["shared_rows"] >= SHARED * r["n_test"]:

@@ -1,7 +1,7 @@
 """Rules by which rows are held out: at random, by time, by group, in folds."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -31,6 +31,7 @@ Values = Callable[[], Iterator[NDArray[Any]]]
 """A pass over an array: its values from the first row to the last, in parts of any length."""
 CLASS_BITS = 40  # low bits of a number; the bits above are the class
 MOST_SAMPLED = 2**21  # values of a column that are sampled and sorted at once
+LAST_GROUPS, LARGEST_SUM = 200, 2**20  # sizes of groups whose sums are compared, and their largest sum
 MOST_GROUPS = 2**21  # groups that are counted one by one; of more each goes to a random side
 SPAN_ROWS = 2**16
 WHOLE_HASH = 2.0**64
@@ -158,8 +159,23 @@ def _sampled(parts: Values) -> tuple[FloatArray, int]:
     return np.concatenate(kept), n_rows
 
 
-def whole_groups(parts: Values, share: float, seed: int) -> Above:
-    """Rows of whole groups, in the order of their hashes, as near the share as possible.
+@dataclass(frozen=True)
+class Among:
+    """Rows whose value is one of some.
+
+    chosen  these values, ascending
+    """
+
+    parts: Values
+    chosen: NDArray[np.uint64]
+
+    def sides(self) -> Iterator[BoolArray]:
+        for values in self.parts():
+            yield np.isin(values, self.chosen)
+
+
+def whole_groups(parts: Values, share: float, seed: int) -> Above | Among:
+    """Rows of whole groups, first in the order of their hashes, as near the share as possible.
 
     parts  keys of groups, uint64, as `group_keys` makes them
 
@@ -183,8 +199,38 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above:
     if len(counts) < 2:
         raise ValueError("all rows are of one group")
     order = sorted(counts)
-    held = np.cumsum([counts[one] for one in order])[:-1]
-    return Above(chances, np.uint64(order[int(np.abs(held - share * n_rows).argmin())]), below=True)
+    taken = _nearest_sum([counts[one] for one in order], share * n_rows)
+    return Among(chances, np.array(order, np.uint64)[taken])
+
+
+def _nearest_sum(sizes: Sequence[int], wanted: float) -> BoolArray:
+    """Which of some sizes to take for a sum near `wanted`, neither none nor all, and early ones first. The last
+    LAST_GROUPS come as near as possible, in units of a millionth of all; those before are taken in their
+    order where they fit.
+    """
+    taken, n_first, left = np.zeros(len(sizes), bool), max(len(sizes) - LAST_GROUPS, 0), wanted
+    for i, size in enumerate(sizes[:n_first]):
+        if size <= left:
+            taken[i], left = True, left - size
+    unit = -(-sum(sizes) // LARGEST_SUM)
+    last = [-(-size // unit) for size in sizes[n_first:]]
+    # Bit k of an integer: the sum k can be reached with the sizes so far.
+    reached = [1]
+    for size in last:
+        reached.append(reached[-1] | reached[-1] << size)
+    sums, goal = reached[-1], max(round(left / unit), 0)
+    if not taken.any():
+        sums &= ~1
+    if taken[:n_first].all():
+        sums &= ~(1 << sum(last))
+    low = (sums & ((1 << goal + 1) - 1)).bit_length() - 1
+    above = sums >> goal
+    high = goal + (above & -above).bit_length() - 1 if above else low
+    total = high if low < 0 or high - goal < goal - low else low
+    for j in range(len(last) - 1, -1, -1):
+        if not reached[j] >> total & 1:
+            taken[n_first + j], total = True, total - last[j]
+    return taken
 
 
 def without_group(values: NDArray[Any]) -> NDArray[np.intp]:

@@ -61,6 +61,8 @@ class Split(Summary):
         About how many test rows are equal to training rows; counted when both parts are written.
     already_split : bool
         Whether both parts existed, and nothing was written.
+    fraction : float
+        The requested fraction of test rows, which whole groups and equal times may miss.
     """
 
     data: str
@@ -75,6 +77,7 @@ class Split(Summary):
     left_out: list[str] = field(default_factory=list)
     shared_rows: int = 0
     already_split: bool = False
+    fraction: float = 0.0
 
 
 def split_data(
@@ -159,6 +162,7 @@ def split_data(
         left_out=sorted(set(every) - set(arrays)),
         shared_rows=shared,
         already_split=not missing,
+        fraction=test,
     )
 
 
@@ -182,6 +186,8 @@ def _check_asked(test: float, by_time: str | None, by_group: str | None, seed: i
             f"Cannot use {test:g} of the rows as test rows: it is not a fraction. Use more than 0 and less"
             " than 1."
         )
+    if by_group == "":
+        raise SettingsError("Cannot split rows by the group '': it names no column. Name one, or omit it.")
     if by_time is not None and by_group is not None:
         raise SettingsError("Cannot split rows by time and by group at once. Choose one of them.")
     if seed is not None and by_time is not None:
