@@ -204,8 +204,8 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above | Among:
 
 
 def _nearest_sum(sizes: Sequence[int], wanted: float) -> BoolArray:
-    """Which of some sizes to take for a sum near `wanted`, neither none nor all, and early ones first. The last
-    LAST_GROUPS come as near as possible, in units of a millionth of all; those before are taken in their
+    """Which of some sizes to take for a sum near `wanted`, neither none nor all, and early ones first. The
+    last LAST_GROUPS come as near as possible, in units of a millionth of all; those before are taken in their
     order where they fit.
     """
     taken, n_first, left = np.zeros(len(sizes), bool), max(len(sizes) - LAST_GROUPS, 0), wanted
