@@ -49,7 +49,7 @@ def fitted(column: NDArray[Any], name: str) -> FeatureMap | None:
     """The map of a single feature."""
     X = column.reshape(-1, 1)
     survey = survey_rows(X, np.zeros(len(X)), None, 0, "regression")
-    return fit_map(X, survey, np.ones(1, bool), name)
+    return fit_map(X, np.ones(len(X)), survey, np.ones(1, bool), name)
 
 
 def mapped(column: NDArray[Any], name: str, values: NDArray[Any] | None = None) -> NDArray[np.float64]:
@@ -158,7 +158,9 @@ def test_means_of_the_target_are_never_mapped_by_quantiles(rng: np.random.Genera
     """Two categories whose means differ from fold to fold stay two."""
     means = np.concatenate([0.3 + 0.001 * rng.random(50), 0.7 + 0.001 * rng.random(50)])
     survey = survey_rows(means[:, None], np.zeros(100), None, 0, "regression")
-    found = fit_map(means[:, None], replace(survey, means=(0,)), np.ones(1, bool), "quantile")
+    found = fit_map(
+        means[:, None], np.ones(len(means)), replace(survey, means=(0,)), np.ones(1, bool), "quantile"
+    )
     assert found is not None
     s = found(means[:, None])[:, 0]
     assert np.ptp(s[:50]) < 0.01 * np.ptp(s)

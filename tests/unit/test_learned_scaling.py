@@ -312,7 +312,7 @@ def test_copies_that_disagree_count_as_one_of_their_majority_or_mean(task: str) 
     U = np.array([[1], [0], [1], [1], [-0.0]], np.float32)
     rows, _ = distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
     np.testing.assert_array_equal(rows.U[:, 0], [1, 0])
-    np.testing.assert_allclose(rows.weight, [2 / 3, 4 / 3])
+    np.testing.assert_allclose(rows.weight, [6 / 7, 8 / 7])
     np.testing.assert_allclose(rows.y, [1, 2] if task == CLASSES else [-1, 1])
 
 
@@ -485,12 +485,12 @@ def test_the_metric_of_a_few_extreme_rows_is_not_that_of_all_others(rng: np.rand
 def test_outer_values_count_where_most_of_the_variance_does_not_lie_there(rng: np.random.Generator) -> None:
     X = np.column_stack([rng.normal(size=2000), rng.random(2000) < 0.002, np.full(2000, 3.0)])
     low, high = X.min(axis=0), X.max(axis=0)
-    same = without_tails(X, low, high, None)
+    same = without_tails(X, np.ones(len(X)), low, high, None)
     assert same[0] is X
     np.testing.assert_array_equal(same[1:], (low, high))
     X[:3, 0] = 1e6, -1e6, np.nan
     coding = coded_columns(3, {}, np.zeros(3))
-    rows, least, most = without_tails(X, X.min(axis=0), np.array([1e6, 1, 3]), coding)
+    rows, least, most = without_tails(X, np.ones(len(X)), X.min(axis=0), np.array([1e6, 1, 3]), coding)
     assert np.isnan(rows[2, 0])
     assert (rows[0, 0], most[0]) == (np.nanmax(rows[:, 0]),) * 2
     assert most[0] < 5

@@ -441,9 +441,14 @@ MEDIAN_ROWS = 200  # most rows that the median distance is taken from
 SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is stored in single precision.
 
 
-def median_gamma(kernel: Kernel, X: RowArray) -> float:
-    """1 / the median squared distance (laplacian: distance) of at most 200 different rows."""
-    some = X[at_most(len(X), MEDIAN_ROWS)].astype(ACC_DTYPE)
+def median_gamma(kernel: Kernel, X: RowArray, weight: FloatArray | None = None) -> float:
+    """1 / the median squared distance (laplacian: distance) of at most 200 different rows.
+
+    weight  (n,), > 0: a pair counts by the product of its weights; None: each as one
+    """
+    picked = at_most(len(X), MEDIAN_ROWS)
+    some = X[picked].astype(ACC_DTYPE)
+    own = np.ones(len(some)) if weight is None else weight[picked] / weight.max()
     absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []
     # Distances are summed of differences: |x|² − 2x·u + |u|² leaves more than 0 between equal rows.
@@ -453,8 +458,18 @@ def median_gamma(kernel: Kernel, X: RowArray) -> float:
     distances = np.concatenate([*between, np.empty(0)])
     if not distances.any():
         return float(np.float32(kernel.gamma))
-    gamma = 1.0 / max(float(np.median(distances[distances > 0])), SMALLEST_DISTANCE)
+    apart = distances > 0
+    pairs = np.concatenate([own[:i] * own[i] for i in range(1, len(own))])[apart]
+    gamma = 1.0 / max(_median(distances[apart], pairs), SMALLEST_DISTANCE)
     return float(np.float32(gamma))
+
+
+def _median(values: FloatArray, weight: FloatArray) -> float:
+    if (weight == weight[0]).all():
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(below, below[-1] / 2)]])
 
 
 def squared_distances(X: RowArray, U: RowArray) -> FloatArray:

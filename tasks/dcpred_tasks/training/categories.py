@@ -180,10 +180,11 @@ def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, N
     return _named(sample, numbers(text), alone=not _looks_at_others(text))
 
 
-def most_frequent(column: NDArray[np.generic]) -> float:
-    """The value of a one-hot encoded feature without a column."""
-    values, counts = _values(column)
-    return float(values[counts.argmax()])
+def most_frequent(column: NDArray[np.generic], weight: FloatArray) -> float:
+    """The value of a one-hot encoded feature that replaces a missing one: that of most weight."""
+    there = ~np.isnan(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
+    values, which = np.unique(column[there], return_inverse=True)
+    return float(values[np.bincount(which, weight[there]).argmax()])
 
 
 def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]:

@@ -161,7 +161,7 @@ def fit_scale(basis: FloatArray, residual: FloatArray, weight: FloatArray) -> Le
     own = size > size[0] * 1e-3 if size[0] > 0 else np.zeros(len(size), bool)
     leverage = np.minimum((U[:, own] ** 2).sum(axis=1), MOST_LEVERAGE)
     r = residual / (1 - leverage)
-    response = np.log(np.maximum(r, max(float(np.quantile(r, LEAST_QUANTILE)), SMALLEST)))
+    response = np.log(np.maximum(r, max(weighted_quantile(r, weight, LEAST_QUANTILE), SMALLEST)))
     for step in range(STEPS + 1):
         level = float(np.average(response, weights=weight))
         part = U.T @ ((response - level) * root)
@@ -171,7 +171,7 @@ def fit_scale(basis: FloatArray, residual: FloatArray, weight: FloatArray) -> Le
             response = log_size + np.minimum(r * np.exp(-log_size), MOST_RESPONSE) - 1
     beta = V.T @ np.divide(shrunk, size, out=np.zeros_like(size), where=size > 0)
     single = beta[:, None].astype(MODEL_DTYPE)
-    bounds = np.quantile(log_size, ENDS)
+    bounds = np.array([weighted_quantile(log_size, weight, end) for end in ENDS])
     return LeafScale(single, np.array([level - mean @ single[:, 0].astype(ACC_DTYPE)]), bounds)
 
 

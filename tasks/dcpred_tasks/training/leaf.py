@@ -30,7 +30,8 @@ from dcpred_tasks.training.solvers import (
     local_machine,
     local_sample,
 )
-from dcpred_tasks.training.tree_fitting import k_means
+from dcpred_tasks.training.survey import equal_rows
+from dcpred_tasks.training.tree_fitting import k_means, merged
 
 # Smallest singular value that is inverted, relative to the largest: products of near landmarks are nearly
 # dependent.
@@ -38,13 +39,17 @@ PINV_CUTOFF = 1e-6
 RANK_CUTOFF = 1e-10  # smallest retained eigenvalue, relative to the largest
 
 
-def nystrom_root(C_I: FloatArray, G_II: FloatArray) -> FloatArray:
+def nystrom_root(C_I: FloatArray, G_II: FloatArray, weight: FloatArray | None = None) -> FloatArray:
     """A factor R with R Rᵀ = W̄ = C̄_I† G_II C̄_I†ᵀ. Then Z = C̄ R has Z Zᵀ = Ḡ.
 
     C_I   float64 (|I|, q), c̄ of the rows of the sample I
     G_II  float64 (|I|, |I|), the exact kernel on the sample
+    weight  float64 (|I|,), > 0: a row of weight 2 counts as two; None: each as one
     returns float64 (q, rank)
     """
+    if weight is not None:
+        root = np.sqrt(weight / weight.max())
+        C_I, G_II = root[:, None] * C_I, root[:, None] * G_II * root
     P = np.linalg.pinv(C_I, rcond=PINV_CUTOFF)
     values, vectors = np.linalg.eigh(P @ G_II @ P.T)
     kept = values > max(values[-1], 0.0) * RANK_CUTOFF
@@ -72,7 +77,9 @@ def fit_compact(
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
-    landmarks = pick(rows.X[seen], local.dual[seen], weight[seen], settings, seed)
+    # α holds the weight of its row, which then counts once.
+    dual = local.dual[seen] / (rows.weight[seen] / rows.weight.max())[:, None]
+    landmarks = pick(rows.X[seen], dual, weight[seen], settings, seed)
     basis = _basis(rows.X[seen], landmarks, kernel, settings, rng)
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
@@ -82,7 +89,7 @@ def fit_compact(
 def pick_landmarks(
     X: SingleArray, dual: FloatArray, weight: FloatArray, settings: Settings, seed: int
 ) -> SingleArray:
-    """Landmarks by k-means with weights α², summed over outputs (theorem 3).
+    """Landmarks by k-means with weights α² of a row of weight 1, summed over outputs (theorem 3).
 
     A share of uniform weight places some landmarks away from the border, where α² is zero. The start of
     refined landmarks hardly matters (DECISIONS.md).
@@ -91,8 +98,9 @@ def pick_landmarks(
     # A power of two, divided out first, keeps squares from overflowing.
     alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)
     floor = settings.landmark_floor if (alpha2 * weight).any() else 1.0
-    importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
-    importance *= weight / weight.max()
+    share = weight / weight.max()
+    importance = (1.0 - floor) * alpha2 / (np.average(alpha2, weights=share) or 1.0) + floor
+    importance *= share
     some = importance > 0
     start: Literal["random", "k-means++"] = "random" if settings.refine else "k-means++"
     return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some], start)
@@ -121,7 +129,7 @@ def _head(
     X = rows.X
     C_bar = basis(X)
     sample = np.sort(rng.permutation(len(X))[:NYSTROM_ROWS])
-    R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]))
+    R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]), weight[sample])
     Z = C_bar @ R
     if rows.task == "regression":
         w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.ridge)
@@ -257,7 +265,7 @@ def fit_leaf(
     seed: int,
     borrowed: NDArray[np.bool_] | None = None,
 ) -> FittedLeaf:
-    """Fit one leaf.
+    """Fit one leaf. Equal rows of one target are one row of all their weight.
 
     X       float32 (n, n_features), scaled, not written
     target  classification: class numbers; regression: float64 values; (n,)
@@ -268,6 +276,8 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
+    borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed
+    X, target, weight, borrowed = _merged_rows(X, target, weight, borrowed)
     if settings.leaf_model != COMPACT:
         rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
@@ -279,7 +289,7 @@ def fit_leaf(
     own = X if used.all() else np.ascontiguousarray(X[:, used])
     rows = leaf_rows(own, target, weight, borrowed, n_outputs, settings)
     kernels = leaf_kernels(rows, kernels, settings)
-    local = local_machine(rows, kernels.local, settings)
+    local = local_machine(_start_rows(rows, settings), kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
     landmarks = np.zeros((len(basis.landmarks), X.shape[1]), MODEL_DTYPE)
     landmarks[:, used] = basis.landmarks
@@ -298,6 +308,33 @@ def fit_leaf(
         bounds=_bounds(target, settings.task),
         leaf_factor=_leaf_factor(basis, used, settings),
     )
+
+
+def _merged_rows(
+    X: SingleArray, target: NDArray[np.generic], weight: FloatArray, borrowed: NDArray[np.bool_]
+) -> tuple[SingleArray, NDArray[np.generic], FloatArray, NDArray[np.bool_]]:
+    """The rows of `fit_leaf` without copies, in the order of the first ones."""
+    distinct, group = equal_rows(X)
+    if len(distinct) == len(X):
+        return X, target, weight, borrowed
+    classes, number = np.unique(target, return_inverse=True)
+    _, first, which = np.unique(
+        2 * (group * len(classes) + number) + borrowed, return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)
+    kept = first[order]
+    total: FloatArray = np.bincount(which, weight)[order].astype(np.float64)
+    return X[kept], target[kept], total, borrowed[kept]
+
+
+def _start_rows(rows: LeafRows, settings: Settings) -> LeafRows:
+    """The rows of a local model. Where landmarks only begin from it, its distinct rows have the mean weight
+    1: the unit of weights changes nothing. Else C and ridge count a row of weight 2 as two.
+    """
+    stays = settings.keep_support_vectors or settings.loss == DISTANCE or settings.distill_weight > 0
+    if stays or not settings.refine:
+        return rows
+    return replace(rows, weight=rows.weight / rows.weight.mean())
 
 
 def leaf_rows(
@@ -344,7 +381,7 @@ def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernel
     """The kernels of this leaf: γ from its distances where the setting is median."""
     if settings.gamma != "median":
         return kernels
-    gamma = median_gamma(kernels.local, rows.X)
+    gamma = median_gamma(kernels.local, *merged(rows.X, rows.weight))
     head = gamma * settings.compact_gamma if settings.compact_gamma else gamma
     return Kernels(replace(kernels.local, gamma=gamma), replace(kernels.head, gamma=head))
 

@@ -11,6 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, Si
 from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.scaling import BASES, Scaling, column_sums, fit_scaling, row_strips
+from dcpred_tasks.training.losses import weighted_quantile, weighted_variance
 from dcpred_tasks.training.refinement import COMPILED
 from dcpred_tasks.training.survey import RARE_SHARE, LabelledRows, distinct_rows
 
@@ -167,7 +168,7 @@ def learn_metric(
 
     sample            (n, n_features), real and finite
     target            (n,), class numbers or values
-    weight            float64 (n,), > 0; identical rows count as one of their mean weight
+    weight            float64 (n,), > 0; identical rows count as one of all their weight
     minimum, maximum  float64 (n_features,), of all rows (as for `fit_scaling`)
     task              "classification" or "regression"
     sharpen           continue while it helps
@@ -175,7 +176,7 @@ def learn_metric(
     most_repetitions  with other rows held out, whose mean is kept
     """
     sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
-    sample, minimum, maximum = without_tails(sample, minimum, maximum, coding)
+    sample, minimum, maximum = without_tails(sample, weight, minimum, maximum, coding)
     bases = {name: fit_scaling(name, sample, weight, minimum, maximum, coding) for name in BASES}
     unit = bases["standard"]
     if coding is None:
@@ -255,7 +256,11 @@ def _as_wide_as(
 
 
 def without_tails(
-    sample: NDArray[np.generic], minimum: FloatArray, maximum: FloatArray, coding: Coding | None
+    sample: NDArray[np.generic],
+    weight: FloatArray,
+    minimum: FloatArray,
+    maximum: FloatArray,
+    coding: Coding | None,
 ) -> tuple[NDArray[np.generic], FloatArray, FloatArray]:
     """A sample with its limits in which values beyond two outer quantiles are clipped, in every heavy-tailed
     feature with most of its variance beyond them, and some within them.
@@ -271,15 +276,14 @@ def without_tails(
     out, low, high = sample, minimum.copy(), maximum.copy()
     for f in np.flatnonzero(amounts):
         column = sample[:, f].astype(ACC_DTYPE)
-        there = column[~np.isnan(column)]
+        known = ~np.isnan(column)
+        there, own = column[known], weight[known]
         if not len(there):
             continue
-        ordered = np.sort(there)
-        last = len(ordered) - 1
-        a, b = (ordered[round(share * last)] for share in (OUTER, 1 - OUTER))
+        a, b = (weighted_quantile(there, own, share) for share in (OUTER, 1 - OUTER))
         with np.errstate(over="ignore", invalid="ignore"):
-            inside = np.clip(there, a, b).std()
-            if not (a < b and inside**2 < (1 - MOST_OF_VARIANCE) * there.std() ** 2):
+            inside, whole = (weighted_variance(values, own) for values in (np.clip(there, a, b), there))
+            if not (a < b and inside < (1 - MOST_OF_VARIANCE) * whole):
                 continue
         out = sample.astype(ACC_DTYPE) if out is sample else out
         out[:, f] = np.clip(column, a, b)

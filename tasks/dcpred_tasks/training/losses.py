@@ -245,11 +245,18 @@ def beyond_one(values: RealArray) -> tuple[SingleArray, SingleArray]:
 def weighted_quantile(values: FloatArray, weight: FloatArray, level: float) -> float:
     """Of values (n,) with weights > 0."""
     order = np.argsort(values, kind="stable")
-    share = np.cumsum(weight[order] / weight.max())
+    share = np.cumsum(np.ldexp(weight[order], -np.frexp(weight.max())[1]))
     return float(values[order[np.searchsorted(share, level * share[-1])]])
+
+
+def weighted_variance(values: FloatArray, weight: FloatArray) -> float:
+    """Of values (n,) with weights > 0."""
+    share = weight / weight.sum()
+    return float(share @ (values - share @ values) ** 2)
 
 
 def residual_size(residual: FloatArray, weight: FloatArray) -> float:
     """The standard deviation that normal residuals (n, ...) of this median magnitude have, > 0."""
     size = np.abs(residual).reshape(len(weight))
-    return NORMAL * weighted_quantile(size, weight, 0.5) or float(size.mean()) or 1.0
+    mean = float(np.average(size, weights=weight / weight.max()))
+    return NORMAL * weighted_quantile(size, weight, 0.5) or mean or 1.0

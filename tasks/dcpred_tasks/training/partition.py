@@ -26,6 +26,7 @@ from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
+from dcpred_tasks.training.losses import weighted_quantile, weighted_variance
 from dcpred_tasks.training.settings import ADDITIVE, AUTO, INDICATE, NONE, Settings, numbers
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
@@ -248,15 +249,15 @@ def with_map(
     if settings.feature_map == ADDITIVE:
         found, absent = additive_map(sample, target, weight, survey, amounts, settings)
     else:
-        found = fit_map(sample, survey, amounts, settings.feature_map)
+        found = fit_map(sample, weight, survey, amounts, settings.feature_map)
     if found is None:
         return coding
     if coding is None:
         return coded_columns(n, {}, feature_map=found)
     if coding.gap is not None:
         for f in found.features:
-            values = _values(sample, f)
-            mean = _mapped(found, f, values).mean() if len(values) else 0.0
+            values, own = _values(sample, weight, f)
+            mean = np.average(_mapped(found, f, values), weights=own) if len(values) else 0.0
             absent[f] = mean if np.isnan(absent[f]) else absent[f]
         gap = np.where(found.rate > 0, found.raw(np.nan_to_num(absent)[None])[0], coding.gap)
         coding = replace(coding, gap=gap)
@@ -271,17 +272,21 @@ def _drawn(n_rows: int, most: int, seed: int) -> IntArray | slice:
 
 
 def fit_map(
-    sample: NDArray[np.generic], survey: Survey, amounts: NDArray[np.bool_], name: str
+    sample: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    amounts: NDArray[np.bool_],
+    name: str,
 ) -> FeatureMap | None:
     """The map of the features in `amounts`, bool (n_features,), that vary in the sample; None without one.
     Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
     """
     quantiles = name == "quantile"
     found: dict[int, tuple[float, float, Knots | None]] = {}
-    for f, values, middle, inverse in _units(sample, survey, amounts):
+    for f, values, own, middle, inverse in _units(sample, weight, survey, amounts):
         u = ((values - middle) * inverse).astype(MODEL_DTYPE)
-        found[f] = middle, inverse, _knots(u, f in survey.means) if quantiles else None
-    return _joined(found, sample)
+        found[f] = middle, inverse, _knots(u, own, f in survey.means) if quantiles else None
+    return _joined(found, sample, weight)
 
 
 def additive_map(
@@ -301,39 +306,43 @@ def additive_map(
     """
     predict = _additive_model(sample, target, weight, settings)
     curves = dict[int, _Curve]()
-    for f, values, middle, inverse in _units(sample, survey, amounts) if predict is not None else ():
+    for f, values, own, middle, inverse in (
+        _units(sample, weight, survey, amounts) if predict is not None else ()
+    ):
         points = np.unique(values)
         points = points[np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).astype(np.int64))]
         rows = np.zeros((len(points) + 1, sample.shape[1]))
         rows[:, f] = np.append(points, np.nan if len(values) < len(sample) else points[0])
         assert predict is not None
-        counts = np.bincount(np.searchsorted(points, values, side="right") - 1, minlength=len(points))
-        curve = _direction(predict(rows), counts / len(values))
-        variance = float(counts / len(values) @ curve[:-1] ** 2)
+        share = np.bincount(np.searchsorted(points, values, side="right") - 1, own, len(points)) / own.sum()
+        curve = _direction(predict(rows), share)
+        variance = float(share @ curve[:-1] ** 2)
         u = ((points - middle) * inverse).astype(MODEL_DTYPE)
         absent = float(curve[-1]) if len(values) < len(sample) else np.nan
-        curves[f] = _Curve(middle, inverse, u, curve[:-1], counts, absent, variance)
+        curves[f] = _Curve(middle, inverse, u, curve[:-1], share, absent, variance)
     largest = max((one.variance for one in curves.values()), default=0.0)
     curves = {f: one for f, one in curves.items() if one.variance > LEAST_CONTRIBUTION * largest}
     unit = 1.0 / np.sqrt(sum(one.variance for one in curves.values()) or 1.0)
     found = {
-        f: (one.middle, one.inverse, _steps(one.u, unit * one.s, one.counts)) for f, one in curves.items()
+        f: (one.middle, one.inverse, _steps(one.u, unit * one.s, one.share)) for f, one in curves.items()
     }
     absent_values = np.full(sample.shape[1], np.nan)
     for f, one in curves.items():
         absent_values[f] = unit * one.absent
-    return _joined(found, sample), absent_values
+    return _joined(found, sample, weight), absent_values
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """The contributions of a feature: s at points u, which have so many rows, and where it is missing."""
+    """The contributions of a feature: s at points u, which have such shares of all weight, and where it is
+    missing.
+    """
 
     middle: float
     inverse: float
     u: SingleArray
     s: FloatArray
-    counts: IntArray
+    share: FloatArray
     absent: float
     variance: float
 
@@ -342,7 +351,7 @@ def _direction(curve: FloatArray, share: FloatArray) -> FloatArray:
     """Contributions (n + 1,) from those to each output, (n + 1, n_outputs), along the direction in which they
     vary most, with the mean 0; 0 where they differ by rounding only.
 
-    share  (n,), of rows at each point but the last one, which is that of a missing value
+    share  (n,), of weight at each point but the last one, which is that of a missing value
     """
     level = np.abs(curve).max()
     curve = curve - share @ curve[:-1]
@@ -399,19 +408,21 @@ Knots: TypeAlias = tuple[SingleArray, SingleArray]
 
 
 def _units(
-    sample: NDArray[np.generic], survey: Survey, amounts: NDArray[np.bool_]
-) -> Iterator[tuple[int, FloatArray, float, float]]:
-    """The features that vary, each with its sorted values, their median, and the rate of the map."""
+    sample: NDArray[np.generic], weight: FloatArray, survey: Survey, amounts: NDArray[np.bool_]
+) -> Iterator[tuple[int, FloatArray, FloatArray, float, float]]:
+    """The features that vary, each with its sorted values, their weights, their median, and the rate of the
+    map.
+    """
     for f in map(int, np.flatnonzero(amounts)):
-        values = np.sort(_values(sample, f))
+        values, own = _values(sample, weight, f)
         if len(values) and values[0] != values[-1]:
-            middle, inverse = _unit(values, float(survey.minimum[f]), float(survey.maximum[f]))
+            middle, inverse = _unit(values, own, float(survey.minimum[f]), float(survey.maximum[f]))
             if inverse:
-                yield f, values, middle, inverse
+                yield f, values, own, middle, inverse
 
 
 def _joined(
-    found: Mapping[int, tuple[float, float, Knots | None]], sample: NDArray[np.generic]
+    found: Mapping[int, tuple[float, float, Knots | None]], sample: NDArray[np.generic], weight: FloatArray
 ) -> FeatureMap | None:
     """One map of several features; None without features."""
     n = sample.shape[1]
@@ -419,8 +430,9 @@ def _joined(
         return None
     centre, rate, sd = np.zeros((3, n))
     for f, (middle, inverse, knots) in found.items():
-        own = _of_one(middle, inverse, knots)
-        centre[f], rate[f], sd[f] = middle, inverse, own(np.sort(_values(sample, f))[:, None]).std()
+        values, own = _values(sample, weight, f)
+        mapped = _of_one(middle, inverse, knots)(values[:, None])[:, 0].astype(ACC_DTYPE)
+        centre[f], rate[f], sd[f] = middle, inverse, np.sqrt(weighted_variance(mapped, own))
     parts = [found[f][2] for f in sorted(found)]
     some = [knots for knots in parts if knots is not None]
     if not some:
@@ -431,10 +443,11 @@ def _joined(
     return FeatureMap(centre, rate, sd, np.append(0, np.cumsum(sizes)).astype(INDEX_DTYPE), knot, value)
 
 
-def _values(sample: NDArray[np.generic], feature: int) -> FloatArray:
-    """The values of a feature that are not missing, float64."""
+def _values(sample: NDArray[np.generic], weight: FloatArray, feature: int) -> tuple[FloatArray, FloatArray]:
+    """The values of a feature that are not missing, float64, ascending, and their weights."""
     column = sample[:, feature].astype(ACC_DTYPE)
-    return column[~np.isnan(column)]
+    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
+    return column[order], weight[order]
 
 
 def _of_one(centre: float, rate: float, knots: Knots | None) -> FeatureMap:
@@ -454,7 +467,7 @@ def _mapped(found: FeatureMap, feature: int, values: FloatArray) -> FloatArray:
     return _of_one(found.centre[feature], found.rate[feature], knots)(values[:, None])[:, 0]
 
 
-def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
+def _unit(values: FloatArray, weight: FloatArray, low: float, high: float) -> tuple[float, float]:
     """The median of sorted values, and 1 / the interquartile range; of a wider range where that is 0, or so
     small that single precision does not hold an extreme value in its units. The rate is 0 where no range is
     wide enough.
@@ -463,7 +476,7 @@ def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
     """
 
     def quantile(share: float) -> float:
-        return float(values[int(share * (len(values) - 1))])
+        return weighted_quantile(values, weight, share)
 
     middle = quantile(0.5)
     with np.errstate(over="ignore"):
@@ -475,29 +488,31 @@ def _unit(values: FloatArray, low: float, high: float) -> tuple[float, float]:
     return middle, 0.0
 
 
-def _knots(u: SingleArray, linear: bool) -> tuple[SingleArray, SingleArray]:
+def _knots(u: SingleArray, weight: FloatArray, linear: bool) -> tuple[SingleArray, SingleArray]:
     """At most 63 quantiles of sorted values, and shares of values below plus half of the equal ones."""
-    points, counts = np.unique(u, return_counts=True)
-    share = (np.cumsum(counts) - counts / 2) / len(u)
+    points, which = np.unique(u, return_inverse=True)
+    sizes = np.bincount(which, weight / weight.sum())
+    below = np.cumsum(sizes)
+    share = below - sizes / 2
     if linear:
         picked = np.unique([0, len(points) - 1])
     elif len(points) <= MOST_KNOTS:
         picked = np.arange(len(points))
     else:
-        ranks = np.linspace(0, len(u) - 1, MOST_KNOTS).astype(np.int64)
-        picked = np.unique(np.searchsorted(points, u[ranks]))
+        at = np.searchsorted(below, np.linspace(0, 1, MOST_KNOTS) * (1 - 1e-12))
+        picked = np.unique(np.append(at, len(points) - 1))
     apart = np.append(np.inf, np.diff(points[picked].astype(ACC_DTYPE))) > LEAST_APART
     picked = picked[apart]
     return points[picked], share[picked].astype(MODEL_DTYPE)
 
 
-def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
+def _steps(u: SingleArray, curve: FloatArray, share: FloatArray) -> Knots:
     """At most 63 knots of a curve of steps: the ends of its runs of equal values. Of more runs, neighbours
     that differ least are joined (Ward, 1963).
 
     u       float32 (n,), ascending points
     curve   float64 (n,), values there
-    counts  int64 (n,), rows of each point
+    share   (n,), > 0, weight of each point
     """
     u, first = np.unique(u, return_index=True)
     equal = 1e-9 * np.ptp(curve)
@@ -506,8 +521,8 @@ def _steps(u: SingleArray, curve: FloatArray, counts: IntArray) -> Knots:
     for i in first[apart]:
         if abs(curve[i] - curve[starts[-1]]) > equal:
             starts.append(int(i))
-    size = np.add.reduceat(np.maximum(counts, 1).astype(ACC_DTYPE), starts)
-    mean = np.add.reduceat(np.maximum(counts, 1) * curve, starts) / size
+    size = np.add.reduceat(share.astype(ACC_DTYPE), starts)
+    mean = np.add.reduceat(share * curve, starts) / size
     while len(starts) > MOST_KNOTS // 2:
         i = int((size[:-1] * size[1:] / (size[:-1] + size[1:]) * np.diff(mean) ** 2).argmin())
         mean[i] = (size[i] * mean[i] + size[i + 1] * mean[i + 1]) / (size[i] + size[i + 1])
@@ -556,7 +571,7 @@ def _missing_values(
         return None, []
     value = middle_values(sample, weight, survey)
     for f in codes:
-        value[f] = most_frequent(sample[:, f])
+        value[f] = most_frequent(sample[:, f], weight)
     some = (survey.gaps > 0) & (survey.gaps < survey.n_used)
     if settings.missing in (AUTO, INDICATE):
         return value, np.flatnonzero(some).tolist()

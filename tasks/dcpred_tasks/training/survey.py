@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -398,7 +397,6 @@ def _predicts(values: FloatArray, y: NDArray[np.generic], n_classes: int) -> boo
 
 RARE_OF_SEVERAL = 0.2  # share of a class below which it is rare, in even shares of three classes or more
 RARE_SHARE = 0.9  # share of the most frequent class from which the others are rare
-ROWS_AT_ONCE = 2**10  # rows whose bytes are compared at once
 
 
 def rare_classes(totals: FloatArray) -> IntArray:
@@ -427,16 +425,10 @@ class LabelledRows:
 def distinct_rows(
     U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str
 ) -> tuple[LabelledRows, IntArray]:
-    """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
+    """One row for each that differs, of all their weight and their heaviest class or mean value: a copy of a
     row among its neighbours would predict its label at any metric. With the numbers of these rows.
     """
-    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # Turns −0 into 0: equal rows have equal bytes.
-    keys = (
-        U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
-        if U.shape[1]
-        else np.zeros(len(U))
-    )
-    first, group = _groups(keys)
+    kept, group = equal_rows(U)
     total = np.bincount(group, weights=weight)
     if task == "classification":
         classes, number = np.unique(target, return_inverse=True)
@@ -451,20 +443,17 @@ def distinct_rows(
         y = np.bincount(group, weights=weight * (values / largest)) / total
         spread = y.std()
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
-    mean = total / np.bincount(group)
-    order = np.argsort(first)  # the order of the sample, and not that of the rows' bytes
-    kept = first[order]
     own = U if len(kept) == len(U) else U[kept]
-    return LabelledRows(own, y[order], np.maximum(mean[order] / mean.mean(), 1e-6)), kept
+    return LabelledRows(own, y, np.maximum(total / total.mean(), 1e-6)), kept
 
 
-def _groups(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """The first row of each key, in order, and the key number of each row; np.unique copies twice."""
-    order = np.argsort(keys, kind="stable")
-    new = np.ones(len(keys), bool)
-    for start in range(1, len(keys), ROWS_AT_ONCE):
-        part = keys[order[start - 1 : start + ROWS_AT_ONCE]]
-        new[start : start + ROWS_AT_ONCE] = part[1:] != part[:-1]
-    group = np.empty(len(keys), np.int64)
-    group[order] = np.cumsum(new) - 1
-    return order[new], group
+def equal_rows(X: SingleArray) -> tuple[IntArray, IntArray]:
+    """The first of all equal rows, ascending, and for each row (n,) the position of its own among these."""
+    keys = np.zeros(len(X), np.uint64)
+    for column in X.T:
+        keys = row_hash(keys ^ (column + MODEL_DTYPE(0)).view(np.uint32), 0)  # −0 is 0.
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(first), INDEX_DTYPE)
+    number[order] = np.arange(len(first))
+    return first[order].astype(INDEX_DTYPE), number[group]

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.tree import MAX_ARITY, Tree
+from dcpred_tasks.training.survey import equal_rows
+
+Rows = TypeVar("Rows", bound=NDArray[np.floating])
 
 SAMPLE_ROWS_PER_CENTRE = 8  # fewest sample rows of a centre; with fewer it is noise
 TREE_ITERATIONS = 50
@@ -39,6 +42,15 @@ def levels_for(n_leaves: int) -> tuple[int, ...]:
     return tuple(levels)
 
 
+def merged(X: Rows, weight: FloatArray | None) -> tuple[Rows, FloatArray | None]:
+    """Rows that differ, with the weight of all equal ones; None where all have the weight 1."""
+    first, group = equal_rows(X.astype(MODEL_DTYPE, copy=False))
+    if len(first) == len(X):
+        return X, weight
+    total = np.bincount(group, np.ones(len(X)) if weight is None else weight)
+    return cast(Rows, X[first]), np.asarray(total, np.float64)
+
+
 def k_means(
     X: NDArray[np.floating],
     k: int,
@@ -46,10 +58,12 @@ def k_means(
     weight: NDArray[np.float64] | None = None,
     start: Literal["k-means++", "random"] = "k-means++",
 ) -> SingleArray:
-    """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows.
+    """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows. Equal
+    rows are one row of all their weight: copies of a row change nothing that its weight does not.
 
     start  where the centres begin: random rows take half the time of k-means++
     """
+    X, weight = merged(X, weight)
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # There may be fewer distinct rows than centres.
