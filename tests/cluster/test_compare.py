@@ -249,7 +249,7 @@ def test_grids_that_the_time_limit_cut_are_told(
     assert "| exact |  | time limit: 7 s for this system |" in table
     none = call(data, tmp_path / "none", "--time-limit", 7, systems="exact,lmkl")
     assert none.exit_code == 4
-    assert "None of 2 points has a result (the first one: time limit: 7 s for this" in none.stderr
+    assert "No point of 2 has a result (the first one: time limit: 7 s for this" in none.stderr
     assert (tmp_path / "none/table.md").exists()
 
 

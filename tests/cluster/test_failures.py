@@ -441,11 +441,16 @@ def test_a_worker_that_dies_while_it_is_asked_has_no_say(
 ) -> None:
     monkeypatch.setattr(_nap, "__module__", "__main__")
     with connect(2) as workers:
+        killed = set()
         for _ in range(3):
-            (_, pid), *_rest = workers.each(_nap, [(0.0,)] * 4)
-            os.kill(pid, signal.SIGKILL)
+            results = [pid for _, pid in workers.each(_nap, [(0.0,)] * 4)]
+            assert not killed & set(results)
+            killed.add(results[0])
+            os.kill(results[0], signal.SIGKILL)
             for _ in range(20):
                 workers.check_sees(str(tmp_path))
+        assert len(killed) == 3
+        assert list(tmp_path.iterdir()) == []
 
 
 class LostResult(Future):

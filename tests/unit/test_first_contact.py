@@ -110,7 +110,7 @@ def test_groups_by_the_name_of_a_column(frame: pd.DataFrame) -> None:
         ({"n_leaves": 1}, [0, 16, 32], ["2 leaves instead of n_leaves=1", "max_leaf_rows=8,000"]),
         ({"n_leaves": 1, "overlap": 2}, [0, 16, 32], ["max_leaf_rows=8,000 and overlap"]),
         ({"n_leaves": 3}, [0, 16, 32], ["n_leaves=3: the number is rounded down to a power of two"]),
-        ({"n_leaves": 4}, [0, 16], ["1 leaves instead of n_leaves=4", "min_leaf_rows=30"]),
+        ({"n_leaves": 4}, [0, 16], ["one leaf instead of n_leaves=4", "min_leaf_rows=30"]),
         (
             {"landmarks": 50},
             [0, 50, 70],

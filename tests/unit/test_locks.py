@@ -59,8 +59,10 @@ def test_a_reader_does_not_make_a_start_fail(tmp_path: Path) -> None:
     reader = threading.Timer(0.1, lambda: os.close(file))
     reader.start()
     with hold(tmp_path) as held:
+        reader.join()
         held.check()
-    reader.join()
+        assert held_by(tmp_path) != ""
+    assert held_by(tmp_path) == ""
 
 
 def test_a_driver_that_stays_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

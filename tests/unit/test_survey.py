@@ -200,7 +200,9 @@ def test_a_target_of_amounts_is_no_class(y: NDArray[np.generic], why: str) -> No
 
 @pytest.mark.parametrize("y", [np.arange(20) / 3, np.arange(21).repeat(3), np.array([-0.5, 0.5])])
 def test_numbers_may_be_classes(y: NDArray[np.generic]) -> None:
-    check_survey(survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification"), "classification")
+    survey = survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
+    check_survey(survey, "classification")
+    assert survey.classes.tolist() == np.unique(y).tolist()
 
 
 def test_too_many_classes_are_refused_however_they_are_spread_over_blocks() -> None:

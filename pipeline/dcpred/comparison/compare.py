@@ -223,7 +223,7 @@ def compare(
         first = report.results[0]
         why = f"{first.status}: {first.why}" if first.why else first.status
         raise IncompleteError(
-            f"None of {len(report.results):,} points has a result (the first one: {why}). Use a"
+            f"No point of {len(report.results):,} has a result (the first one: {why}). Use a"
             " larger --time-limit or fewer --rows."
         )
     return report

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dcpred import pages
 from dcpred.comparison.systems import BASELINES, OURS
+from dcpred.execution.progress import counted
 from dcpred.pages import (
     FIRST,
     INK,
@@ -182,7 +183,9 @@ def comparison_page(report: "CompareReport") -> Page:
             Section(
                 "Numbers",
                 parts=[table] if lines else [],
-                folded=[(f"{len(others):,} points without a result", left)] if others else [],
+                folded=[(f"{counted(len(others), 'point', 'points')} without a result", left)]
+                if others
+                else [],
             ),
         ],
     )

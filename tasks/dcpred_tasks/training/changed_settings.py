@@ -33,7 +33,8 @@ def _leaves(asked: Settings, n_leaves: int) -> list[str]:
             f"leaves of fewer than min_leaf_rows={asked.min_leaf_rows:,} rows are merged, and equal rows are"
             " not divided."
         )
-    return [f"The model has {n_leaves:,} leaves instead of n_leaves={asked.n_leaves:,}: {why}"]
+    leaves = "one leaf" if n_leaves == 1 else f"{n_leaves:,} leaves"
+    return [f"The model has {leaves} instead of n_leaves={asked.n_leaves:,}: {why}"]
 
 
 def _landmarks(asked: Settings, landmarks: IntArray) -> list[str]:
@@ -42,5 +43,5 @@ def _landmarks(asked: Settings, landmarks: IntArray) -> list[str]:
         return []
     return [
         f"{len(fewer):,} of {len(landmarks):,} leaves have fewer landmarks than landmarks={asked.landmarks},"
-        f" the smallest {fewer.min():,}: a leaf has at most as many as different rows that train it."
+        f" the smallest {fewer.min():,}: k-means finds no more groups among the rows that train them."
     ]
