@@ -589,7 +589,7 @@ def histogram(axes: Any, edges: Numbers, rows: Numbers) -> None:
 
 
 MOST_TICKS = 5
-TICK_LETTERS = 8  # of five labels side by side
+TICK_LETTERS = 8  # Five longer labels do not fit side by side.
 
 
 def bin_ticks(names: Sequence[str]) -> list[tuple[float, str]]:
@@ -706,7 +706,7 @@ def frontier(
     low, high = axes.get_xlim()
     low, high = min(low, 0.95 * chosen[0]), max(high, 1.05 * chosen[0])
     axes.set_xlim(low, high)
-    right = chosen[0] > (low + high) / 2  # of the middle: the name is on the other side
+    right = chosen[0] > (low + high) / 2  # The name is on the other side.
     axes.annotate(
         "chosen",
         chosen,

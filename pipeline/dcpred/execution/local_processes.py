@@ -30,7 +30,7 @@ from dcpred_tasks.errors import InterruptedRunError, ResourceError
 MAX_DEATHS = 7
 DEATH_SECONDS = 60.0
 MAX_FIRST_DEATHS = 3  # the same where no worker ever ran, and none was killed: the cause is permanent
-MAX_PAUSE_SECONDS = 30.0  # of pauses of 1, 2, 4, … s between starts that fail
+MAX_PAUSE_SECONDS = 30.0  # the longest pause after a start that failed; they begin with 1, 2 and 4 s
 HEALTHY_SECONDS = 60.0  # a worker that lived so long had a good start
 END_SECONDS = 0.1  # time between two attempts to end a worker that starts
 
@@ -68,7 +68,7 @@ class LocalProcesses:
         """options  of each `distributed.Nanny`"""
         self.cluster, self.n_workers = cluster, n_workers
         self.options = {"silence_logs": logging.CRITICAL, **options}
-        self.nannies: dict[int, OneLife] = {}  # of workers that start or run, by slot
+        self.nannies: dict[int, OneLife] = {}  # by slot: their workers start or run
         self.deaths: list[Death] = []  # since the last result, or the end of a worker that had lived long
         self.error: BaseException | None = None  # the last one of a start
         self.has_run = False  # whether any worker ever ran

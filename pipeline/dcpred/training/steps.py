@@ -277,9 +277,7 @@ class Training:
             *(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True
         )
         if sum(folded) % 2**64 != survey.rows:
-            raise DcpredError(
-                "the rows of the leaves are not the surveyed ones; this is a bug, please report it"
-            )
+            raise DcpredError("the rows of the leaves are not the surveyed ones; please report this bug")
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
             held_rows = self._held_by_models(survey) if whole else joined(held)
@@ -292,9 +290,6 @@ class Training:
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
-        changes = changed_settings(stored, model.landmark_at)
-        for remark in changes:
-            self.say.say(remark)
         report = TrainReport(
             model=str(path),
             hash="",
@@ -311,7 +306,7 @@ class Training:
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
-            remarks=tuple(changes),
+            remarks=self._changed_settings(model.landmark_at),
         )
         provenance = {**identity.recorded(), "versions": versions()}
         if identity.source:
@@ -470,6 +465,13 @@ class Training:
         if not is_done(self.job.division_file):
             write_division(self.job, stored)
         return division
+
+    def _changed_settings(self, landmark_at: IntArray) -> tuple[str, ...]:
+        """Sentences on settings that were not kept, which are also printed."""
+        remarks = tuple(changed_settings(self.job.settings, landmark_at))
+        for remark in remarks:
+            self.say.say(remark)
+        return remarks
 
     def report_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Print the changes of features."""
