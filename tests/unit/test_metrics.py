@@ -252,7 +252,9 @@ def test_a_metric_without_a_value_is_refused() -> None:
 
 
 def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"'auc' for classification\. Use one of accuracy, "):
+    with pytest.raises(
+        SettingsError, match=r"'auc' for classification \(did you mean 'roc_auc'\?\)\. Use one of accuracy, "
+    ):
         metric_of("auc", "classification", 2)
     with pytest.raises(SettingsError, match=r"'roc_auc' for regression\. Use one of r2, "):
         metric_of("roc_auc", "regression", 0)
