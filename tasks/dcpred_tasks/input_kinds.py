@@ -380,6 +380,8 @@ def for_rows(X: Any, columns: Sequence[str] | None = None) -> str:
         return "For one row pass X.reshape(1, -1), for one feature X.reshape(-1, 1)"
     if isinstance(X, Iterator):
         return "Pass list(X)"
+    if is_a(X, "zarr.Group") and (arrays := [name for name, array in X.arrays() if array.ndim == 2]):
+        return f"Pass one of its arrays: X[{arrays[0]!r}]"
     if isinstance(X, list | tuple) and len(X):
         return _of_list(X, columns, named)
     if isinstance(X, np.ndarray) and X.ndim == 2 and columns is not None and X.shape[1] == len(columns):
