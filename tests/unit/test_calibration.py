@@ -271,3 +271,14 @@ def test_exact_leaf_models_keep_their_decision_values() -> None:
     np.testing.assert_array_equal(with_it.decision_function(X), without.decision_function(X))
     p = with_it.predict_proba(X)
     np.testing.assert_array_equal(p.argmax(axis=1), with_it.predict(X))
+
+
+def test_several_classes_without_offsets_have_a_calibration(rng: np.random.Generator) -> None:
+    """As those of leaf models, whose intercepts stay."""
+    target = rng.integers(0, 3, 300)
+    decision = 2.0 * np.eye(3)[target] + rng.normal(size=(300, 3))
+    calibration, offset = fit_calibration(decision, target, np.ones(300), 3, moves=False)
+    assert (offset == 0).all()
+    p = calibration.probabilities(decision, decision.argmax(axis=1))
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert p[np.arange(300), target].mean() > 0.5

@@ -84,7 +84,7 @@ def fit_calibration(
     calibration = problem.calibration(found.x)
     if several:
         return calibration, -problem.moved(found.x)
-    calibration = _shrunk(calibration, problem)
+    calibration = _shrunk(calibration, problem) if n_classes == 2 else calibration
     return _centred(calibration, decision) if moves else (calibration, none)
 
 
