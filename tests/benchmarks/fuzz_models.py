@@ -232,7 +232,7 @@ def spoil(base: Base, bases: dict[str, Base], rng: random.Random) -> tuple[Base,
             case 12 | 13 | 14 if "machine_packed" in arrays:
                 try:
                     done.append(f"leaf model: {spoil_packed(arrays, rng)}")
-                except (ValueError, IndexError, OverflowError, MemoryError):
+                except (ValueError, TypeError, IndexError, OverflowError, MemoryError):
                     done.append("offsets of leaf models are damaged already")
             case _:
                 arrays[name] = spoil_array(arrays[name], rng)

@@ -3,6 +3,7 @@ that of their file.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -392,6 +393,22 @@ def test_a_number_that_a_map_leaves_out_has_the_factor_0(scaling: str) -> None:
     factor[number] = 0.5
     with pytest.raises(ValueError, match="factor is not 0 for a number that the map"):
         check_model(replace(model, scaling=replace(model.scaling, coding=lacking, factor=factor)))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_a_landmark_of_a_huge_gamma_is_met_by_its_own_row_alone(kernel: str) -> None:
+    """1e19 times the error of a product with it is no small number."""
+    for seed in range(4):
+        model = random_model(seed, kernel, d=17, scaling="none", depth=1, sizes=(7, 17))
+        gamma = model.gamma.copy()
+        gamma[::3] = 1e19
+        model = replace(model, gamma=gamma)
+        check_model(model)
+        (decision, _), (right, _) = (
+            score(model.landmarks)
+            for score in (Engine(model).score, partial(compact_model.score_rows, model))
+        )
+        np.testing.assert_allclose(decision, right, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])

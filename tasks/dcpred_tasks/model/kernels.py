@@ -13,6 +13,8 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.row_sampling import at_most
 
 LOG2_E = float(np.log2(np.e))
+# Limit of γ‖u‖²: beyond it differences are squared, because the error of a product shows in the kernel value.
+STEEP = 1e8
 NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
 LARGEST = 1e6  # limit of a² of a Matérn kernel: its value is 0 there, in double precision
 BEYOND = 3.0  # distance from the mean, in those of landmarks, at which unbounded values are measured
@@ -334,7 +336,12 @@ class Kernel(KernelNumbers):
 
     def __call__(self, X: RowArray, U: RowArray, gamma: SingleArray | None = None) -> FloatArray:
         """float64 (len(X), len(U)); `gamma` (len(U),) is a γ of its own for each row of U."""
-        return self._value(_SUMS[self.family.sum](X, U), gamma)
+        s = _SUMS[self.family.sum](X, U)
+        if self.family.sum == Sum.SQUARES:
+            reach = np.einsum("ij,ij->i", U, U, dtype=ACC_DTYPE) * (self.gamma if gamma is None else gamma)
+            for j in np.flatnonzero(reach > STEEP):
+                s[:, j] = np.square(X - U[j].astype(ACC_DTYPE)).sum(axis=1)
+        return self._value(s, gamma)
 
     def distances(self, X: RowArray, U: RowArray) -> FloatArray:
         """The distance of a stationary kernel, float64 (len(X), len(U))."""
