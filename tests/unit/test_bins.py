@@ -90,11 +90,11 @@ def test_the_rarest_of_many_categories_share_bins() -> None:
     assert bins.counts(new, NO_SCORES)[bins.slots[0]][-4:].tolist() == [5, 3, 0, 0]
 
 
-def told(bins: Bins, X: Any, n_training: int = 4_000) -> dict[str, Any]:
+def told(bins: Bins, X: Any, ignored: tuple[int, ...] = (), n_training: int = 4_000) -> dict[str, Any]:
     n = X.shape[1]
     reference = Reference(np.zeros(n), np.ones(n))
     rows = bins.counts(X, NO_SCORES)
-    return drift(reference, reference, np.array([n_training]), np.array([len(X)]), bins, rows)
+    return drift(reference, reference, np.array([n_training]), np.array([len(X)]), bins, rows, ignored)
 
 
 def test_one_leaf_is_enough_to_find_what_changed() -> None:
@@ -272,6 +272,25 @@ def test_a_limit_of_drift_holds_for_features_too() -> None:
     assert Limits(max_drift=9).exceeded("r", manifest, {}) == []
     (said,) = Limits(max_drift=9, max_shift=0.5).exceeded("r", manifest | {"drift": shifted(found)}, {})
     assert said.startswith("the shift of feature 1 is -0.70")
+
+
+def test_a_feature_that_is_ignored_holds_no_run_back() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4_000, 2))
+    later, limits = X[:2_000] + np.array([9, 0]), Limits(max_drift=0.25, max_shift=0.8, ignored=(0,))
+    manifest = {"status": {"1": 2_000}, "n_rows": 2_000, "drift": told(bins_of(X), later)}
+    assert Limits(max_drift=0.25).exceeded("r", manifest, {}) != []
+    ignoring = manifest | {"drift": told(bins_of(X), later, (0,))}
+    assert ignoring["drift"]["ignored_psi"] > 1
+    assert [one["feature"] for one in ignoring["drift"]["features"]["top"]] == [1]
+    moved = [one | {"name": "score", "psi": 2.0, "differs": True} for one in ignoring["drift"]["scores"]]
+    ignoring["drift"]["scores"] = moved  # as a score does that depends on feature 0
+    assert limits.exceeded("r", ignoring, {}) == []
+    still = manifest | {"drift": told(bins_of(X), X[:2_000], (0,)) | {"scores": moved}}
+    assert len(limits.exceeded("r", still, {})) == 1, "another reason than the ignored feature"
+    far = manifest | {"drift": told(bins_of(X), later * [1, 20], (0,))}
+    said = limits.exceeded("r", far, {})
+    assert [one for one in said if "feature 1" in one] == said != []
 
 
 def shifted(found: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
 from dcpred.tuning.tune import TuneReport, check_beside_a_search, parse_budget
 from dcpred.validation import OUTER_SEED, ValidationReport
-from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.artifacts.data_schema import find_rows, schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.addresses import check_writable
@@ -172,6 +172,12 @@ def _held_out(
     found = folds_of_data(at.x, by_time, by_group, folds, seed, y=at.y)
     if found is not None:
         say.say(f"held out: {found.words}")
+        schema = schema_of_array(at.x) if found.time else None
+        if schema is not None and found.time in [column.name for column in schema.sources]:
+            say.say(
+                f"{found.time!r} is a feature, beyond which new rows always lie; keep it with --id, or omit"
+                " it with --drop, unless the model needs it"
+            )
     return found
 
 

@@ -300,6 +300,7 @@ def refresh(
     max_bad_fraction: float | None = None,
     max_drift: float | None = None,
     max_shift: float | None = None,
+    ignore_drift: Sequence[str] | None = None,
     quarantine: bool = False,
     workers: int | None = None,
     client: Any = None,
@@ -341,6 +342,9 @@ def refresh(
         Maximum population stability index of leaves, features and scores in a run to publish; 0.25 is large.
     max_shift : float, optional
         Maximum shift of a feature, in standard deviations, in a run to publish; 0.8 is large.
+    ignore_drift : sequence of str, optional
+        Columns that `max_drift` and `max_shift` leave out, for example dates and counters, in which new rows
+        always differ. The column of ``by_time`` is left out anyway. By default those of the last run.
     quarantine : bool, default False
         Skip rows whose input chunks are damaged or missing.
     workers : int, optional
@@ -383,6 +387,7 @@ def refresh(
         limits=limits,
         keep=keep,
         full=full,
+        ignore_drift=ignore_drift,
         say=progress(verbose),
         **columns,
     )

@@ -199,6 +199,13 @@ NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
     help="The same for the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
 )
 @click.option(
+    "--ignore-drift",
+    metavar="NAME",
+    multiple=True,
+    help="Leave a column out of these two limits, for example a date or counter; may be repeated [default:"
+    " those of the last run; the column of --by-time always].",
+)
+@click.option(
     "--quarantine",
     is_flag=True,
     help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
@@ -232,6 +239,7 @@ def refresh_command(
         emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
         return
     model, data, root = _places(places, 3)
+    options["ignore_drift"] = options["ignore_drift"] or None
     with _notified(notify) as outcome:
         report, error = outcome_of(lambda: dcpred.refresh(model, data, root, **options, verbose=True))
         outcome.update(report.as_dict())

@@ -458,7 +458,7 @@ def folds_of_data(
     try:
         if by_time is not None:
             make = partial(by_spans, count=count, words=f"{LATEST} by {name!r}")
-            return _of_used(make, partial(source.instants, name), used)
+            return replace(_of_used(make, partial(source.instants, name), used), time=name)
         make = partial(by_groups, count=count, seed=seed, words=f"whole groups of {name!r}")
         return _of_used(make, partial(source.keys, name), used)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Limits that a run must keep to become the latest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -11,8 +11,9 @@ from dcpred.refreshing.root import Root
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import describe_run
+from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.dtypes import GIVEN_UP
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import SettingsError, listed
 from dcpred_tasks.scoring.drift import LEAST_ROWS
 
 SHIFTS = {"shift": "shift", "shift of missing values": "gap_shift", "shift of the spread": "spread_shift"}
@@ -30,6 +31,9 @@ class Limits:
                   values; 0.8 is large. The ratio of standard deviations counts, too: a factor of 3 as
                   0.8, one of 9 as 1.6
 
+    ignored       numbers of features that are left out; while one of them exceeds max_drift, leaves and
+                  outputs are left out, too, since they follow it
+
     Drift is checked for all rows, and for those in blocks that the latest run does not have, because a
     night's rows are few among all rows. Fewer than 100 sampled rows are not checked.
     """
@@ -37,6 +41,7 @@ class Limits:
     bad_rows: BadRowLimit = NO_LIMIT
     max_drift: float | None = None
     max_shift: float | None = None
+    ignored: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_drift", "max_shift"):
@@ -71,13 +76,15 @@ class Limits:
         found: list[str] = []
         if drift["sampled_rows"] < LEAST_ROWS:
             return found
-        leaves, features = drift["leaves"], drift["features"]
+        leaves, features, scores = drift["leaves"], drift["features"], drift.get("scores", ())
+        if self.max_drift is not None and drift.get("ignored_psi", 0.0) > self.max_drift:
+            leaves, scores = None, ()  # An ignored feature that drifts moves them, too.
         if self.max_drift is not None and leaves and leaves["psi"] > self.max_drift:
             found.append(
                 f"the stability index of leaves is {leaves['psi']:.2f} for {of} (max_drift"
                 f" {self.max_drift:g})"
             )
-        compared = [*(features["top"] if features else ()), *drift.get("scores", ())]
+        compared = [*(features["top"] if features else ()), *scores]
         far = [one for one in compared if one.get("differs")]  # Earlier versions have no such key.
         if (
             self.max_drift is not None
@@ -109,7 +116,34 @@ def _named(one: dict[str, Any]) -> str:
     return repr(one["name"]) if "name" in one else f"feature {one['feature']}"
 
 
-def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def ignored_features(artifact: Artifact, given: Sequence[str], stored: Sequence[str] = ()) -> tuple[int, ...]:
+    """The numbers of the features of columns that drift by themselves: those named, and the column of
+    --by-time. Raises SettingsError for a given column that the model does not have.
+    """
+    schema, names = artifact.schema, artifact.feature_names
+    columns: dict[str, list[int]] = {}
+    if schema is not None:
+        columns = {column.name: list(range(span.start, span.stop)) for column, span in schema.spans}
+    for number, name in enumerate(names or ()):
+        columns.setdefault(name, [number])
+    unknown = [name for name in given if name not in columns]
+    if unknown:
+        has = f"Name one of {listed([*map(repr, columns)])}" if columns else "Its features have no names"
+        raise SettingsError(f"Cannot ignore the drift of {unknown[0]!r}: the model lacks this column. {has}.")
+    by_time = dict(artifact.provenance).get("by_time", "")
+    return tuple(sorted({j for name in (*given, *stored, by_time) for j in columns.get(name, ())}))
+
+
+def without_ignored(limits: Limits, root: Root, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a run, with the drift that limits apply to."""
+    if not limits.ignored or "drift" not in manifest:
+        return manifest
+    return manifest | {"drift": _drift_of(open_ledger(root.address(name)), None, limits.ignored)}
+
+
+def drift_by_run(
+    root: Root, name: str, latest: str, manifest: dict[str, Any], ignored: tuple[int, ...] = ()
+) -> dict[str, dict[str, Any]]:
     """The drift of the rows in blocks of a finished run that the latest run does not have, by the run that
     scored them: rows scored now, and rows reused from unpublished runs, each separately. A drift is then
     not hidden among more rows of a later night.
@@ -121,7 +155,8 @@ def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -
     ledger, standing = open_ledger(root.address(name)), root.run(latest) if latest else None
     had = {} if standing is None else _scored_by(open_ledger(root.address(latest)), latest)
     new = {block: by for block, by in _scored_by(ledger, name).items() if had.get(block) != by}
-    return {by: _drift_of(ledger, {block for block in new if new[block] == by}) for by in set(new.values())}
+    blocks = {by: {block for block in new if new[block] == by} for by in set(new.values())}
+    return {by: _drift_of(ledger, one, ignored) for by, one in blocks.items()}
 
 
 def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
@@ -129,7 +164,7 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
     return {record.block: record.origin or name for record in ledger.records()}
 
 
-def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
-    summary = describe_run(ledger.run, ledger.records(blocks))
+def _drift_of(ledger: Ledger, blocks: set[int] | None, ignored: tuple[int, ...]) -> dict[str, Any]:
+    summary = describe_run(ledger.run, ledger.records(blocks), ignored)
     drift: dict[str, Any] = summary["drift"]
     return drift

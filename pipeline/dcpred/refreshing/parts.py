@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
-from dcpred.refreshing.limits import Limits, drift_by_run
+from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS, open_ledger
 from dcpred.verification import FastCheck, check_as_written
@@ -163,7 +163,9 @@ class Parts:
         self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
         if name != standing:
             manifest = root.manifest(name)
-            beyond = limits.exceeded(name, manifest, drift_by_run(root, name, standing, manifest))
+            manifest = without_ignored(limits, root, name, manifest)
+            new = drift_by_run(root, name, standing, manifest, limits.ignored)
+            beyond = limits.exceeded(name, manifest, new)
             self.beyond = "; ".join(filter(None, (self.beyond, *(f"{part.name}: {so}" for so in beyond))))
         return name
 

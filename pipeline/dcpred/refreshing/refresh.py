@@ -20,6 +20,7 @@ that ends at any moment leaves readers a complete run.
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,7 +32,7 @@ from dcpred.execution.lease import Lock, acquire_lock, lock_holder
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
-from dcpred.refreshing.limits import Limits, drift_by_run
+from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.ledger import latest_run, point_to
@@ -120,6 +121,7 @@ def refresh(
     limits: Limits = NO_LIMITS,
     keep: int | None = None,
     full: bool = False,
+    ignore_drift: Sequence[str] | None = None,
     say: Reporter = SILENT,
     **columns: Unpack[Columns],
 ) -> RefreshReport:
@@ -131,6 +133,7 @@ def refresh(
     tolerance  what a run tolerates before it is finished; `limits` apply to its result
     keep       number of newest finished runs to keep; None: all
     full       score everything, and fix input, columns and blocks anew
+    ignore_drift  columns left out of the limits, besides that of --by-time; None: those of the last run
     columns    as for `plan_run`, which the first run fixes; without outputs the same, or the default of the
                model
 
@@ -143,7 +146,8 @@ def refresh(
         raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
     artifact, place = open_artifact(model), open_place(root)
     inputs = find_parts(x, array, model) if is_pattern(x) else []
-    given = Settings(absolute(x), **columns)
+    ignored_features(artifact, ignore_drift or ())
+    given = Settings(absolute(x), ignore_drift=tuple(ignore_drift or ()), **columns)
     if not is_root(place):
         open_root(place, given)
         for each in [part.x for part in inputs] or [x]:
@@ -155,6 +159,9 @@ def refresh(
             fixed = {name: getattr(given, name) for name in Columns.__annotations__}
             found.settings = replace(found.settings, data=given.data, **fixed)
         check_given(found.settings, given, place.address)
+        if ignore_drift is not None:
+            found.write(ignore_drift=given.ignore_drift)
+        limits = replace(limits, ignored=ignored_features(artifact, (), found.settings.ignore_drift))
         task = str(artifact.body.get("task"))
         wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
         before = latest_run(place)
@@ -201,8 +208,9 @@ def _published(
         if isinstance(work, Parts):
             why = work.beyond
         else:
-            drifts = drift_by_run(root, name, before, manifest)
-            why, new = "; ".join(limits.exceeded(name, manifest, drifts)), drifts.get(name)
+            limited = without_ignored(limits, root, name, manifest)
+            drifts = drift_by_run(root, name, before, limited, limits.ignored)
+            why, new = "; ".join(limits.exceeded(name, limited, drifts)), drifts.get(name)
         if name in root.settings.passed_over:
             why, state = f"a person replaced it by {before}", "left"
         elif why:

@@ -71,6 +71,8 @@ class Settings:
     """Requested columns before the scores in Parquet files; empty for the default; None: no such files."""
     passed_over: tuple[str, ...] = ()
     """Finished runs that a person replaced by an older one."""
+    ignore_drift: tuple[str, ...] = ()
+    """Columns that the limits of drift leave out."""
 
 
 class Root:
@@ -231,6 +233,7 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             outputs=None if outputs is None else tuple(str(name) for name in outputs),
             alpha=None if alpha is None else float(alpha),
             costs=None if costs is None else tuple(map(float, costs)),
+            ignore_drift=tuple(map(str, value.get("ignore_drift", ()))),
             ids=None if value.get("ids") is None else tuple(map(str, value["ids"])),
             cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
             **texts,

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,9 +132,11 @@ def _rate(commits: dict[int, tuple[float, tuple[int, int]]]) -> float:
     return sum(n for _, n in recent[1:]) / span if span > 0 else 0.0
 
 
-def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, Any]:
+def describe_run(
+    run: ScoreRun, records: Iterable[CommitRecord], ignored: Collection[int] = ()
+) -> dict[str, Any]:
     """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
-    `statistics`, `drift`. Reads the records once and does not store them.
+    `statistics`, `drift` without the features `ignored`. Reads the records once and does not store them.
     """
     artifact = planned_artifact(run.model, run.model_hash)
     model = artifact.model()
@@ -158,7 +160,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
-        "drift": describe_drift(artifact, model, gathered),
+        "drift": describe_drift(artifact, model, gathered, ignored),
     }
 
 

@@ -59,6 +59,7 @@ class Identity(NamedTuple):
     data      the digest of its data
     settings  the digest of its settings
     source    of a table that was imported for it: the digest of `source_of`
+    by_time   the column by which later rows are held out
     """
 
     run: str
@@ -67,6 +68,7 @@ class Identity(NamedTuple):
     data: str = ""
     settings: str = ""
     source: str = ""
+    by_time: str = ""
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -311,6 +311,8 @@ class Training:
         provenance = {**identity.recorded(), "versions": versions()}
         if identity.source:
             provenance["source"] = identity.source
+        if identity.by_time:
+            provenance["by_time"] = identity.by_time
         provenance["report"] = {**report.stored(), "model": path.name}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by

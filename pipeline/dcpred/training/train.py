@@ -103,7 +103,8 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = None
-    identity = training_identity(contents, settings, plan, coded, folds)._replace(source=source)
+    identity = training_identity(contents, settings, plan, coded, folds)
+    identity = identity._replace(source=source, by_time="" if folds is None else folds.time)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, identity)

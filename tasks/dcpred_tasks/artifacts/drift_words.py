@@ -1,6 +1,6 @@
 """Drift in terms of the training table: names of features, categories and dates."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,11 +18,14 @@ MISSING, RARE = "missing", "other categories"
 ALIKE = 2.0**-17  # width of a bin that holds one value, relative to it
 
 
-def describe_drift(artifact: Artifact, model: Model, gathered: Statistics) -> dict[str, Any]:
+def describe_drift(
+    artifact: Artifact, model: Model, gathered: Statistics, ignored: Collection[int] = ()
+) -> dict[str, Any]:
     """The result of `scoring.drift.drift`, with names of features and bins."""
     trained = None if model.reference is None else model.reference.first(model.n_features)
     scored = raw_moments(model.scaling, gathered.moments)
-    found = drift(trained, scored, model.leaf_rows, gathered.leaf_rows, model.bins, gathered.bin_rows)
+    leaves = model.leaf_rows, gathered.leaf_rows
+    found = drift(trained, scored, *leaves, model.bins, gathered.bin_rows, ignored)
     names, schema = model.scaling.labels(artifact.feature_names), artifact.schema
     plain = artifact.feature_names
     for one in found["features"]["top"] if found["features"] else []:

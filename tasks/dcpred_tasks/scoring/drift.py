@@ -28,6 +28,7 @@ m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the stand
 not evaluated.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -180,9 +181,10 @@ def drift(
     scored_rows: IntArray,
     bins: Bins | None = None,
     bin_rows: IntArray | None = None,
+    ignored: Collection[int] = (),
 ) -> dict[str, Any]:
     """The drift for the manifest. `training` and `bins` are None for models of older formats, `*_rows` are by
-    leaf, `bin_rows` scored rows by bin.
+    leaf, `bin_rows` scored rows by bin. Features `ignored` are omitted but for their largest index.
 
     `psi` is the largest stability index of leaves, and of features and outputs with a significant test.
     `shift` is null where a constant changed, and `gap_shift` where the missing share changed from 0 or 1 to
@@ -207,7 +209,8 @@ def drift(
     spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
     shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
     most = np.max(np.abs(shifts), axis=0)
-    by_shift = np.argsort(-most, kind="stable")[:TOP].tolist()
+    most[list(ignored)] = 0.0
+    by_shift = [j for j in np.argsort(-most, kind="stable").tolist() if j not in ignored][:TOP]
     if bins is None or bin_rows is None or not bin_rows.any():
         far = int((most >= LARGE_SHIFT).sum()) if n >= LEAST_ROWS else 0
         top = [_feature(j, shifts, training, scored) for j in by_shift]
@@ -215,7 +218,12 @@ def drift(
     each = binned(bins, bin_rows)
     comparisons = [_compared(one, LEVEL / len(each)) for one in each]
     own = comparisons[: len(most)]
-    order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))[:TOP]
+    if ignored:
+        summary["ignored_psi"] = max(own[j]["psi"] if own[j]["differs"] else 0.0 for j in ignored)
+    for j in ignored:
+        own[j] |= {"psi": 0.0, "differs": False, "large": False}
+    order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))
+    order = [j for j in order if j not in ignored][:TOP]
     order += [j for j in by_shift[:1] if j not in order]  # `max_shift` looks at it.
     top = [_feature(j, shifts, training, scored) | own[j] | _shares(each[j]) for j in order]
     summary["features"] = {"n_large": sum(one["large"] for one in own), "top": top}

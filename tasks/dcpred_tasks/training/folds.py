@@ -41,6 +41,7 @@ class Folds:
     clustered  whether rows of one unit vary together
     words      the held-out rows, as text
     stored     whether units lie in a file (training_job.read_folds)
+    time       the column by which rows are ordered; empty without one
     """
 
     seed: int
@@ -50,6 +51,7 @@ class Folds:
     clustered: bool = False
     words: str = ""
     stored: bool = False
+    time: str = ""
 
     @property
     def by_units(self) -> bool:

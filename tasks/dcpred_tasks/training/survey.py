@@ -307,6 +307,12 @@ def with_bins(
     return replace(model, bins=fit_bins(rows, survey.minimum[:n], survey.maximum[:n], decision, codes))
 
 
+LATER_DATES = (
+    "dates in the order of the rows, beyond which new rows always lie; keep it with --id, or omit it from the"
+    " limits of `dcpred refresh` with --ignore-drift"
+)
+
+
 def remarks(
     X: NDArray[np.generic],
     target: NDArray[np.generic],
@@ -328,6 +334,7 @@ def remarks(
     rows, y = _distinct(X[few].astype(ACC_DTYPE), target[few])
     constant = [f for f in columns if survey.minimum[f] == survey.maximum[f] and not survey.gaps[f]]
     ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
+    later = [f for f in sorted(dates) if _rises(rows[:, f])]
     varied = set(columns) - set(constant) - set(ids)
     leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
     sentences = [
@@ -335,6 +342,7 @@ def remarks(
         for found, words in (
             (constant, "the same value in every training row; leave it out"),
             (ids, "ascending integers, as ids have; leave it out, or keep it with --id"),
+            (later, LATER_DATES),
         )
         if found
     ]
@@ -375,6 +383,12 @@ def _ascends(values: FloatArray) -> bool:
     """Whether integers ascend from row to row."""
     whole = len(values) >= FEWEST_ROWS and bool((values == np.rint(values)).all())
     return whole and bool((np.diff(values) > 0).all())
+
+
+def _rises(values: FloatArray) -> bool:
+    """Whether values rise over the rows, and never fall."""
+    steps = np.diff(values)
+    return len(values) >= FEWEST_ROWS and bool((steps >= 0).all() and (steps > 0).any())
 
 
 def _predicts(values: FloatArray, y: NDArray[np.generic], n_classes: int) -> bool:
