@@ -175,6 +175,7 @@ SCHEMA = {
     "columns[].encoding": "With categories: codes (one-hot encoding) or target (target encoding).",
     "columns[].categories": "With categories: the categories, in the order of their codes.",
     "columns[].parts": "With dates: day, weekday, dayofyear, second.",
+    "columns[].zoned": "With dates: whether times have a time zone; absent where this is not known.",
     "gap_texts": "With texts of missing values: these texts.",
 }
 EVALUATION = {

@@ -309,10 +309,8 @@ class Training:
             remarks=self._changed_settings(model.landmark_at),
         )
         provenance = {**identity.recorded(), "versions": versions()}
-        if identity.source:
-            provenance["source"] = identity.source
-        if identity.by_time:
-            provenance["by_time"] = identity.by_time
+        optional = {"source": identity.source, "by_time": identity.by_time}
+        provenance |= {key: value for key, value in optional.items() if value}
         provenance["report"] = {**report.stored(), "model": path.name}
         if self.job.refined_by is not None:
             provenance["arithmetic"] = self.job.refined_by

@@ -163,7 +163,7 @@ def given_costs(threshold: float | str | None, costs: Any) -> Costs | None:
 def _lines_of_file(file: Path) -> list[list[Any]]:
     """The numbers of each line; other cells stay text."""
     try:
-        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8", errors="replace").removeprefix("\ufeff").splitlines()
     except OSError as error:
         raise SettingsError(
             f"Cannot read costs from {file}: {error.strerror}. Pass a matrix, or the path of a CSV file."
