@@ -28,6 +28,7 @@ from dcpred.tuning import tune as tuning
 from dcpred.tuning.policy import CLASSES, DEFAULT, Budget
 from dcpred.tuning.tune import TuneReport, choose_settings, decision_in_words, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import (
     DataError,
     InterruptedRunError,
@@ -668,12 +669,23 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
 
 
 def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
-    """Nothing to tell classes by is no error; nor is a feature that single precision cannot hold unscaled."""
+    """Where nothing distinguishes the classes all rows have one score; and a feature that single precision
+    cannot hold unscaled decides.
+    """
     alike = make_group(tmp_path / "alike.zarr", np.ones((60, 3)), np.arange(60) % 2)
-    tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, policy=SMALL)
-    X, y = rings(300, 0)
-    huge = make_group(tmp_path / "huge.zarr", X.astype(float) * [1e100, 1, 1, 1, 1, 1], y)
+    report = tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, policy=SMALL)
+    assert report.chosen["accuracy"] == pytest.approx(0.5, abs=0.05)
+    decision, status = score_rows(read_model(tmp_path / "alike"), np.ones((9, 3)))
+    assert np.isfinite(decision).all()
+    assert np.ptp(decision) == 0
+    assert (status == Status.OK).all()
+    X = np.random.default_rng(0).normal(size=(600, 3))
+    y = (X[:, 0] > 0).astype(int)
+    huge = make_group(tmp_path / "huge.zarr", X[:300] * [1e100, 1, 1], y[:300])
     tune(f"{huge}/X", f"{huge}/y", tmp_path / "huge", inline, policy=SMALL)
+    decision, status = score_rows(read_model(tmp_path / "huge"), X[300:] * [1e100, 1, 1])
+    assert (status == Status.OK).all()
+    assert np.mean((decision[:, 0] > 0) == y[300:]) > 0.9
 
 
 def test_weights_count_between_leaves_too(tmp_path: Path) -> None:

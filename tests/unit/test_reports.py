@@ -6,7 +6,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,6 +267,7 @@ def spoiled(told: Any, path: list[int], value: Any) -> Any:
 
 
 EVALUATED: dict[str, Any] = {}
+SECTIONS: dict[str, set[str]] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -276,6 +276,8 @@ def evaluated(made: Callable[[str], Path]) -> None:
         folder = made(kind)
         rows = f"{folder}/data.zarr/X", f"{folder}/data.zarr/y"
         EVALUATED[kind] = evaluate(folder / "model", *rows, cost=False)
+        (folder / "whole.json").write_text(json.dumps(EVALUATED[kind]))
+        SECTIONS[kind] = set(titles(seen(report(folder / "whole.json").html)))
 
 
 @settings(max_examples=25)
@@ -285,13 +287,24 @@ def evaluated(made: Callable[[str], Path]) -> None:
     st.sampled_from(["none", None, -1, 0, 1e300, "<b>", [], {}, True, ["<b>"] * 3]),
 )
 def test_a_damaged_evaluation_is_a_page_or_a_sentence(kind: str, path: list[int], value: Any) -> None:
-    """Never an error that nobody explains. All is drawn, and not laid out, which takes most of the time."""
+    """A page with the title and sections of an evaluation, or a sentence that names the file and what to do.
+    All is drawn, and not laid out, which takes most of the time.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "svg_of", lambda *_: "")
         file = Path(folder) / "a.json"
         file.write_text(json.dumps(spoiled(EVALUATED[kind], path, value)))
-        with suppress(DataError):
-            seen(report(file).html)
+        found, sentence = None, ""
+        try:
+            found = seen(report(file).html)
+        except DataError as error:
+            sentence = str(error)
+        if found is None:
+            assert re.fullmatch(rf"Cannot [^\n]*{re.escape(str(file))}[^\n]*\. [A-Z][^\n]*\.", sentence)
+        else:
+            assert len(found.texts["h1"]) == 1
+            assert titles(found)
+            assert set(titles(found)) <= SECTIONS[kind]
 
 
 # -- runs ----------------------------------------------------------------------------------------------------
