@@ -40,6 +40,7 @@ from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, path_on_disk, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
+from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.training.settings import Description, describe_settings
 
 GIB = 2**30
@@ -270,7 +271,7 @@ def storage_option(command: F) -> F:
             if not equals:
                 raise click.UsageError("Cannot use --storage-option: it has no value. Write NAME=VALUE.")
             given[name] = value
-        with storage_options(check_options(given)):
+        with storage_options(check_options(given)), reading_once():
             command(*args, **kwargs)
 
     return run  # type: ignore[return-value]
