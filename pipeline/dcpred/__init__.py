@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dcpred.api.running import (
         Evaluation,
         PublishReport,
+        deliver,
         evaluate,
         publish,
         refresh,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dcpred.runs.manifest import ScoreReport
     from dcpred.runs.shards import Shard
     from dcpred.runs.status import RunStatus
+    from dcpred.scoring.deliver import DeliverReport
     from dcpred.scoring.score import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.steps import TrainReport
@@ -65,6 +67,7 @@ __all__ = [
     "Contributions",
     "DCPredClassifier",
     "DCPredRegressor",
+    "DeliverReport",
     "Evaluation",
     "Explanation",
     "Explanations",
@@ -96,6 +99,7 @@ __all__ = [
     "__version__",
     "compare",
     "contributions",
+    "deliver",
     "evaluate",
     "explain",
     "export",
@@ -124,6 +128,7 @@ _HOMES = {
     "Contributions": "explanation",
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
+    "DeliverReport": "scoring.deliver",
     "Evaluation": "api.running",
     "Explanation": "explanation",
     "Explanations": "explanation",
@@ -154,6 +159,7 @@ _HOMES = {
     "VerifyReport": "verification",
     "compare": "api.learning",
     "contributions": "explanation",
+    "deliver": "api.running",
     "evaluate": "api.running",
     "explain": "explanation",
     "export": "api.tables",

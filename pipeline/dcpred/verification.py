@@ -15,6 +15,7 @@ import zarr
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs import delta_tables
+from dcpred.runs.delta_rows import has_table
 from dcpred.runs.ledger import MANIFEST, RUN_FIELDS, Ledger, open_ledger, read_records, runs_of_parts
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.summary import Summary
@@ -537,7 +538,8 @@ class VerifyReport(Summary):
     seconds : float
         Duration in seconds.
     in_delta : bool or None
-        Whether the Delta table of the run holds its rows; None for a run without one.
+        Whether the Delta table of the run holds exactly its rows, each once, in files that are complete; None
+        for a run without one.
     ok : bool
         Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
         rows are not.
@@ -605,9 +607,10 @@ def verify(
             say_where(say, "verifying", workers)
             findings += check_sample(ledger.run, workers, spans, say)
     in_delta = None
-    if ledger.run.delta is not None:
-        wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if fast.finished else []
-        in_delta = fast.finished and not any(finding.file == ledger.run.delta for finding in wrong)
+    if has_table(ledger):
+        complete = fast.finished and len(fast.records) == ledger.n_blocks
+        wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if complete else []
+        in_delta = complete and not wrong
         findings += wrong
     return VerifyReport(
         output=ledger.address,

@@ -1,4 +1,4 @@
-"""Models at work: score, repair, refresh, look, verify, evaluate."""
+"""Models at work: score, repair, deliver, refresh, look, verify, evaluate."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,10 @@ from dcpred.refreshing.root import RootStatus, is_root, root_status
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.runs.status import RunStatus, run_status
+from dcpred.scoring import deliver as delivering
 from dcpred.scoring import repair as repairing
 from dcpred.scoring import score as scoring
+from dcpred.scoring.deliver import DeliverReport
 from dcpred.scoring.score import ShardReport, check_rows_scored
 from dcpred.summary import Summary
 from dcpred.verification import SAMPLE_ROWS, VerifyReport
@@ -279,6 +281,56 @@ def repair(
             **columns,
         )
     return checked(report, partial(check_rows_scored, report, policy))
+
+
+@typed
+def deliver(
+    output: str | Path, table: str | Path | None = None, *, again: bool = False, verbose: bool = False
+) -> DeliverReport:
+    """Commit a finished output of `score` to a Delta table, in one transaction.
+
+    Parameters
+    ----------
+    output : str or Path
+        The output, with Parquet files.
+    table : str or Path, optional
+        Path or address of the Delta table, which `verify` refers to from then on. By default that of the last
+        delivery, or else that of the run.
+    again : bool, default False
+        Add the rows although the table holds equal rows of the same model, or some of them.
+    verbose : bool, default False
+        Print progress on standard error.
+
+    Returns
+    -------
+    DeliverReport
+        What was committed; nothing if the table holds the rows.
+
+    Raises
+    ------
+    PlanConflictError
+        If the table holds only some of the rows, or changed ones. Nothing is committed.
+    IncompleteError
+        If the output is not finished or is damaged, or other writers of the table are always faster.
+    DcpredError
+        If the table has other columns or cannot be written.
+
+    See Also
+    --------
+    score : Score, and deliver once the run is finished.
+    verify : Check whether the table holds the rows.
+
+    Notes
+    -----
+    It needs neither the model nor the data. It adds rows that others removed from the table, for example by
+    restoring an earlier version, and replaces those of blocks that a repair changed.
+
+    Examples
+    --------
+    >>> dcpred.deliver("scores").added_blocks  # doctest: +SKIP
+    3
+    """
+    return delivering.deliver(output, table, again=again, say=progress(verbose))
 
 
 @typed

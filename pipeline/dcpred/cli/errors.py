@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, str] = {
     "train": "dcpred train known.zarr model",
     "tune": "dcpred tune known.zarr model --budget 15x",
     "score": "dcpred score model new.zarr scores",
+    "deliver": "dcpred deliver scores",
     "refresh": "dcpred refresh model 'days/*.zarr' scored",
     "status": "dcpred status scores",
     "verify": "dcpred verify scores",

@@ -57,6 +57,7 @@ class Commands(click.Group):
         "train": "Train a model on a table or a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
+        "deliver": "Commit a finished output to a Delta table.",
         "refresh": "Score what is new or changed since the last run, and publish the result.",
         "status": "Show the progress of a scoring run, or list the runs of a refresh.",
         "verify": "Check that an output is complete and unmodified.",
@@ -75,7 +76,7 @@ class Commands(click.Group):
         **dict.fromkeys(("errors", "verify", "inspect"), "status"),
         **dict.fromkeys(("tune", "validate"), "train"),
         **dict.fromkeys(("demo", "example", "split"), "import"),
-        **{"export-model": "export", "refresh": "score", "report": "evaluate"},
+        **{"export-model": "export", "deliver": "score", "refresh": "score", "report": "evaluate"},
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

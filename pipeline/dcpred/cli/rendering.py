@@ -365,7 +365,7 @@ def verified(r: dict[str, Any]) -> str:
     wrong = set(r["found"]) - {"leftover", "rows given up", "system file"}
     sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
     left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
-    in_delta = {None: None, True: "holds the run", False: "lacks the run"}[r["in_delta"]]
+    in_delta = {None: None, True: "holds the run", False: "does not hold the run"}[r["in_delta"]]
     unwritten = not r["finished"] and not r["left_blocks"]
     pairs = [
         ("output", r["output"]),

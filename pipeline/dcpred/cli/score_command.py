@@ -1,4 +1,4 @@
-"""dcpred score, dcpred refresh."""
+"""dcpred score, dcpred deliver, dcpred refresh."""
 
 import json
 import os
@@ -28,6 +28,7 @@ from dcpred.cli.options import (
     outputs_options,
     parquet_options,
     reports_errors,
+    result_options,
     storage_option,
 )
 from dcpred.cli.rendering import drift_words, rows
@@ -129,6 +130,40 @@ def score_command(
     report, error = outcome_of(lambda: act(model, data, output, **options, verbose=True))
     show = rendering.scored_shard if isinstance(report, ShardReport) else rendering.scored
     emit(report.as_dict(), as_json, show, error)
+
+
+# -- Deliver -------------------------------------------------------------------------------------------------
+
+
+def delivered(r: dict[str, Any]) -> str:
+    done = [
+        f"{counted(r[name], 'block', 'blocks')} {what}"
+        for name, what in (("added_blocks", "added"), ("replaced_blocks", "replaced"))
+        if r[name]
+    ]
+    return rows(
+        [
+            ("output", r["output"]),
+            ("Delta table", r["table"]),
+            ("rows", f"{r['n_rows']:,}; {', '.join(done) or 'the table holds them already'}"),
+            ("version", f"{r['version']:,}"),
+        ]
+    )
+
+
+@click.command("deliver")
+@click.argument("output", type=ADDRESS)
+@click.argument("table", type=ADDRESS, required=False)
+@click.option("--again", is_flag=True, help="Add the rows although TABLE holds equal rows, or some of them.")
+@result_options
+def deliver_command(output: str | Path, table: str | Path | None, again: bool, as_json: bool) -> None:
+    """Commit the finished OUTPUT of `dcpred score` to the Delta table TABLE [default: that of the run].
+
+    All rows come in one transaction. Rows that TABLE holds are not added again; rows that were removed from
+    it since are, for example where an earlier version was restored. Needs neither the model nor the data.
+    """
+    report = dcpred.deliver(output, table, again=again, verbose=True)
+    emit(report.as_dict(), as_json, delivered)
 
 
 # -- Refresh -------------------------------------------------------------------------------------------------

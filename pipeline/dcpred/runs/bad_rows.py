@@ -58,12 +58,16 @@ def without_score(status: Mapping[str, int]) -> int:
     return sum(n for code, n in status.items() if code != str(int(Status.OK)))
 
 
+def has_scores(manifest: Mapping[str, Any]) -> bool:
+    """Whether a row of a finished run has a score."""
+    return bool(manifest["status"].get(str(int(Status.OK))))
+
+
 def no_row_scored(manifest: Mapping[str, Any]) -> str:
     """Why no row of a finished run has a score, as the start of a sentence; "" if one has."""
-    status = manifest["status"]
-    if status.get(str(int(Status.OK))):
+    if has_scores(manifest):
         return ""
-    counts = {int(code): n for code, n in status.items()}
+    counts = {int(code): n for code, n in manifest["status"].items()}
     listed = Counter((code, feature) for _, code, feature in manifest["bad_rows"])
     return why_unscored(counts, listed, feature_names(zarr_arrays.open_array(manifest["x"])))
 

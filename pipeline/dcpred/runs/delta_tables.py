@@ -1,42 +1,94 @@
-"""The Delta table that gets the Parquet files of a finished run, in one transaction.
+"""The Delta table that gets the rows of a finished run, in one transaction, and what it holds of them.
+
+A delivery is known by what was delivered: the model, the settings, and the digests of the input of all
+blocks. Not by times or names of files: the same rows again are the same delivery. A file in the table is
+known by its delivery, its block, a digest of the values of its rows, and one of its bytes.
 
 Guards against two drivers, and against a crash at any moment:
 
-1. Drivers A and B finish the same run. Each copies the files of all blocks into the folder of the table.
-   Names are made of the run, the block and the digest: both write the same bytes to the same names. No reader
-   of the table sees them, because its log does not name them.
-2. A commits a transaction that adds all files, and that holds the hash of the run as its application.
-3. B commits, too. Its view of the table is older than step 2, and Delta refuses a second transaction of one
-   application. B opens the table again, finds the transaction of A, and writes nothing.
+1. Drivers A and B finish the same run. Each copies the files that the table lacks into its folder. Equal
+   names have equal bytes. No reader of the table sees them, because its log does not name them.
+2. A commits a transaction that adds them, removes files of blocks that a repair changed, and holds the
+   delivery as its application.
+3. B commits, too. Its view of the table is older than step 2, and a transaction is written only as the next
+   version of the one it was made from, whoever wrote it. B opens the table again, and finds the rows of A.
 4. A driver that dies before step 2 leaves files that no reader sees, and the same command copies them again.
    One that dies after step 2 leaves a complete transaction, which the same command finds.
+5. `delivery.json` in the output is written before step 2: a repair changes values, and then the table must be
+   searched for the files of the delivery as it was.
+
+What is in the table is decided by its rows, not by the transaction: others may have restored an earlier
+version, deleted or changed rows (`delta_log`).
 
 The package deltalake is imported lazily: it comes with `pip install "dcpred[delta]"`.
 """
 
 import json
+import random
+import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dcpred.execution.events import record_event
 from dcpred.execution.progress import Reporter, counted
+from dcpred.runs.delta_log import DATA, DELIVERY, Delivered, trace
+from dcpred.runs.delta_rows import (
+    BLOCK_TABLES,
+    RECORD,
+    TAG,
+    Delivery,
+    Holding,
+    State,
+    content_of,
+    damaged,
+    delivery_of,
+    held_rows,
+    table_schema,
+)
 from dcpred.runs.ledger import Ledger, each_of
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
-from dcpred_tasks.errors import DataError, IncompleteError, SettingsError
-from dcpred_tasks.storage.addresses import DELTA_LOG, absolute, check_writable, current_options, delta_options
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.storage.addresses import (
+    DELTA_LOG,
+    absolute,
+    check_writable,
+    current_options,
+    delta_options,
+    shown,
+)
 from dcpred_tasks.storage.atomic_files import is_system_file
-from dcpred_tasks.storage.digests import file_digest
-from dcpred_tasks.storage.place import Place, local_file, open_place, stored_digest
+from dcpred_tasks.storage.digests import digest, digest_json, file_digest
+from dcpred_tasks.storage.place import (
+    local_file,
+    open_place,
+    read_sealed_document,
+    stored_digest,
+    write_document,
+)
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 
 STORE_ATTEMPTS = 3  # at opening a table on a store
 ATTEMPTS = 20  # at a transaction, while other writers of the table are faster
-TRANSACTION_VERSION = 1  # Delta takes a run for an application, which has one transaction
+WAIT_SECONDS = 0.05  # before another attempt, times its number
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """The result of `commit_run`: blocks that were added and replaced, and the version of the table."""
+
+    table: str
+    version: int
+    added: int = 0
+    replaced: int = 0
 
 
 def check_table(run: ScoreRun, schema: Any) -> None:
@@ -45,124 +97,242 @@ def check_table(run: ScoreRun, schema: Any) -> None:
     schema  the columns of the files, a schema of Arrow
     """
     assert run.delta is not None
-    check_writable(run.delta, "a Delta table")
-    _check_apart(run)
-    table = _opened(run.delta)
+    _check_new(run.delta, run.output, schema)
+
+
+def _check_new(address: str, output: str, schema: Any) -> Any:
+    """The same for any table. Returns it, None if there is none."""
+    check_writable(address, "a Delta table")
+    _check_apart(address, output)
+    table = _opened(address)
     if table is not None:
-        _check_columns(run.delta, table, schema)
-        return
-    _columns_of(run.delta, schema)
-    place = open_place(run.delta)
+        _check_columns(address, table, schema)
+        return table
+    _columns_of(address, schema)
+    place = open_place(address)
     other = sorted(name for name in place.names("") if name != DELTA_LOG and not is_system_file(name))
     if other:
         raise DataError(
-            f"Cannot make a Delta table of {run.delta}: it holds other files ({other[0]}). Name a Delta"
+            f"Cannot make a Delta table of {address}: it holds other files ({other[0]}). Name a Delta"
             " table, or a new folder."
         )
+    return None
 
 
-def commit_run(ledger: Ledger, schema: Any, say: Reporter) -> None:
-    """Commit the files of a finished run to its Delta table, unless the table has them. Raises
-    IncompleteError if another writer is always faster, or a file is damaged.
+def commit_run(
+    ledger: Ledger,
+    say: Reporter,
+    *,
+    table: str | None = None,
+    restores: bool = False,
+    full: bool = False,
+    again: bool = False,
+) -> Commitment:
+    """Make a Delta table hold the rows of a finished run, each once.
+
+    table     its address; None: that of the last delivery, else that of the plan
+    restores  whether rows that others removed since are added again, and lost or damaged files copied
+    full      whether files in the folder of the table are compared by their digests, if `restores`
+    again     whether the rows are added although the table holds them
+
+    Raises IncompleteError if rows were removed, another writer is always faster, or a file is damaged;
+    PlanConflictError if the table holds some of the rows, or changed ones.
     """
-    run = ledger.run
-    if run.delta is None:
-        return
-    table = _opened(run.delta) or _created(run.delta, schema)
-    if _is_committed(table, run):
-        say.say(f"the Delta table {run.delta} holds this run already")
-        return
-    added = list(_placed(ledger, say))
-    for _ in range(ATTEMPTS):
-        _check_columns(run.delta, table, schema)
-        if _added(table, run, added):
+    records = {one.block: replace(one, statistics={}, bad_rows=[]) for one in ledger.records()}
+    delivery, schema = delivery_of(ledger, records, table), table_schema(ledger)
+    found = _check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
+    recorded = read_sealed_document(ledger.place, RECORD)
+    if again:
+        delivery = _another(delivery, found)
+    _record(delivery, recorded)
+    for attempt in range(ATTEMPTS):
+        _check_columns(delivery.table, found, schema)
+        holding = held_rows(delivery, found)
+        _check_holding(delivery, holding, restores=restores)
+        if recorded is None and not again:
+            _check_other_data(delivery, holding, found)
+        broken = _restored(delivery, holding, full=full) if restores else set()
+        gone, old = holding.blocks(State.GONE), sorted({*holding.blocks(State.OLD), *broken})
+        if not gone and not old:
+            say.say(f"the Delta table {delivery.table} holds this run already")
+            return Commitment(delivery.table, found.version())
+        added = list(_placed(delivery, sorted({*gone, *old}), say))
+        removed = [one.name for block in old for one in holding.files.get(block, [])]
+        names = {action.path for action in added}
+        if _added(delivery, found, added, [name for name in removed if name not in names]):
             n_files = counted(len(added), "file", "files")
-            say.say(f"committed {n_files} to the Delta table {run.delta}")
-            record_event("delta_committed", output=run.output, table=run.delta, run_hash=run.run)
-            return
-        table = _opened(run.delta) or _created(run.delta, schema)
-        # Of this table as it is read here: Delta compares the next attempt with what came later.
-        if _is_committed(table, run):
-            return
+            say.say(f"committed {n_files} to the Delta table {delivery.table}")
+            record_event(
+                "delta_committed",
+                output=ledger.address,
+                table=delivery.table,
+                run_hash=ledger.run.run,
+            )
+            return Commitment(delivery.table, found.version(), len(gone), len(old))
+        time.sleep(random.uniform(0, WAIT_SECONDS * attempt))
+        found = _opened(delivery.table) or _created(delivery.table, schema)
     raise IncompleteError(
-        f"Cannot commit the run to {run.delta}: other writers were faster {ATTEMPTS} times. Run the same"
+        f"Cannot commit the run to {delivery.table}: other writers were faster {ATTEMPTS} times. Run the same"
         " command again."
     )
 
 
 def find_wrong(ledger: Ledger, records: Mapping[int, CommitRecord], *, full: bool) -> list[Finding]:
-    """What a Delta table lacks of a finished run. Files that the table replaced since are not compared, for
-    example after it was compacted.
+    """What a Delta table lacks of a finished run.
 
     full  also compares the digests of the files in the folder of the table
     """
-    run = ledger.run
-    assert run.delta is not None
-    table = _opened(run.delta)
-    if table is None or not _is_committed(table, run):
-        why = "it lacks this run; run the same `dcpred score` again"
-        return [Finding(Kind.DELTA, None, run.delta, why)]
-    place, active = open_place(run.delta), _active_files(table, run)
-    known = {_file_name(run, record): block for block, record in records.items()}
-    found = []
-    for name in sorted(active - known.keys()):
-        why = "it is of a block that was scored again since, with other values; remove its rows by Delta"
-        found.append(Finding(Kind.DELTA, None, f"{run.delta}/{name}", why))
-    mine = sorted(active & known.keys())
-    there = place.present(mine)
-    for name in mine:
-        if name not in there:
-            found.append(Finding(Kind.DELTA, None, f"{run.delta}/{name}", "it is missing"))
-    if full:
-        for name, now in each_of(place, partial(stored_digest, place), sorted(there)):
-            if now != records[known[name]].table["digest"]:
-                why = "its bytes are not what was written"
-                found.append(Finding(Kind.DELTA, None, f"{run.delta}/{name}", why))
-    return found
+    delivery = delivery_of(ledger, records)
+    found = _opened(delivery.table)
+    holding = Holding(dict.fromkeys(records, State.GONE), begun=False)
+    if found is not None:
+        holding = held_rows(delivery, found)
+    findings = [Finding(Kind.DELTA, None, delivery.table, why) for why in _reasons(delivery, holding)]
+    for name, why in _broken(delivery, holding, full=full):
+        findings.append(Finding(Kind.DELTA, name.block, f"{delivery.table}/{name.name}", why))
+    return findings
 
 
-def restore_files(ledger: Ledger, findings: list[Finding], say: Reporter) -> None:
-    """Copy missing and damaged files into the folder of the Delta table again."""
-    wrong = {finding.file for finding in findings if finding.kind == Kind.DELTA}
-    run, n = ledger.run, 0
-    for record in ledger.records() if wrong else ():
-        if f"{run.delta}/{_file_name(run, record)}" in wrong:
-            _place(ledger, open_place(str(run.delta)), record)
-            n += 1
-    if n:
-        say.say(f"copied {counted(n, 'file', 'files')} to the Delta table {run.delta} again")
+def _reasons(delivery: Delivery, holding: Holding) -> Iterator[str]:
+    """What is wrong with the rows in the table."""
+    gone, old, doubtful = map(holding.blocks, (State.GONE, State.OLD, State.DOUBTFUL))
+    if gone and not holding.begun:
+        yield f"it lacks this run; run {delivery.command()}"
+    elif gone:
+        blocks = counted(len(gone), "block", "blocks")
+        why = holding.reason or "they were removed"
+        yield f"it lacks {blocks} of {len(holding.states):,}: {why}; {delivery.command()} adds them again"
+    if old:
+        blocks = counted(len(old), "block", "blocks")
+        yield f"it holds {blocks} as before a repair, or twice; {delivery.command()} replaces them"
+    if doubtful:
+        yield f"{_doubt(holding, doubtful)}; {_remedy(delivery)}"
+
+
+def _doubt(holding: Holding, blocks: list[int]) -> str:
+    more = f": {holding.reason}" if holding.reason else ""
+    return (
+        f"it holds only some rows of {counted(len(blocks), 'block', 'blocks')} (the first is block"
+        f" {blocks[0]}), changed ones, or rows that cannot be told from them{more}"
+    )
+
+
+def _remedy(delivery: Delivery) -> str:
+    return (
+        f"delete what is left of them from the table, for example by their ids, and run {delivery.command()};"
+        f" {delivery.command(' --again')} adds all rows beside them"
+    )
+
+
+def _check_holding(delivery: Delivery, holding: Holding, *, restores: bool) -> None:
+    """Raise an error for rows that a commit could double, or that others removed."""
+    if doubtful := holding.blocks(State.DOUBTFUL):
+        raise PlanConflictError(
+            f"Cannot commit {delivery.run.output} to the Delta table {delivery.table}:"
+            f" {_doubt(holding, doubtful)}. Nothing was committed. To have them there once,"
+            f" {_remedy(delivery)}."
+        )
+    gone = holding.blocks(State.GONE)
+    if gone and holding.begun and not restores:
+        raise IncompleteError(
+            f"Cannot find all rows of {delivery.run.output} in the Delta table {delivery.table}: they were"
+            f" committed before, and {holding.reason or 'removed since'}. If they should be there, run"
+            f" {delivery.command()} (dcpred.deliver)."
+        )
+
+
+def _check_other_data(delivery: Delivery, holding: Holding, table: Any) -> None:
+    """Raise PlanConflictError for rows without ids that another input delivered: they may be other rows."""
+    if delivery.run.ids or not holding.begun:
+        return
+    before = trace(delivery.place, delivery.id, table.version()).data
+    if before and before != _data(delivery.run):
+        raise PlanConflictError(
+            f"Cannot commit {delivery.run.output} to the Delta table {delivery.table}: it holds equal rows of"
+            " the same model, from another input, and without ids they may be the same. If they are others,"
+            f" run {delivery.command(' --again')}."
+        )
+
+
+def _another(delivery: Delivery, table: Any) -> Delivery:
+    """A delivery of the same rows beside those that the table holds; one that was begun is finished."""
+    begun = delivery.id != content_of(delivery.run, delivery.records)
+    if begun and table.transaction_version(delivery.id) is None:
+        return delivery
+    return replace(delivery, id=digest_json({"again": delivery.id, "attempt": secrets.token_hex(8)}))
+
+
+def _record(delivery: Delivery, recorded: Mapping[str, Any] | None) -> None:
+    """Write `delivery.json` in the output."""
+    value = {"delivery": delivery.id, "table": delivery.table}
+    if recorded is None or {**value, "checksum": recorded["checksum"]} != recorded:
+        write_document(delivery.run.place, RECORD, {**value, "checksum": digest_json(value)})
+
+
+def _data(run: ScoreRun) -> str:
+    """Identifies the address of an input, without naming it in the table."""
+    return digest(shown(run.x).encode())
 
 
 # -- Files ---------------------------------------------------------------------------------------------------
 
 
-def _file_name(run: ScoreRun, record: CommitRecord) -> str:
-    """The name of the file of a block in the folder of the table."""
-    return f"{run.run}-{record.block:06d}-{record.table.get('digest', '')[:8]}.parquet"
+def _broken(delivery: Delivery, holding: Holding, *, full: bool) -> Iterator[tuple[Delivered, str]]:
+    """Files in the folder of the table that are missing or damaged, with the reason."""
+    names = {one.name: one for files in holding.files.values() for one in files}
+    there = delivery.place.present(names)
+    yield from ((names[name], "it is missing") for name in sorted(names.keys() - there))
+    if full:
+        for name, now in each_of(delivery.place, partial(stored_digest, delivery.place), sorted(there)):
+            if not (now or "").startswith(names[name].bytes):
+                yield names[name], "its bytes are not what was written"
 
 
-def _placed(ledger: Ledger, say: Reporter) -> Iterator[Any]:
-    """Copy all files into the folder of the table. Yields what a transaction adds."""
-    run = ledger.run
-    place, add = open_place(str(run.delta)), _deltalake("transaction").AddAction
-    with say.step("copying to the Delta table", ledger.n_blocks, "files") as advance:
-        for record, size in each_of(place, partial(_place, ledger, place), ledger.records()):
+def _restored(delivery: Delivery, holding: Holding, *, full: bool) -> set[int]:
+    """Copy missing and damaged files into the folder of the table again. Returns the blocks of which the
+    output has other bytes now: their files must be replaced.
+    """
+    others = set()
+    for one, _ in list(_broken(delivery, holding, full=full)):
+        with _file(delivery, one.block) as (path, name):
+            if name == one.name:
+                Retrying()(partial(delivery.place.send, name, path))
+            else:
+                others.add(one.block)
+    return others
+
+
+@contextmanager
+def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
+    """The file of a block with the types of Delta, and its name in the table. Raises IncompleteError."""
+    run, record = delivery.run, delivery.records[block]
+    with local_file(run.place, run.table_name(block)) as path, TemporaryDirectory() as folder:
+        found = file_digest(path) if path is not None else ""
+        if path is None or found != record.table.get("digest"):
+            raise damaged(delivery.ledger, run.table_name(block))
+        if run.delta is None:
+            copy = Path(folder) / "file"
+            import_module(BLOCK_TABLES).write_for_delta(path, copy)
+            path, found = copy, file_digest(copy)
+        yield path, Delivered(delivery.id, block, delivery.values(block), found[:TAG]).name
+
+
+def _placed(delivery: Delivery, blocks: list[int], say: Reporter) -> Iterator[Any]:
+    """Copy files into the folder of the table. Yields what a transaction adds."""
+    add = _deltalake("transaction").AddAction
+    with say.step("copying to the Delta table", len(blocks), "files") as advance:
+        for block, (name, size) in each_of(delivery.place, partial(_place, delivery), blocks):
+            record = delivery.records[block]
             stats = json.dumps({"numRecords": record.stop - record.start})
-            yield add(_file_name(run, record), size, {}, int(time.time() * 1000), True, stats)
+            yield add(name, size, {}, int(time.time() * 1000), True, stats)
             advance(1)
 
 
-def _place(ledger: Ledger, place: Place, record: CommitRecord) -> int:
-    """Copy the file of a block. Returns its size. Raises IncompleteError if it is damaged."""
-    run, name = ledger.run, ledger.run.table_name(record.block)
-    with local_file(run.place, name) as path:
-        if not record.table or path is None or file_digest(path) != record.table["digest"]:
-            raise IncompleteError(
-                f"Cannot copy {name} of {run.output} to {run.delta}: it is missing or damaged. Score again"
-                " with --repair."
-            )
-        Retrying()(partial(place.send, _file_name(run, record), path))
-    return int(record.table["size"])
+def _place(delivery: Delivery, block: int) -> tuple[str, int]:
+    """Copy the file of a block. Returns its name and size. Raises IncompleteError if it is damaged."""
+    with _file(delivery, block) as (path, name):
+        Retrying()(partial(delivery.place.send, name, path))
+        return name, path.stat().st_size
 
 
 # -- The table -----------------------------------------------------------------------------------------------
@@ -224,43 +394,41 @@ def _created(address: str, schema: Any) -> Any:
     return table
 
 
-def _is_committed(table: Any, run: ScoreRun) -> bool:
-    return table.transaction_version(run.run) is not None
-
-
-def _added(table: Any, run: ScoreRun, added: list[Any]) -> bool:
+def _added(delivery: Delivery, table: Any, added: list[Any], removed: list[str]) -> bool:
     """Whether the transaction was committed; False if another writer was faster."""
     package, errors = _deltalake("transaction"), _deltalake("exceptions")
+    run, number = delivery.run, (table.transaction_version(delivery.id) or 0) + 1
     properties = package.CommitProperties(
-        app_transactions=[package.Transaction(app_id=run.run, version=TRANSACTION_VERSION)],
+        app_transactions=[package.Transaction(app_id=delivery.id, version=number)],
+        max_commit_retries=0,  # as the next version, or not at all: deltalake would ignore removed files
         custom_metadata={
             "dcpred_run": run.run,
             "dcpred_model": run.model_hash,
             "dcpred_version": __version__,
+            DELIVERY: delivery.id,
+            DATA: _data(run),
         },
     )
+    now = int(time.time() * 1000)
+    taken = [package.RemoveAction(name, True, now, partition_values={}) for name in removed]
     try:
-        table.create_write_transaction(added, "append", table.schema(), commit_properties=properties)
+        table.create_write_transaction(
+            [*taken, *added], "append", table.schema(), commit_properties=properties
+        )
     except errors.CommitFailedError:
         return False
     except (errors.DeltaError, OSError) as error:
         # The next call finds the transaction if this one was written, although the reply was lost.
-        raise _failed("commit to", str(run.delta), error) from error
+        raise _failed("commit to", delivery.table, error) from error
     return True
-
-
-def _active_files(table: Any, run: ScoreRun) -> set[str]:
-    """Files of a run that the table reads."""
-    paths = import_module("pyarrow").table(table.get_add_actions())["path"].to_pylist()
-    return {path for path in paths if path.startswith(f"{run.run}-")}
 
 
 # -- Checks --------------------------------------------------------------------------------------------------
 
 
-def _check_apart(run: ScoreRun) -> None:
+def _check_apart(address: str, output: str) -> None:
     """Raise DataError if the table and the output would lie inside each other."""
-    table, output = absolute(str(run.delta)), run.output
+    table = absolute(address)
     if f"{table}/".startswith(f"{output}/") or f"{output}/".startswith(f"{table}/"):
         raise DataError(
             f"Cannot commit {output} to the Delta table {table}: one is inside the other. Choose a"

@@ -13,6 +13,8 @@ interrupted one. Guarantees:
   score`. --repair accepts it at the same place, with the same blocks, if a sample of rows that are not scored
   again still has the same scores. All other blocks keep their scores. The manifest then states
   `"input_changed": true` and, as `input_run`, the last input; the plan lists it as accepted for later calls.
+- Rows that others removed from the Delta table of the run are added again, and blocks that changed are
+  replaced there: a person who repairs asks for what `dcpred verify` misses.
 - An interrupted repair leaves missing records or no manifest; --repair resumes from there.
 """
 
@@ -24,7 +26,6 @@ from typing import Unpack
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs import delta_tables
 from dcpred.runs.ledger import INPUTS, RUN_FIELDS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
@@ -74,7 +75,7 @@ def repair(
     check_delta(written.get("delta"), tolerance)
     planned, plan, model = plan_run(model_path, x, output, may_lack_chunks=True, **written)
     _check_same_run(ledger.run, planned, plan.n_blocks)
-    changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
+    changed = Ledger(planned, plan.n_blocks).adopted(say).run.run != ledger.run.run
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     if pool is None:
         pool = default_pool(x, output, plan.n_blocks, tolerance)
@@ -83,7 +84,7 @@ def repair(
             _withdraw_what_is_wrong(
                 ledger, model, workers, level, tolerance, planned.run if changed else "", say
             )
-        report = score(
+        return score(
             model_path,
             x,
             output,
@@ -95,13 +96,9 @@ def repair(
             delta=planned.delta,
             tolerance=tolerance,
             repaired=ledger.run.run,
+            restores=level,
             say=say,
         )
-    if planned.delta is not None:
-        records = {record.block: record for record in ledger.records()}
-        wrong = delta_tables.find_wrong(ledger, records, full=level == "full")
-        delta_tables.restore_files(ledger, wrong, say)
-    return report
 
 
 def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:

@@ -21,7 +21,8 @@ from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
-from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
+from dcpred.runs.bad_rows import NO_LIMIT, has_scores, no_row_scored, without_score
+from dcpred.runs.delta_rows import has_table
 from dcpred.runs.ledger import Ledger, run_hash, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
@@ -329,6 +330,7 @@ def score(
     tolerance: FailurePolicy = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
+    restores: str = "",
     say: Reporter = SILENT,
     **written: Unpack[Written],
 ) -> ScoreReport:
@@ -340,6 +342,8 @@ def score(
     repaired  the run to resume, although input chunks may have been restored since: dcpred.scoring.repair
               checked them
     planned   the result of `plan_run` for these arguments, if known
+    restores  whether rows that others removed from the Delta table are added again, and files in it copied:
+              by level fast or full of verification; "": neither
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
     score, RunHeldError, ResourceError, InterruptedRunError.
@@ -349,12 +353,12 @@ def score(
     check_delta(written.get("delta"), tolerance)
     run, plan, model = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
     input_run = None if repaired is None else run.run
-    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
+    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted(say)
     run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, model, finished, begin, say)
+        return report_finished(ledger, plan, finished, begin, say, restores)
     place = ledger.place
     new = not place.is_there()
     if not new:
@@ -377,7 +381,7 @@ def score(
         manifest = make_manifest(ledger, plan, scored.blocks, input_run)
         lease.check()
         manifest = ledger.finish(manifest)
-        commit_to_delta(ledger, model, say)
+        commit_to_delta(ledger, say, restores)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -405,22 +409,29 @@ def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
         )
 
 
-def commit_to_delta(ledger: Ledger, model: Model, say: Reporter) -> None:
-    """Commit a finished run with a score to its Delta table, if it has one and that lacks it."""
+def commit_to_delta(ledger: Ledger, say: Reporter, restores: str = "") -> None:
+    """Commit a finished run with a score to its Delta table, if it has one and that lacks it. Raises
+    IncompleteError if others removed its rows, unless it `restores` them.
+    """
     manifest = ledger.manifest()
-    if ledger.run.delta is not None and manifest is not None and not no_row_scored(manifest):
-        delta_tables.commit_run(ledger, _table_schema(ledger.run, model), say)
+    if has_table(ledger) and manifest is not None and has_scores(manifest):
+        delta_tables.commit_run(ledger, say, restores=bool(restores), full=restores == "full")
 
 
 def report_finished(
-    ledger: Ledger, plan: BlockPlan, model: Model, manifest: dict[str, Any], begin: float, say: Reporter
+    ledger: Ledger,
+    plan: BlockPlan,
+    manifest: dict[str, Any],
+    begin: float,
+    say: Reporter,
+    restores: str = "",
 ) -> ScoreReport:
     """The report of a run with a manifest, whose commit to a Delta table may be missing. Raises
     IncompleteError if it is modified or damaged.
     """
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
-    commit_to_delta(ledger, model, say)
+    commit_to_delta(ledger, say, restores)
     say_system_files(findings, say)
     say.say("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
@@ -593,12 +604,12 @@ def score_shard(
     begin = time.perf_counter()
     check_delta(written.get("delta"), tolerance)
     run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
-    ledger = Ledger(run, plan.n_blocks, shard).adopted()
+    ledger = Ledger(run, plan.n_blocks, shard).adopted(say)
     run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, model, finished, begin, say)
+        return report_finished(ledger, plan, finished, begin, say)
     ledger.check_free()
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
@@ -613,7 +624,7 @@ def score_shard(
         say_how(say, run, workers)
         done, left = _score_own(ledger, lease, workers, say, tolerance)
         if not left:
-            return _finish(ledger, plan, model, lease, workers, done, tolerance, begin, say)
+            return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
     own = counted(len(ledger.own_blocks), "block is", "blocks are")
     say.say(
         f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
@@ -655,7 +666,6 @@ def _score_own(
 def _finish(
     ledger: Ledger,
     plan: BlockPlan,
-    model: Model,
     lease: Lock,
     workers: Workers,
     done: Done,
@@ -676,7 +686,7 @@ def _finish(
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        commit_to_delta(whole, model, say)
+        commit_to_delta(whole, say)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 

@@ -149,13 +149,16 @@ class CommitRecord:
     """The name of the run that scored the block, where a refresh reuses it."""
     table: dict[str, Any] = field(default_factory=dict)
     """Size, digest and, on object stores, tag of the Parquet file of the block; empty without one."""
+    input: str = ""
+    """Digest of the rows of X and of the ids that were read, in runs of a table or with Parquet files; empty
+    in others, and where some rows could not be read."""
     tag: str = field(default="", compare=False)
     """On object stores: the tag of the record itself, which is not written."""
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
 CODES = {str(int(status)) for status in Status}
-OPTIONAL = ("tags", "attempt", "origin", "table")  # omitted where empty
+OPTIONAL = ("tags", "attempt", "origin", "table", "input")  # omitted where empty
 TABLES = "scores.parquet"  # the folder of the Parquet files of an output
 TABLE_FIELDS = {"size": int, "digest": str, "tag": str}
 
@@ -221,7 +224,7 @@ def _has_types(record: CommitRecord) -> bool:
     """Whether fields have their types: anybody can compute a checksum."""
     counts = [record.start, record.stop, record.retries, record.peak_memory_bytes, *record.status.values()]
     seconds = (record.read_seconds, record.score_seconds, record.write_seconds)
-    texts = [record.digest, record.process, record.quarantined, record.attempt, record.origin]
+    texts = [record.digest, record.process, record.quarantined, record.attempt, record.origin, record.input]
     for sizes in record.sizes.values():
         counts += sizes
     for tags in record.tags.values():

@@ -23,13 +23,14 @@ class ComputedStore(Store):
 
     address   of the group
     identity  a digest that changes with the values of any array
+    sizes     the same without times of writing: other values may have the same
     group     the metadata of the group and its arrays, in memory
     """
 
-    def __init__(self, address: str, identity: str, group: zarr.Group) -> None:
+    def __init__(self, address: str, identity: str, sizes: str, group: zarr.Group) -> None:
         super().__init__(read_only=True)
         self._is_open = True
-        self.address, self.identity = address, identity
+        self.address, self.identity, self.sizes = address, identity, sizes
         self.metadata = _metadata(group)
         self.arrays: Mapping[str, zarr.Array[Any]] = dict(group.arrays())
 

@@ -408,7 +408,8 @@ def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
         names = [array.path]
         decided_by = _form(array), store.form(names), store.marks(0, n_rows, names)
         mark = digest(*(text.encode() for text in decided_by))
-        return RowsIdentity(mark, mark, mark)
+        lasting = digest(_form(array).encode(), store.sizes.encode())
+        return RowsIdentity(mark, lasting, lasting)
     per_chunk = int((array.shards or array.chunks)[0])
     n_whole = n_rows // per_chunk
     row_bytes = int(np.prod(array.shape[1:], dtype=int)) * array.dtype.itemsize

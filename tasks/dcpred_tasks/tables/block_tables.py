@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
@@ -22,7 +23,7 @@ from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
-from dcpred_tasks.storage.digests import file_digest
+from dcpred_tasks.storage.digests import digest, file_digest
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
@@ -61,15 +62,13 @@ def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Sch
             f"Cannot write Parquet files with two columns called {twice}: each needs its own name. Name other"
             " ids."
         )
-    if run.delta is not None:
-        kinds = [(name, _of_delta(kind)) for name, kind in kinds]
-    return pa.schema(kinds, metadata={"dcpred": json.dumps({"model_hash": run.model_hash})})
+    schema = pa.schema(kinds, metadata={"dcpred": json.dumps({"model_hash": run.model_hash})})
+    return schema if run.delta is None else delta_schema(schema)
 
 
 def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Beside | None, list[Field]]:
     """The ids, None for the numbers of rows, and the columns of the scores."""
-    assert run.ids is not None
-    ids = find_columns(run.x, run.n_rows, None, run.ids, of=run.run) if run.ids else None
+    ids = run_ids(run)
     fields = run_fields(run.output, run.columns, arrays)
     chosen = [name for name in fields if name not in MADE_HERE]
     return ids, [fields[name] for name in ([] if ids else [ROW]) + chosen]
@@ -90,6 +89,22 @@ def _of_delta(kind: pa.DataType) -> pa.DataType:
     return IN_DELTA.get(kind, kind)
 
 
+def delta_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a Parquet file with the types of a Delta table."""
+    kinds = [(field.name, _of_delta(field.type)) for field in schema]
+    return pa.schema(kinds, metadata={name: schema.metadata[name] for name in (b"dcpred",)})
+
+
+def write_for_delta(path: Path, copy: Path) -> None:
+    """Write the Parquet file of a block again, with the types of a Delta table. Raises DataError."""
+    with pq.ParquetFile(path) as file:
+        schema = delta_schema(file.schema_arrow)
+        writer = TableWriter(pq.ParquetWriter(copy, schema, compression="zstd"))
+        for batch in file.iter_batches():
+            writer.write(pa.table([_cast(batch[field.name], field) for field in schema], schema=schema))
+        writer.close()
+
+
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     """A column in the type of its field. Raises DataError for values that this type does not hold."""
     try:
@@ -101,14 +116,62 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         ) from None
 
 
+def run_ids(run: ScoreRun) -> Beside | None:
+    """The ids of a run; None for the numbers of rows. Raises DataError."""
+    return find_columns(run.x, run.n_rows, None, run.ids, of=run.run) if run.ids else None
+
+
+class RowIds:
+    """The ids of a run with Parquet files, chunk by chunk.
+
+    columns  None for the numbers of rows
+    """
+
+    def __init__(self, columns: Beside | None) -> None:
+        self.columns = columns
+        self.next: dict[str, pa.Array] = {}
+
+    def read(self, start: int, stop: int) -> None:
+        """Read the ids of rows. Raises MissingChunkError, DamagedChunkError."""
+        if self.columns is None:
+            return
+        for array in self.columns.arrays.values():
+            missing = next(stored_chunks.missing_chunks(array, start, stop), None)
+            if missing is not None:
+                raise MissingChunkError(
+                    f"Cannot read ids of rows {start:,} to {stop:,}: chunk {missing} of"
+                    f" {array.store_path} is missing, and would read as fill values. Restore it and run"
+                    " again."
+                )
+        self.next = self.columns.read(self.columns.names, start, stop)
+
+    def digest(self) -> str:
+        """A digest of the ids that were read last, the same for every version of pyarrow."""
+        parts: list[Any] = []
+        for name in sorted(self.next):
+            column = self.next[name]
+            kind = column.type
+            if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+                column = column.cast(pa.large_binary())
+            elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+                column = column.cast(pa.large_string()).cast(pa.large_binary())
+            parts += [f"{name} {kind}\n".encode(), np.asarray(column.is_valid())]
+            if pa.types.is_large_binary(column.type):
+                texts = [text for text in column.to_pylist() if text is not None]
+                parts += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
+            else:
+                parts.append(column.drop_null().to_numpy(zero_copy_only=False))
+        return digest(*parts)
+
+
 class BlockTable:
     """The file of one block, under a temporary name, to which chunks are added in their order."""
 
     def __init__(self, run: ScoreRun, block: int, arrays: Mapping[str, zarr.Array[Any]]) -> None:
         self.place, self.name = run.place, run.table_name(block)
-        self.ids, self.fields = _columns(run, arrays)
+        ids, self.fields = _columns(run, arrays)
         self.schema = table_schema(run, arrays)
-        self.next_ids: dict[str, pa.Array] = {}
+        self.ids = RowIds(ids)
         self.folder = None
         if self.place.folder is None:
             self.folder = tempfile.TemporaryDirectory(prefix="dcpred-table-")
@@ -121,22 +184,16 @@ class BlockTable:
 
     def read_ids(self, start: int, stop: int) -> None:
         """Read the ids of rows, for the next chunk. Raises MissingChunkError, DamagedChunkError."""
-        if self.ids is None:
-            return
-        for array in self.ids.arrays.values():
-            missing = next(stored_chunks.missing_chunks(array, start, stop), None)
-            if missing is not None:
-                raise MissingChunkError(
-                    f"Cannot read ids of rows {start:,} to {stop:,}: chunk {missing} of"
-                    f" {array.store_path} is missing, and would read as fill values. Restore it and run"
-                    " again."
-                )
-        self.next_ids = self.ids.read(self.ids.names, start, stop)
+        self.ids.read(start, stop)
+
+    def ids_digest(self) -> str:
+        """A digest of these ids."""
+        return self.ids.digest()
 
     def add(self, start: int, values: Values) -> None:
         """Add the rows of a chunk, whose ids were read."""
         rows = Rows(start, values, values[STATUS.name])
-        columns = self.next_ids | {field.name: field.make(rows) for field in self.fields}
+        columns = self.ids.next | {field.name: field.make(rows) for field in self.fields}
         cast = [_cast(columns[field.name], field) for field in self.schema]
         self.writer.write(pa.table(cast, schema=self.schema))
 

@@ -8,7 +8,7 @@ rows, bit for bit.
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -74,11 +74,14 @@ class Group:
     def where(self) -> str:
         return f"row group {self.number} of {self.footer.file.address}"
 
-    def content(self, names: Collection[str] | None = None) -> str:
-        """What decides the stored values of these columns; None: of all."""
-        file = self.footer.file
+    def content(self, names: Collection[str] | None = None, *, timed: bool = True) -> str:
+        """What decides the stored values of these columns; None: of all.
+
+        timed  whether with the time of writing, or the tag of a store
+        """
+        file, tag = self.footer.file, self.footer.file.tag if timed else ""
         constants = sorted((k, repr(v)) for k, v in self.constants.items() if names is None or k in names)
-        return f"{file.name} {file.size} {file.tag} {self.footer.digest} {self.number} {constants}"
+        return f"{file.name} {file.size} {tag} {self.footer.digest} {self.number} {constants}"
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,15 @@ class FollowedTable(Table):
     @cached_property
     def identity(self) -> str:
         """A digest of all that decides the rows of the table."""
-        groups = "\n".join(group.content() for group in self.groups)
+        return self._identity(lambda group: group.content())
+
+    @cached_property
+    def sizes(self) -> str:
+        """The same without times of writing, which other rows may share: names, sizes and footers of files."""
+        return self._identity(lambda group: group.content(timed=False))
+
+    def _identity(self, content: Callable[[Group], str]) -> str:
+        groups = "\n".join(map(content, self.groups))
         return digest(groups.encode(), self.kinds().encode(), repr(self.schema.document()).encode())
 
     @cached_property
@@ -379,7 +390,7 @@ class EncodedTable(ComputedStore):
                 f"Cannot read {table.data}: the types of its columns changed after the run was planned. Begin"
                 " a new run."
             )
-        super().__init__(str(address), table.identity, _group(table, np.dtype(address.dtype)))
+        super().__init__(str(address), table.identity, table.sizes, _group(table, np.dtype(address.dtype)))
 
     def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
         like = self.arrays[name]

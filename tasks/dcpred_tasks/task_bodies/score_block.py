@@ -227,6 +227,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 lost.append(str(error))
             writer.read_ids(start, stop, retrying)
             check_exact_rows(X, feature_names(source))
+            writer.note_input(X)
             if stop < last:
                 zarr_arrays.announce_rows(source, stop, stop + run.chunk_rows)
             clock = writer.lap("read", clock)
@@ -242,6 +243,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
         writer.notes = written.finish()
         writer.write_table(retrying)
         writer.lap("write", clock)
+        if lost:
+            writer.inputs.clear()
         record = writer.record(retries=retrying.count, quarantined="; ".join(lost[:1]))
         return retrying(partial(commit, run, record))
 
@@ -305,6 +308,7 @@ class _Writer:
         self.notes: list[_Note] = []
         self.table = new_table(run, block, self.arrays)
         self.table_facts: dict[str, Any] = {}
+        self.inputs: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -333,6 +337,11 @@ class _Writer:
         """Read the ids of the rows of a chunk, if the block gets a Parquet file."""
         if self.table is not None:
             retrying(partial(self.table.read_ids, start, stop))
+
+    def note_input(self, X: NDArray[Any]) -> None:
+        """Note what was read for a chunk, where another run of it may have to be recognised."""
+        if self.table is not None or self.run.input is not None:
+            self.inputs.append(digest(X, b"" if self.table is None else self.table.ids_digest().encode()))
 
     def add_to_table(self, start: int, values: Values) -> None:
         if self.table is not None:
@@ -381,6 +390,7 @@ class _Writer:
             tags={name: [note.tags[name] for note in self.notes] for name in self.arrays if on_store},
             attempt=secrets.token_hex(8) if on_store else "",
             table=self.table_facts,
+            input=digest("".join(self.inputs).encode()) if self.inputs else "",
             statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
         )
 
@@ -415,6 +425,19 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] 
             " as fill values. Restore it and run again."
         )
     return zarr_arrays.read_rows(source, start, stop, room)
+
+
+def input_digest(run: ScoreRun, block: int) -> str:
+    """What the commit record of a block would state as its input now. Raises DataError."""
+    source, parts = zarr_arrays.open_array(run.x), []
+    tables = None if run.ids is None else import_module("dcpred_tasks.tables.block_tables")
+    ids = None if tables is None else tables.RowIds(tables.run_ids(run))
+    for start, stop in run.chunks(block):
+        X = zarr_arrays.read_rows(source, start, stop)
+        if ids is not None:
+            ids.read(start, stop)
+        parts.append(digest(X, b"" if ids is None else ids.digest().encode()))
+    return digest("".join(parts).encode())
 
 
 def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:

@@ -1,0 +1,103 @@
+"""Commit a finished output to a Delta table: all that this takes lies in the output."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.runs import delta_tables
+from dcpred.runs.bad_rows import has_scores
+from dcpred.runs.delta_rows import has_table
+from dcpred.runs.ledger import open_ledger
+from dcpred.summary import Summary
+from dcpred.verification import FastCheck, check_as_written, say_system_files
+from dcpred_tasks.errors import IncompleteError, SettingsError
+from dcpred_tasks.storage.addresses import absolute, as_arguments
+
+
+@dataclass(frozen=True, repr=False)
+class DeliverReport(Summary):
+    """What a delivery committed.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    table : str
+        Path or address of the Delta table.
+    n_rows : int
+        Number of rows of the output, all of which the table holds.
+    added_blocks : int
+        Number of blocks that this call added; 0 if the table had them.
+    replaced_blocks : int
+        Number of blocks whose rows this call replaced, for example after a repair.
+    version : int
+        Version of the table that holds the rows.
+    seconds : float
+        Duration in seconds.
+    """
+
+    output: str
+    table: str
+    n_rows: int
+    added_blocks: int
+    replaced_blocks: int
+    version: int
+    seconds: float
+
+
+def deliver(
+    output: str | Path, table: str | Path | None = None, *, again: bool = False, say: Reporter = SILENT
+) -> DeliverReport:
+    """Make a Delta table hold the rows of a finished output, each once.
+
+    table  None: that of the last delivery, else that of the plan
+    again  whether to add the rows although the table holds them
+
+    Raises RefusedErrors, IncompleteError if the output is not finished or is damaged.
+    """
+    begin = time.perf_counter()
+    ledger = open_ledger(output)
+    if ledger.run.ids is None:
+        raise SettingsError(
+            f"Cannot deliver {ledger.address}: it has no Parquet files. Score into a new directory with"
+            " --parquet or --delta TABLE."
+        )
+    if table is None and not has_table(ledger):
+        raise SettingsError(
+            f"Cannot deliver {ledger.address}: it was scored without a Delta table. Name one:"
+            f" `dcpred deliver {as_arguments(ledger.address)} TABLE`."
+        )
+    fast = FastCheck(ledger)
+    if not fast.finished:
+        raise IncompleteError(
+            f"Cannot deliver {ledger.address}: its run is not finished. Run the same `dcpred score` again."
+        )
+    check_as_written(fast.findings, ledger.address)
+    say_system_files(fast.findings, say)
+    if not has_scores(ledger.manifest() or {"status": {}}):
+        raise IncompleteError(
+            f"Cannot deliver {ledger.address}: no row has a score. `dcpred errors"
+            f" {as_arguments(ledger.address)}` shows why."
+        )
+    if fast.given_up:
+        raise IncompleteError(
+            f"Cannot deliver {ledger.address}: rows were skipped, and would stay in the table after a repair."
+            " Score again with --repair."
+        )
+    done = delta_tables.commit_run(
+        ledger,
+        say,
+        table=None if table is None else absolute(table),
+        restores=True,
+        again=again,
+    )
+    return DeliverReport(
+        output=ledger.address,
+        table=done.table,
+        n_rows=ledger.run.n_rows,
+        added_blocks=done.added,
+        replaced_blocks=done.replaced,
+        version=done.version,
+        seconds=time.perf_counter() - begin,
+    )
