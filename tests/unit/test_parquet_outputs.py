@@ -564,9 +564,7 @@ def test_a_repaired_block_in_a_compacted_file_is_not_doubled(world: Path, tmp_pa
     rows = changed_block(world, tmp_path)
     DeltaTable(tmp_path / "table").optimize.compact()
     before = rows_of(tmp_path / "table")
-    with pytest.raises(
-        PlanConflictError, match="Nothing was committed"
-    ):
+    with pytest.raises(PlanConflictError, match="Nothing was committed"):
         dcpred.repair(world / "model", rows, tmp_path / "out", delta=tmp_path / "table", id=["number"])
     assert rows_of(tmp_path / "table").equals(before)
     assert not dcpred.verify(tmp_path / "out").in_delta

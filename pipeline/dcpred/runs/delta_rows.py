@@ -64,6 +64,8 @@ class Delivery:
     records: Mapping[int, CommitRecord]
     table: str
     id: str
+    recorded: bool
+    """Whether this output began to deliver before."""
 
     @property
     def run(self) -> ScoreRun:
@@ -90,7 +92,8 @@ def delivery_of(ledger: Ledger, records: Mapping[int, CommitRecord], table: str 
     record = read_sealed_document(ledger.place, RECORD) or {}
     address = table or record.get("table") or ledger.run.delta
     assert address is not None
-    return Delivery(ledger, records, address, record.get("delivery") or content_of(ledger.run, records))
+    delivery = record.get("delivery") or content_of(ledger.run, records)
+    return Delivery(ledger, records, address, delivery, bool(record))
 
 
 def has_table(ledger: Ledger) -> bool:
@@ -118,8 +121,8 @@ def held_rows(delivery: Delivery, table: Any) -> Holding:
     values = {block: delivery.values(block) for block in blocks}
     if all([one.values for one in files.get(block, [])] == [values[block]] for block in blocks):
         return Holding(dict.fromkeys(blocks, State.THERE), files)
-    settings = table.metadata().configuration
-    if not mine and table.transaction_version(delivery.id) is None and EXPIRY not in settings:
+    forgets = EXPIRY in table.metadata().configuration and delivery.recorded
+    if not mine and table.transaction_version(delivery.id) is None and not forgets:
         return Holding(dict.fromkeys(blocks, State.GONE), begun=False)
     log = trace(delivery.place, delivery.id, table.version())
     held = log.held | {frozenset([name]): Counter([name]) for name in mine}

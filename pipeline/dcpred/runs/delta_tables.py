@@ -141,15 +141,14 @@ def commit_run(
     records = {one.block: replace(one, statistics={}, bad_rows=[]) for one in ledger.records()}
     delivery, schema = delivery_of(ledger, records, table), table_schema(ledger)
     found = _check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
-    recorded = read_sealed_document(ledger.place, RECORD)
     if again:
         delivery = _another(delivery, found)
-    _record(delivery, recorded)
+    _record(delivery)
     for attempt in range(ATTEMPTS):
         _check_columns(delivery.table, found, schema)
         holding = held_rows(delivery, found)
         _check_holding(delivery, holding, restores=restores)
-        if recorded is None and not again:
+        if not delivery.recorded and not again:
             _check_other_data(delivery, holding, found)
         broken = _restored(delivery, holding, full=full) if restores else set()
         gone, old = holding.blocks(State.GONE), sorted({*holding.blocks(State.OLD), *broken})
@@ -262,11 +261,12 @@ def _another(delivery: Delivery, table: Any) -> Delivery:
     return replace(delivery, id=digest_json({"again": delivery.id, "attempt": secrets.token_hex(8)}))
 
 
-def _record(delivery: Delivery, recorded: Mapping[str, Any] | None) -> None:
+def _record(delivery: Delivery) -> None:
     """Write `delivery.json` in the output."""
     value = {"delivery": delivery.id, "table": delivery.table}
-    if recorded is None or {**value, "checksum": recorded["checksum"]} != recorded:
-        write_document(delivery.run.place, RECORD, {**value, "checksum": digest_json(value)})
+    sealed = {**value, "checksum": digest_json(value)}
+    if read_sealed_document(delivery.run.place, RECORD) != sealed:
+        write_document(delivery.run.place, RECORD, sealed)
 
 
 def _data(run: ScoreRun) -> str:
@@ -382,7 +382,12 @@ def _created(address: str, schema: Any) -> Any:
     open_place(address).make_folder("")
     try:
         _deltalake().DeltaTable.create(
-            address, schema=schema, mode="ignore", storage_options=delta_options(address, current_options())
+            address,
+            schema=schema,
+            mode="ignore",
+            storage_options=delta_options(address, current_options()),
+            # As the first version, or not at all: a second driver must not create it in the first one's.
+            commit_properties=_deltalake("transaction").CommitProperties(max_commit_retries=0),
         )
     except (_deltalake("exceptions").DeltaError, OSError) as error:
         doubt: Exception | None = error

@@ -1,0 +1,42 @@
+"""`verify` says that a Delta table holds a run exactly where another library reads its rows there, once."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from support.delta_histories import History, make_outputs
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outputs of three blocks."""
+    folder = tmp_path_factory.mktemp("outputs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 10)
+        patch.setattr("dcpred.plan.BLOCKS", 3)
+        make_outputs(folder)
+    return folder
+
+
+def live(made: Path, folder: Path, seed: int) -> None:
+    history = History(made, folder, random.Random(seed))
+    for _ in range(STEPS):
+        history.step()
+        history.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_is_in_the_table_where_its_rows_are(made: Path, tmp_path: Path, seed: int) -> None:
+    live(made, tmp_path, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6, 106))
+def test_a_run_is_in_the_table_where_its_rows_are_in_many_histories(
+    made: Path, tmp_path: Path, seed: int
+) -> None:
+    live(made, tmp_path, seed)
