@@ -167,7 +167,7 @@ def commit_run(
                 table=delivery.table,
                 run_hash=ledger.run.run,
             )
-            return Commitment(delivery.table, found.version(), len(gone), len(old))
+            return Commitment(delivery.table, found.version() + 1, len(gone), len(old))
         time.sleep(random.uniform(0, WAIT_SECONDS * attempt))
         found = _opened(delivery.table) or _created(delivery.table, schema)
     raise IncompleteError(

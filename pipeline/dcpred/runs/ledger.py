@@ -508,7 +508,9 @@ class Ledger:
         if plan.get("run") == self.run.run:
             return
         differs = self._differs(plan)
-        if not differs and plan.get("x") == self.run.x and self._only_times_differ():
+        times = not differs and plan.get("x") == self.run.x and self._only_times_differ()
+        # Rows whose records have digests were compared, and are others.
+        if times and not all(record.input for record in open_ledger(self.address).records()):
             raise PlanConflictError(
                 f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
                 f" at which files of {shown(self.run.x)} were written: they were touched, copied or written"

@@ -10,8 +10,9 @@ interrupted one. Guarantees:
   from model and input; chunks stay, and are verified with these.
 - Blocks with skipped rows are scored again if their input is readable now, or if rows may be skipped again.
 - A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred
-  score`. --repair accepts it at the same place, with the same blocks, if a sample of rows that are not scored
-  again still has the same scores. All other blocks keep their scores. The manifest then states
+  score`. --repair accepts it at the same place, with the same blocks, if rows that are not scored again are
+  the same: by the digests in commit records, and where these have none, by the scores of a sample. All other
+  blocks keep their scores. The manifest then states
   `"input_changed": true` and, as `input_run`, the last input; the plan lists it as accepted for later calls.
 - Rows that others removed from the Delta table of the run are added again, and blocks that changed are
   replaced there: a person who repairs asks for what `dcpred verify` misses.
@@ -40,10 +41,12 @@ from dcpred.verification import (
     leftovers,
     restore_metadata,
 )
-from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.storage.addresses import shown
 from dcpred_tasks.storage.stored_chunks import open_input
+from dcpred_tasks.task_bodies.score_block import input_digest
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
 LEVELS = ("fast", "full")
@@ -141,7 +144,10 @@ def _withdraw_what_is_wrong(
     )
     if changed:
         _check_same_rows(
-            ledger.run, workers, [b for b in fast.records if b not in again and b not in fast.given_up], say
+            ledger.run,
+            workers,
+            [one for b, one in fast.records.items() if b not in again and b not in fast.given_up],
+            say,
         )
     # Manifest and plan disagree, and either may be modified: the plan is rewritten, the manifest follows.
     if changed or any(finding.kind == Kind.MANIFEST for finding in findings):
@@ -190,13 +196,25 @@ def _worth_another_try(
     return readable
 
 
-def _check_same_rows(run: ScoreRun, workers: Workers, blocks: list[int], say: Reporter) -> None:
-    """Raise PlanConflictError if the input holds other rows than the scored ones."""
-    wrong = check_sample(run, workers, choose_rows(run, blocks, SAMPLE_ROWS, seed=0), say)
+def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord], say: Reporter) -> None:
+    """Raise PlanConflictError if the input holds other rows than the scored ones: by the digests in records,
+    and by a sample of the blocks without one.
+    """
+    known = [record for record in records if record.input]
+    wrong: list[str] = []
+
+    def compared(number: int, found: str) -> None:
+        record = known[number]
+        if found != record.input:
+            wrong.append(f"rows {record.start:,} to {record.stop:,} differ")
+
+    run_all(workers, input_digest, [(run, record.block) for record in known], compared)
+    rows = choose_rows(run, [record.block for record in records if not record.input], SAMPLE_ROWS, seed=0)
+    wrong += [finding.sentence for finding in check_sample(run, workers, rows, say)]
     if wrong:
         raise PlanConflictError(
-            f"Cannot repair {run.output}: {run.x} holds other rows than the scored ones"
-            f" ({wrong[0].sentence}). Score into a new directory."
+            f"Cannot repair {run.output}: {shown(run.x)} holds other rows than the scored ones"
+            f" ({wrong[0]}). Score into a new directory."
         )
 
 

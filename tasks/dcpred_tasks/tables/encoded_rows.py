@@ -162,7 +162,7 @@ class FollowedTable(Table):
 
     @cached_property
     def sizes(self) -> str:
-        """The same without times of writing, which other rows may share: names, sizes and footers of files."""
+        """The same without times of writing: other rows may have the same names, sizes and footers."""
         return self._identity(lambda group: group.content(timed=False))
 
     def _identity(self, content: Callable[[Group], str]) -> str:
