@@ -131,6 +131,7 @@ SECTIONS = (
     ),
     Section("dcpred score", dcpred.ScoreReport, ("score model new.zarr scores",)),
     Section("dcpred score --shard", dcpred.ShardReport, ("score model pieces.zarr shards --shard 0/2",)),
+    Section("dcpred deliver", dcpred.DeliverReport, ("deliver files table",)),
     Section(
         "dcpred status of an output",
         dcpred.RunStatus,
@@ -329,6 +330,10 @@ def cut() -> None:
     document("import new.csv pieces.zarr --like model --chunk-rows 8")
 
 
+def write_files() -> None:
+    document("score model new.zarr files --parquet")
+
+
 def stop() -> None:
     """Score rows of which a chunk is damaged, without its replacement."""
     shutil.copytree("pieces.zarr", "torn.zarr")
@@ -354,6 +359,7 @@ PREPARED: dict[str, Callable[[], None]] = {
     "import mixed.csv": mix,
     "tune": halve,
     "score model pieces.zarr": cut,
+    "deliver": write_files,
     "status stopped": stop,
     "errors": leave_holes,
     "verify damaged": damage,

@@ -405,7 +405,8 @@ def _added(delivery: Delivery, table: Any, added: list[Any], removed: list[str])
     run, number = delivery.run, (table.transaction_version(delivery.id) or 0) + 1
     properties = package.CommitProperties(
         app_transactions=[package.Transaction(app_id=delivery.id, version=number)],
-        max_commit_retries=0,  # as the next version, or not at all: deltalake would ignore removed files
+        # A later version is refused: deltalake would not compare files that both remove.
+        max_commit_retries=0,
         custom_metadata={
             "dcpred_run": run.run,
             "dcpred_model": run.model_hash,
