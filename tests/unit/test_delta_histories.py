@@ -3,9 +3,10 @@
 import random
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from support.delta_histories import History, make_outputs
+from support.delta_histories import History, make_outputs, small_blocks
 
 STEPS = 10
 
@@ -14,10 +15,7 @@ STEPS = 10
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Outputs of three blocks."""
     folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 10)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+    with small_blocks():
         make_outputs(folder)
     return folder
 
@@ -27,6 +25,11 @@ def live(made: Path, folder: Path, seed: int) -> None:
     for _ in range(STEPS):
         history.step()
         history.check()
+    history.settle()
+    assert history.harm == []
+    if history.exists:
+        rows = history.delta.to_pyarrow_table().sort_by("id").select(["id", "status"])
+        assert pl.read_delta(str(history.table)).sort("id").select("id", "status").to_arrow() == rows
 
 
 @pytest.mark.parametrize("seed", range(6))
