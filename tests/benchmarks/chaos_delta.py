@@ -1,6 +1,6 @@
 """Scores in a Delta table under attack: whoever delivers is killed, and others change the table.
 
-    python tests/benchmarks/chaos_delta.py [--runs 400] [--steps 12] [--seed 0] [--work DIR] [--quick]
+    python tests/benchmarks/chaos_delta.py [--runs 400] [--steps 8] [--seed 0] [--work DIR] [--quick]
 
 A run is a table, three outputs of two nights, of which two hold the same rows, and a random history. Others
 append, delete, update, overwrite, restore, compact, vacuum, and clean the log up. Outputs are scored into the
@@ -43,6 +43,7 @@ CONTEXT.set_forkserver_preload(
         "dcpred_tasks.engine.engine",
         "dcpred_tasks.tables.block_tables",
         "dcpred_tasks.tables.row_counts",
+        "pandas",
         "psutil",
         "support.delta_histories",
         "common",
@@ -130,7 +131,7 @@ class Arena(History):
         options = {"delta": str(self.table), "id": ["id"]}
         call = partial(dcpred.score, str(self.made / "model"), str(data), str(output), **options)
         for number in range(MOST_CALLS):
-            if self.wait(self.start(call, self.fault() if number < 3 else "")) == 0:
+            if self.wait(self.start(call, "" if number else self.fault())) == 0:
                 break
         self.done.append("score b")
         self.check_delivered("b")
@@ -142,12 +143,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-delta"))
-    parser.add_argument("--quick", action="store_true", help="three runs of six steps")
+    parser.add_argument("--quick", action="store_true", help="two runs of four steps")
     args = parser.parse_args()
-    runs, steps = (3, 6) if args.quick else (args.runs, args.steps)
+    runs, steps = (2, 4) if args.quick else (args.runs, args.steps)
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     work = args.work.resolve()

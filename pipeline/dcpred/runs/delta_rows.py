@@ -209,16 +209,14 @@ def arrow_error() -> type[Exception]:
 
 def _active_files(table: Any) -> set[str]:
     """Files that the table reads."""
-    return {
-        unquote(path) for path in import_module("pyarrow").table(table.get_add_actions())["path"].to_pylist()
-    }
+    return {unquote(path) for path in table.get_add_actions().column("path").to_pylist()}
 
 
 def _cut_files(table: Any) -> set[str]:
     """Those of which it reads some rows only, by deletion vectors."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return set()
-    paths = import_module("pyarrow").table(table.deletion_vectors())["filepath"].to_pylist()
+    paths = table.deletion_vectors().read_all().column("filepath").to_pylist()
     return {unquote(str(path)).rpartition("/")[2] for path in paths}
 
 
