@@ -123,6 +123,7 @@ def test_a_touched_table_resumes(
     assert score(model, new, "out", **options).scored_blocks == 1
     touch(new)
     assert score(model, new, "out", **options).scored_blocks == 0
+    touch(new)
     assert dcpred.verify(tmp_path / "out", "sample").ok
 
 

@@ -63,6 +63,11 @@ class ScoreRun:
         """The arrays of the output, in the order in which they are written: `outputs`, then the status."""
         return columns(self.outputs, self.alpha, self.costs)
 
+    @property
+    def reading(self) -> str:
+        """What a process keeps its opened input under: a run goes on with files that were touched."""
+        return f"{self.run} {self.input or ''}"
+
     def told(self) -> dict[str, Any]:
         """Fields for plans and manifests, without those that are None: earlier versions lack them."""
         return {name: value for name, value in asdict(self).items() if value is not None}

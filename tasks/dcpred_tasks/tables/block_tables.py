@@ -118,7 +118,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def run_ids(run: ScoreRun) -> Beside | None:
     """The ids of a run; None for the numbers of rows. Raises DataError."""
-    return find_columns(run.x, run.n_rows, None, run.ids, of=run.run) if run.ids else None
+    return find_columns(run.x, run.n_rows, None, run.ids, of=run.reading) if run.ids else None
 
 
 class RowIds:
@@ -151,7 +151,11 @@ class RowIds:
         for name in sorted(self.next):
             column = self.next[name]
             kind = column.type
-            if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            if (
+                pa.types.is_binary(kind)
+                or pa.types.is_large_binary(kind)
+                or pa.types.is_fixed_size_binary(kind)
+            ):
                 column = column.cast(pa.large_binary())
             elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
                 column = column.cast(pa.large_string()).cast(pa.large_binary())

@@ -198,7 +198,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     """
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
-    source = zarr_arrays.open_array(run.x, of=run.run)
+    source = zarr_arrays.open_array(run.x, of=run.reading)
     if run.input is not None and (store := computed(source)) is not None:
         store.check_identity(run.input)
     retrying = Retrying()
@@ -429,7 +429,7 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] 
 
 def input_digest(run: ScoreRun, block: int) -> str:
     """What the commit record of a block would state as its input now. Raises DataError."""
-    source, parts = zarr_arrays.open_array(run.x), []
+    source, parts = zarr_arrays.open_array(run.x, of=run.reading), []
     tables = None if run.ids is None else import_module("dcpred_tasks.tables.block_tables")
     ids = None if tables is None else tables.RowIds(tables.run_ids(run))
     for start, stop in run.chunks(block):
