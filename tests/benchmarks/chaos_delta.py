@@ -29,7 +29,9 @@ from typing import Any
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+HERE = Path(__file__).parent
+FOLDERS = str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, FOLDERS))
 import dcpred
 from dcpred.runs import delta_tables
 from dcpred_tasks.errors import DcpredError
