@@ -29,14 +29,14 @@ from typing import Any
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-HERE = Path(__file__).parent
-FOLDERS = str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, FOLDERS))
 import dcpred
 from dcpred.runs import delta_tables
 from dcpred_tasks.errors import DcpredError
 from support.delta_histories import NIGHTS, History, make_outputs, small_blocks
 
+HERE = Path(__file__).parent
+FOLDERS = str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, FOLDERS))
 CONTEXT = multiprocessing.get_context("forkserver")
 # Or every process would load them, also for the sake of the module that begins it.
 CONTEXT.set_forkserver_preload(
