@@ -365,8 +365,8 @@ class Trials:
         own["local_rows"] = (
             policy.local_rows if not self.asked.keep_support_vectors else self.asked.local_rows
         )
-        if "C" in own:
-            own["C"] = own["C"] / self.survey.mean_weight
+        if "C" in own and (own.get("loss") == "distance" or self.asked.keep_support_vectors):
+            own["C"] = own["C"] / self.survey.mean_weight  # Elsewhere leaves normalise weights.
         if rows > policy.descent_rows and own.get("loss") != "distance":
             own["refine_epochs"] = policy.epochs
         if own.get("loss") == "distance":
