@@ -161,7 +161,10 @@ def test_widths_are_those_of_the_residuals_that_were_held_out() -> None:
     rng = np.random.default_rng(0)
     off, n = rng.normal(size=399), 399
     held = HeldOut(np.zeros((n, 1)), off, np.ones(n), np.full(n, 0.5), np.full(n, 1e9), *np.zeros((2, n)))
-    found = as_held_out([replace(some_leaf(), own_residual=np.array([0.8]))], held, np.array([n]))
+    leaves, rows = [replace(some_leaf(), own_residual=np.array([0.8]))], np.array([532])
+    whole = as_held_out(leaves, rows, held, None)
+    found = as_held_out(leaves, rows, held, np.array([n]))
+    assert whole[0].own_residual == pytest.approx(found[0].own_residual)
     intervals, _ = fit_intervals(found[0].own_residual, np.array([1e9]), held)
     assert intervals.spread[0] * intervals.at(0.1) == pytest.approx(np.sort(np.abs(off))[359])
 

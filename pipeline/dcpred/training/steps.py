@@ -281,7 +281,7 @@ class Training:
         of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
             held_rows = self._held_by_models(survey) if whole else joined(held)
-            judged = rows if whole else np.array([len(one.target) for one in held])
+            judged = None if whole else np.array([len(one.target) for one in held])
             fitted, uncertainty = measured(leaves, rows, held_rows, judged, *of_classes)
             transform = measured_transform(held_rows, stored)
         scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)

@@ -435,7 +435,7 @@ def measured(
     leaves: Sequence[FittedLeaf],
     leaf_rows: IntArray,
     held: HeldOut,
-    judged: IntArray,
+    judged: IntArray | None,
     n_classes: int,
     settings: Settings,
     totals: FloatArray,
@@ -445,7 +445,7 @@ def measured(
     none. Intercepts are moved: the label is then the likeliest class.
 
     leaf_rows  int64 (n_leaves,), training rows of each leaf
-    judged     int64 (n_leaves,), held-out rows of each leaf, or numbers in proportion to these
+    judged     int64 (n_leaves,), held-out rows of each leaf, in order; None where whole models hold them out
     totals     float64 (n_classes,), weights of all training rows of each class, without class weights
     factors    float64 (n_classes,), class weights, by which the weights of rows were multiplied; or (0,)
     """
@@ -453,7 +453,7 @@ def measured(
         return leaves, None
     novelty = Novelty(**join_leaves(Novelty, leaves))
     if settings.task == "regression":
-        leaves = as_held_out(leaves, held, judged)
+        leaves = as_held_out(leaves, leaf_rows, held, judged)
         leaves, held = at_level(leaves, held, loss_from_settings(settings).level)
         residual = np.concatenate([leaf.own_residual for leaf in leaves])
         rows = np.minimum(leaf_rows, settings.max_leaf_rows).astype(ACC_DTYPE)
@@ -504,18 +504,28 @@ def cross_calibrated(
     return p
 
 
-def as_held_out(leaves: Sequence[FittedLeaf], held: HeldOut, judged: IntArray) -> Sequence[FittedLeaf]:
-    """Leaves with the sizes of residuals that leaves of fewer rows had, which held-out rows are measured in:
-    these fit their rows more closely. All are multiplied by one number.
+def as_held_out(
+    leaves: Sequence[FittedLeaf], leaf_rows: IntArray, held: HeldOut, judged: IntArray | None
+) -> Sequence[FittedLeaf]:
+    """Leaves with the sizes of residuals that held-out rows are measured in: those of fits without these rows,
+    which follow their rows more closely. A leaf without held-out rows has as much of its own size as the
+    others on average. The arguments are those of `measured`.
     """
     size = np.concatenate([leaf.own_residual for leaf in leaves])
     largest = max(size.max(), held.residual.max(initial=0.0))
-    if not len(held.weight) or not judged @ size > 0 or not held.residual.any():
+    each = leaf_rows if judged is None else judged
+    if not len(held.weight) or not each @ size > 0 or not held.residual.any():
         return leaves
-    mean_squares = ((size / largest) ** 2, judged), ((held.residual / largest) ** 2, held.weight)
-    own, other = (np.average(square, weights=weight) for square, weight in mean_squares)
-    times = np.sqrt(other / own)
-    return [replace(leaf, own_residual=times * leaf.own_residual) for leaf in leaves]
+    square, of_held = (size / largest) ** 2, held.weight * (held.residual / largest) ** 2
+    times = (of_held.sum() / held.weight.sum()) / np.average(square, weights=each)
+    square = times * square
+    if judged is not None:
+        leaf = np.repeat(np.arange(len(size)), judged)
+        some = judged > 0
+        sums = (np.bincount(leaf, one, len(size))[some] for one in (of_held, held.weight))
+        square[some] = np.divide(*sums)
+    sizes = largest * np.sqrt(square)
+    return [replace(leaf, own_residual=sizes[i : i + 1]) for i, leaf in enumerate(leaves)]
 
 
 def at_level(

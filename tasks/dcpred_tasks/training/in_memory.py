@@ -114,7 +114,7 @@ def train_rows(
     if not whole:
         times = folds_of_leaves(counts, n_outputs(len(classes)), settings, survey.class_weights, folds.count)
     leaves, parts = layout.fit(times, n_jobs, watch)
-    judged = counts if whole else np.array([len(part.target) for part in parts])
+    judged = None if whole else np.array([len(part.target) for part in parts])
     held = held_by_models(rows, *given, coded, folds, n_jobs) if whole else joined(parts)
     of_classes = len(classes), settings, survey.class_weights, class_factors
     calibrated, uncertainty = measured(leaves, counts, held, judged, *of_classes)
