@@ -507,7 +507,7 @@ def cross_calibrated(
 def as_held_out(
     leaves: Sequence[FittedLeaf], leaf_rows: IntArray, held: HeldOut, judged: IntArray | None
 ) -> Sequence[FittedLeaf]:
-    """Leaves with the sizes of residuals that held-out rows are measured in: those of fits without these rows,
+    """Leaves with the sizes of residuals that held-out rows are measured in: those of fits without them,
     which follow their rows more closely. A leaf without held-out rows has as much of its own size as the
     others on average. The arguments are those of `measured`.
     """
