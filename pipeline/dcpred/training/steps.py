@@ -26,6 +26,7 @@ from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Router
+from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scratch import (
@@ -63,6 +64,7 @@ from dcpred_tasks.training.changed_settings import changed_settings
 from dcpred_tasks.training.fitted_to_targets import FittedToTargets, TargetSample, whole_models
 from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured, measured_transform
 from dcpred_tasks.training.in_memory import LabelledSample, Watch, held_by_models
+from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.partition import (
     ROWS_PER_LEAF,
     Division,
@@ -278,12 +280,8 @@ class Training:
         )
         if sum(folded) % 2**64 != survey.rows:
             raise DcpredError("the rows of the leaves are not the surveyed ones; please report this bug")
-        of_classes = len(classes), stored, survey.class_weights, class_factors(survey, stored)
         with one_thread():
-            held_rows = self._held_by_models(survey) if whole else joined(held)
-            judged = None if whole else np.array([len(one.target) for one in held])
-            fitted, uncertainty = measured(leaves, rows, held_rows, judged, *of_classes)
-            transform = measured_transform(held_rows, stored)
+            fitted, uncertainty, transform = self._measured(whole, leaves, rows, held, survey)
         scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
         of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
         model = assemble(fitted, *of_leaves, division.reference, uncertainty, transform)
@@ -318,6 +316,21 @@ class Training:
         if (features := self._stored_names()) is not None:
             provenance["feature_names"] = features
         return replace(report, hash=write_model(path, model, settings_dict(stored), provenance, schema))
+
+    def _measured(
+        self,
+        whole: bool,
+        leaves: Sequence[FittedLeaf],
+        rows: IntArray,
+        of_leaves: Sequence[HeldOut],
+        survey: Survey,
+    ) -> tuple[Sequence[FittedLeaf], Uncertainty | None, TargetTransform]:
+        """Leaves, the uncertainty and the transform of the target, by held-out rows."""
+        settings = self.job.settings
+        held = self._held_by_models(survey) if whole else joined(of_leaves)
+        judged = None if whole else np.array([len(one.target) for one in of_leaves])
+        of_classes = len(survey.classes), settings, survey.class_weights, class_factors(survey, settings)
+        return *measured(leaves, rows, held, judged, *of_classes), measured_transform(held, settings)
 
     def _whole(self, n_leaves: int, survey: Survey) -> bool:
         """Whether held-out rows need whole models."""
