@@ -386,7 +386,8 @@ def named_on_the_page(mark: str) -> set[str]:
 def test_the_page_names_what_there_is() -> None:
     assert named_on_the_page("metrics") == set(METRICS)
     sources = "\n".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
-    assert named_on_the_page("events") == set(re.findall(r'\brecord_event\(\s*"(\w+)"', sources))
+    recorded = re.findall(r'\b(?:record_event\(\s*|notice\(f"[^"]*",\s*)"(\w+)"', sources)
+    assert named_on_the_page("events") == set(recorded)
 
 
 def test_every_status_has_a_name() -> None:

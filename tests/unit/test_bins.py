@@ -128,7 +128,7 @@ def test_missing_values_that_a_model_refuses_are_drift() -> None:
     new = X.astype(np.float32)
     new[::2, 1] = np.nan
     found, rows = Statistics(model), score_with_leaves(model, new, score=score_rows)
-    found.observe(ScoredRows(new, rows.decision, rows.status, rows.leaf, {}), 0, 1)
+    found.observe(ScoredRows(new, rows.decision, rows.status, rows.leaf, {}), np.arange(len(new)))
     by_column = [found.bin_rows[own] for own in model.bins.slots]
     assert [int(own[-1]) for own in by_column[:3]] == [0, 450, 0]
     assert [int(own.sum()) for own in by_column[:4]] == [900, 900, 900, 450]

@@ -689,5 +689,6 @@ def test_a_metric_by_name_is_that_of_scikit_learn(task: str, tmp_path: Path) -> 
         assert (told["metric"], told["score"]) == (named, pytest.approx(theirs, rel=1e-5)), name
     result = CliRunner().invoke(main, [*words[:4], "--metric", "auc"])
     assert result.exit_code != 0
-    assert f"for {task}. Use one of" in result.stderr
+    near = " (did you mean 'roc_auc'?)" if task == "classification" else ""
+    assert f"for {task}{near}. Use one of" in result.stderr
     assert name.partition("=")[0] in CliRunner().invoke(main, [*words[:4], "--metric", named]).stdout

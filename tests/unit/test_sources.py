@@ -103,7 +103,7 @@ def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words:
 def test_a_folder_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     (tmp_path / "f/a.csv").write_text("a\n1\n")
-    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file")
+    refused(tmp_path / "f", tmp_path, "no .parquet file is there")
 
 
 # -- Arrow's files -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A row that was copied, by a join or to balance classes, and is held out, meets its copies among the rows that
 train. It shows how well a model remembers, and not how well it predicts. Whole groups of copies have to be
 held out. In a table of few columns with few values rows are equal by chance, and new rows will be equal to
-them, too: such rows are held out one by one, as new ones come. Two marks tell copies:
+them, too: such rows are held out one by one, as new ones come. Copies have two marks:
 
 Targets   copies have the same target, other equal rows have that of their noise
 Columns   rows that are equal by chance in two halves of the columns are equal in both as often as by chance

@@ -34,7 +34,7 @@ class State(Enum):
     OLD = auto()
     """In files of this block alone, as they were before a repair, or twice: a commit replaces these files."""
     DOUBTFUL = auto()
-    """Some of them, changed ones, or others that cannot be told from them."""
+    """Some of them, changed ones, or others that cannot be distinguished from them."""
 
 
 @dataclass(frozen=True)

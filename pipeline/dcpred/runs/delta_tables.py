@@ -212,7 +212,7 @@ def _doubt(holding: Holding, blocks: list[int]) -> str:
     more = f": {holding.reason}" if holding.reason else ""
     return (
         f"it holds only some rows of {counted(len(blocks), 'block', 'blocks')} (the first is block"
-        f" {blocks[0]}), changed ones, or rows that cannot be told from them{more}"
+        f" {blocks[0]}), changed ones, or rows that cannot be distinguished from them{more}"
     )
 
 

@@ -358,7 +358,8 @@ class Training:
         rows = LabelledSample(sample.X, sample.target, sample.weight, class_factors(survey, settings))
         given = rows, self._plain_survey(survey, sample), settings, len(survey.classes), self.job.coded
         with self.say.step("training without held-out rows", None, ""):
-            return held_by_models(*given, read_folds(self.job).take(sample.number))
+            folds = read_folds(self.job).take(sample.number)
+            return held_by_models(*given, folds, read_division(self.job).known.scaling)
 
     def _plain_survey(self, survey: Survey, sample: Sample) -> Survey:
         """A survey of all rows, with the limits of categories in place of those of their means."""

@@ -18,7 +18,7 @@ WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8}  # bytes of decoded values, by phy
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a file may have millions
 class Chunk:
     """A column chunk.
 
@@ -44,11 +44,11 @@ def read_chunks(footer: bytes) -> list[list[Chunk]]:
     footer  the bytes of the file's metadata
     """
     groups: list[list[Chunk]] = []
-    reader = _Reader(footer)
+    reader, paths = _Reader(footer), dict[tuple[str, ...], tuple[str, ...]]()
 
     def row_group() -> None:
         columns = reader.struct().get(GROUP_COLUMNS, [])
-        groups.append([_chunk(one) for one in columns])
+        groups.append([_chunk(one, paths) for one in columns])
 
     try:
         if FILE_ENCRYPTION in reader.struct({ROW_GROUPS: row_group}):
@@ -58,12 +58,14 @@ def read_chunks(footer: bytes) -> list[list[Chunk]]:
     return groups
 
 
-def _chunk(fields: dict[int, Any]) -> Chunk:
+def _chunk(fields: dict[int, Any], paths: dict[tuple[str, ...], tuple[str, ...]]) -> Chunk:
+    """paths  those of earlier chunks, which are shared"""
     if not fields.keys().isdisjoint(CHUNK_ENCRYPTION):
         raise EncryptedError
     stated = fields[CHUNK_METADATA]
     nulls = stated.get(STATISTICS, {}).get(NULL_COUNT)
     path = tuple(name.decode() for name in stated[PATH])
+    path = paths.setdefault(path, path)
     size, width = stated[UNCOMPRESSED_SIZE], WIDTHS.get(stated[TYPE], 0)
     if not path or type(size) is not int or not (nulls is None or type(nulls) is int):
         raise ValueError("its metadata are not those of Parquet")

@@ -11,7 +11,7 @@ from dcpred_tasks.storage.addresses import DELTA_LOG, below, is_remote
 from dcpred_tasks.storage.place import open_place
 
 DELTA = "Delta"
-# The folder of the log of a format, and the start of a path in it that tells it from another folder.
+# The folder of the log of a format, and the start of a path in it that no other folder has.
 SIGNS = {
     DELTA: (DELTA_LOG, re.compile("")),
     "Hudi": (".hoodie", re.compile("")),

@@ -105,16 +105,20 @@ class TargetSample:
     factors: FloatArray
 
     def fit(
-        self, scaling: Scaling | None = None, repetitions: int = REPETITIONS
+        self,
+        scaling: Scaling | None = None,
+        repetitions: int = REPETITIONS,
+        otherwise: Scaling | None = None,
     ) -> tuple[Division, FittedToTargets]:
         """By all rows, with the division of space.
 
         scaling      in place of the one of the settings
         repetitions  of a learned scaling, at most
+        otherwise    as for `learn_scaling`
         """
         sample = encoded(self.encoding, self.X, self.number)
         given = self.survey, self.settings
-        scaling = scaling or learn_scaling(sample, self.target, self.weight, *given, repetitions)
+        scaling = scaling or learn_scaling(sample, self.target, self.weight, *given, repetitions, otherwise)
         division = divide(scaling, sample, self.weight, *given)
         of_prior = sample, self.target, self.weight, *given, self.factors
         prior = fit_prior(scaling, division.kernels, *of_prior)
@@ -135,7 +139,7 @@ class TargetSample:
         settings = with_rare_categories(self.settings)
         scaling, kernels = every.scaling, every.kernels
         if known:
-            given = sample, target, weight, self.survey, settings, USUAL_REPETITIONS
+            given = sample, target, weight, self.survey, settings, USUAL_REPETITIONS, scaling
             try:
                 scaling = learn_scaling(*given)
             except DataError:  # Extreme values lie in the held-out rows alone.

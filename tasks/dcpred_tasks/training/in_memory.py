@@ -115,7 +115,7 @@ def train_rows(
         times = folds_of_leaves(counts, n_outputs(len(classes)), settings, survey.class_weights, folds.count)
     leaves, parts = layout.fit(times, n_jobs, watch)
     judged = None if whole else np.array([len(part.target) for part in parts])
-    held = held_by_models(rows, *given, coded, folds, n_jobs) if whole else joined(parts)
+    held = held_by_models(rows, *given, coded, folds, layout.scaling, n_jobs) if whole else joined(parts)
     of_classes = len(classes), settings, survey.class_weights, class_factors
     calibrated, uncertainty = measured(leaves, counts, held, judged, *of_classes)
     return assemble(
@@ -152,12 +152,14 @@ def held_by_models(
     n_classes: int,
     coded: CodedFeatures,
     folds: Folds,
+    scaling: Scaling,
     n_jobs: int | None = None,
 ) -> HeldOut:
     """Rows that were held out, each by a whole model of others: all that is fitted is fitted to these.
 
     survey  of all rows of the data, of which these are all or a sample
     folds   of these rows
+    scaling  of all rows: where the others show nothing to learn, this model is not another one
     """
     outputs, number = n_outputs(n_classes), np.arange(len(rows.X), dtype=INDEX_DTYPE)
     found = [HeldOut.none(outputs)]
@@ -169,7 +171,8 @@ def held_by_models(
             continue
         own = settings_of_rest(settings, len(rest) / survey.n_used)
         given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes
-        layout = _laid_out(*given, coded, folds.take(rest), unwatched, None, USUAL_REPETITIONS)
+        otherwise = None if folds.by_units else scaling
+        layout = _laid_out(*given, coded, folds.take(rest), unwatched, None, USUAL_REPETITIONS, otherwise)
         X = layout.scaling(rows.X[out])
         leaf = layout.tree.descend(X)
         counts = np.array([len(one) for one in layout.own])
@@ -294,6 +297,7 @@ def _laid_out(
     watch: Watch,
     scaling: Scaling | None = None,
     repetitions: int = REPETITIONS,
+    otherwise: Scaling | None = None,
 ) -> _Layout:
     X, weight, factors = given.X, given.weight, given.class_factors
     with one_thread():  # With more threads BLAS sums in another order.
@@ -307,7 +311,7 @@ def _laid_out(
         with watch("learning the scaling and the tree", None, ""):
             of_sample = X[seen], target[seen], weight[seen], number[seen]
             sample = TargetSample(*of_sample, encoding, survey, settings, factors)
-            division, fitted = sample.fit(scaling, repetitions)
+            division, fitted = sample.fit(scaling, repetitions, otherwise)
         rows = fitted.columns(X, number)
         tree, own = _own_rows(rows, division, settings)
         borrowed = _overlap_rows(rows, tree, settings.overlap)

@@ -162,6 +162,7 @@ def learn_metric(
     sharpen: bool = False,
     coding: Coding | None = None,
     most_repetitions: int = REPETITIONS,
+    otherwise: FloatArray | None = None,
 ) -> Metric:
     """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling:
     the mean of a few repetitions.
@@ -174,6 +175,7 @@ def learn_metric(
     sharpen           continue while it helps
     coding            of the one-hot encoded features; their columns have a factor each
     most_repetitions  with other rows held out, whose mean is kept
+    otherwise  float64 (n_columns,), factors where these rows show none; None: the standard scaling
     """
     sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
     sample, minimum, maximum = without_tails(sample, weight, minimum, maximum, coding)
@@ -194,7 +196,7 @@ def learn_metric(
     del U
     rows = balanced_rows(every, seed) if task == "classification" else every
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
-        return _untold(unit, varies)
+        return _untold(unit, varies, otherwise)
     repetitions = min(_repetitions(rows.U.size), most_repetitions)
     first, start = _learn_once(rows, bases, varies, task, seed, sharpen)
     # The others start as the best of the first did: this halves the time.
@@ -208,7 +210,7 @@ def learn_metric(
     ]
     found = mean_metric([first, *others], unit.factor)
     if _explained(found, rows, task) < LEAST_EXPLAINED:
-        return _untold(unit, varies)
+        return _untold(unit, varies, otherwise)
     if rows is not every:
         found = _as_wide_as(found, every, unit.factor, varies, seed)
     return _near_codes(found, coding)
@@ -303,9 +305,11 @@ def _near_codes(found: Metric, coding: Coding | None) -> Metric:
     return replace(found, factor=np.minimum(found.factor, limit), sharpened=farther)
 
 
-def _untold(unit: Scaling, varies: NDArray[np.bool_]) -> Metric:
-    """The standard scaling, where neighbours are uninformative."""
+def _untold(unit: Scaling, varies: NDArray[np.bool_], otherwise: FloatArray | None) -> Metric:
+    """These factors or the standard scaling, where neighbours are uninformative."""
     factor = np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0)
+    if otherwise is not None and otherwise.shape == factor.shape:
+        factor = np.where(varies, otherwise, 0.0)
     return Metric("standard", unit.shift, factor, {})
 
 

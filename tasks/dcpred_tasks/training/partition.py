@@ -54,19 +54,21 @@ def learn_scaling(
     survey: Survey,
     settings: Settings,
     repetitions: int = REPETITIONS,
+    otherwise: Scaling | None = None,
 ) -> Scaling:
     """The scaling of the settings, with the columns of features; learned ones use the targets.
 
     sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
     target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
+    otherwise  the learned scaling of all rows, where these are some of them and show nothing to learn
     """
     coding = choose_columns(sample, target, weight, survey, settings)
     limits = survey.minimum, survey.maximum
     if settings.scaling in LEARNED:
         sharpen = settings.scaling == "sharpened"
         given = sample, target, weight, *limits, settings.task, settings.seed, sharpen, coding
-        metric = learn_metric(*given, repetitions)
+        metric = learn_metric(*given, repetitions, None if otherwise is None else otherwise.factor)
         metric = metric.sharpened or metric
         scaling = Scaling(metric.shift, metric.factor, coding)
     else:
