@@ -755,8 +755,7 @@ def test_estimators_search_within_a_budget() -> None:
     model.fit(X, names, sample_weight=weight)
     assert model.classes_.tolist() == ["in", "out"]
     assert model.score(X[:400], names[:400]) > 0.85
-    mean = np.where(blobs.y == 0, 2.0, 1.0).mean()
-    assert model.settings_["C"] == pytest.approx(CLASSES["C"] / mean), "by weight"
+    assert model.settings_["C"] == pytest.approx(CLASSES["C"]), "whatever the unit of weights"
     with pytest.raises(SettingsError, match="Write 8x"):
         clone(model).set_params(budget="cheap").fit(X, names)
     X, _ = rings(200, 0)

@@ -2,6 +2,7 @@
 its rate, nor do intervals miss it.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dcpred import DCPredClassifier, Settings
 from dcpred.training.train import train
 from dcpred.tuning.policy import PORTFOLIO
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -224,3 +226,28 @@ def test_leaves_in_memory_and_on_workers_are_measured_alike(case: str, tmp_path:
         )
     else:
         np.testing.assert_allclose(found.calibration.value, mine.uncertainty.calibration.value, rtol=1e-3)
+
+
+def test_a_fold_that_shows_no_scaling_does_not_spoil_the_labels() -> None:
+    """Rings of two of six features: whether a scaling can be learned of 1,100 rows is chance."""
+    for seed, settings in ((2, {"scaling": "sharpened", "n_leaves": 4}), (2, {"scaling": "learned"})):
+        X = np.random.default_rng(seed).normal(size=(4_500, 6))
+        y = np.floor(2.0 * np.hypot(X[:, 0], X[:, 1])).astype(int) % 2
+        model = DCPredClassifier(random_state=seed, **{"n_leaves": 1, **settings}).fit(X[:1_500], y[:1_500])
+        assert model.score(X[1_500:], y[1_500:]) > 0.75, settings
+
+
+@pytest.mark.parametrize("rates", [(0.4, 0.3, 0.3), (0.9, 0.07, 0.03)], ids=str)
+@pytest.mark.parametrize("named", [{"n_leaves": 6}, {"n_leaves": 4, "feature_map": "additive"}], ids=str)
+def test_noise_of_several_classes_has_their_shares(rates: Sequence[float], named: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(1_500, 12)), rng.choice(3, 1_500, p=rates)
+    new = rng.normal(size=(4_000, 12))
+    settings = Settings(**{key: named[key] for key in named if key == "feature_map"})
+    model = DCPredClassifier(n_leaves=named["n_leaves"], settings=settings, random_state=0).fit(X, y)
+    p = model.predict_proba(new)
+    shares = np.bincount(y) / len(y)
+    excess = np.log(p) @ rates - np.log(shares) @ rates  # of rows whose class is unknown
+    assert -float(excess.mean()) < 0.001
+    assert (model.predict(new) == p.argmax(axis=1)).all(), "the label is the likeliest class"
+    assert (model.predict(new) == 0).mean() > 0.95

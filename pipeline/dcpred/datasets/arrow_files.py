@@ -9,11 +9,18 @@ import pyarrow as pa
 
 from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage.addresses import current_options, is_remote
 from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
 from dcpred_tasks.tables.delta_tables import files_of_table
 from dcpred_tasks.tables.table_columns import as_common_type, common_columns, foreign_types, stated_columns
-from dcpred_tasks.tables.table_files import PARQUET, TableFile, open_parquet, opened, parquet_footer
+from dcpred_tasks.tables.table_files import (
+    PARQUET,
+    TableFile,
+    arrow_source,
+    open_parquet,
+    opened,
+    options_of,
+    parquet_footer,
+)
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 FEATHER = (".feather", ".arrow", ".ipc", ".arrows")
@@ -120,7 +127,7 @@ def _schema(file: TableFile, named: Collection[str]) -> tuple[int, Any]:
         for batch in _record_batches(file):
             n_rows, schema = n_rows + len(batch), batch.schema
     else:
-        footer = parquet_footer(file, current_options() if is_remote(file.address) else ())
+        footer = parquet_footer(file, options_of(file))
         n_rows, schema = sum(footer.group_rows), footer.schema
     check_names(os.path.basename(file.name), schema.names)
     stored = (schema.pandas_metadata or {}).get("index_columns", []) if _is_parquet(file) else []
@@ -130,8 +137,7 @@ def _schema(file: TableFile, named: Collection[str]) -> tuple[int, Any]:
 
 def _record_batches(file: TableFile) -> Iterator[Any]:
     """Of Feather version 2, which is a file of Arrow's IPC, or of a stream of it. Raises DataError."""
-    source = opened(file) if is_remote(file.address) else pa.memory_map(file.address)
-    with source:
+    with arrow_source(file) as source:
         start = source.read(len(IPC_FILE))
         source.seek(0)
         if start.startswith(FEATHER_1):

@@ -24,7 +24,7 @@ from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS, open_ledger
 from dcpred.verification import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows, is_table, is_zarr
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
-from dcpred_tasks.storage.addresses import absolute, below, is_remote, lasting
+from dcpred_tasks.storage.addresses import absolute, below, lasting, path_on_disk
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.patterns import match_pattern
 from dcpred_tasks.storage.place import open_place, write_document
@@ -80,7 +80,7 @@ def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:
     """Raise DataError where a link within one input leads into another one: rows would be scored twice."""
     owners: dict[str, str] = {}
     for name, address in inputs.items():
-        if is_remote(address) or not is_table(address):
+        if path_on_disk(address) is None or not is_table(address):
             continue
         files, _ = import_module("dcpred_tasks.tables.delta_tables").files_of_table(address)
         for file in files:

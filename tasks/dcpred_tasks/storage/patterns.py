@@ -57,7 +57,7 @@ def is_hidden(name: str) -> bool:
 def match_pattern(pattern: str) -> tuple[str, list[Match]]:
     """The address of the fixed folders of a pattern, and what matches below it, by name.
 
-    Raises DataError for a pattern that is none.
+    Raises DataError for an invalid pattern.
     """
     parts = local_path(pattern).rstrip("/").split("/")
     n_fixed = next(

@@ -38,7 +38,7 @@ class EncryptedError(Exception):
     """A file has encrypted columns."""
 
 
-def read_chunks(footer: bytes) -> list[list[Chunk]]:
+def read_chunks(footer: bytes | memoryview) -> list[list[Chunk]]:
     """The column chunks of each row group. Raises EncryptedError, and ValueError for a damaged footer.
 
     footer  the bytes of the file's metadata
@@ -75,7 +75,7 @@ def _chunk(fields: dict[int, Any], paths: dict[tuple[str, ...], tuple[str, ...]]
 class _Reader:
     """Values of the compact protocol, one after the other. Raises IndexError or ValueError at a wrong one."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.at = data, 0
 
     def struct(self, visitors: dict[int, Callable[[], None]] | None = None) -> dict[int, Any]:
@@ -131,7 +131,7 @@ class _Reader:
         start, self.at = self.at, self.at + n
         if self.at > len(self.data):
             raise IndexError
-        return self.data[start : self.at]
+        return bytes(self.data[start : self.at])
 
     def unsigned(self) -> int:
         byte = self.data[self.at]

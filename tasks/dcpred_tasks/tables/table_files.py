@@ -190,6 +190,16 @@ def opened(file: TableFile) -> Any:
     return pa.PythonFile(StoredObject(file), "r") if is_remote(file.address) else file.address
 
 
+def arrow_source(file: TableFile) -> Any:
+    """What readers of Arrow take. Not a memory map: one that another process truncates ends this process."""
+    return opened(file) if is_remote(file.address) else pa.OSFile(file.address)
+
+
+def options_of(file: TableFile) -> Options:
+    """The options of the store of a file."""
+    return current_options() if is_remote(file.address) else ()
+
+
 @contextmanager
 def reading(file: TableFile, what: str) -> Iterator[None]:
     """Translate errors of pyarrow, and refuse a file that changed meanwhile.
@@ -288,7 +298,7 @@ def parquet_footer(file: TableFile, options: Options) -> ParquetFooter:
         if length > len(end):
             end = tail(file, length)
         try:
-            chunks = read_chunks(end[-length:-8])
+            chunks = read_chunks(memoryview(end)[-length:-8])
         except EncryptedError:
             raise _encrypted(file) from None
         with open_parquet(opened(file)) as found:
@@ -353,8 +363,7 @@ def _reader(file: TableFile, fields: Sequence[int]) -> Iterator[Any]:
     process.
     """
     options = pa.ipc.IpcReadOptions(included_fields=list(fields), use_threads=False)
-    source = opened(file) if is_remote(file.address) else pa.OSFile(file.address)
-    with source, pa.ipc.open_file(source, options=options) as reader:
+    with arrow_source(file) as source, pa.ipc.open_file(source, options=options) as reader:
         yield reader
 
 
@@ -378,8 +387,7 @@ def ipc_footer(file: TableFile, options: Options) -> IpcFooter:
 
 def _check_form(file: TableFile) -> None:
     """Raise DataError for other formats of Arrow, which name no record batches at their end."""
-    source = opened(file) if is_remote(file.address) else pa.OSFile(file.address)
-    with source:
+    with arrow_source(file) as source:
         start = bytes(source.read(4))
     if start == FEATHER_1:
         raise DataError(

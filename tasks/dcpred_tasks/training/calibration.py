@@ -83,7 +83,11 @@ def fit_calibration(
     found = minimize(problem, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": STEPS})
     calibration = problem.calibration(found.x)
     if several:
-        return calibration, -problem.moved(found.x)
+        shares = class_shares(target, weighted, n_classes)
+        moved = problem.moved(found.x)
+        if problem.gain(calibration, moved, shares) < n_classes + 1:
+            return _near_shares(decision, shares, factors)
+        return calibration, -moved
     calibration = _shrunk(calibration, problem) if n_classes == 2 else calibration
     return _centred(calibration, decision) if moves else (calibration, none)
 
@@ -96,6 +100,21 @@ def _of_shares(knot: FloatArray, prior: FloatArray, none: FloatArray) -> tuple[C
     elif (knot[0] > 0) != largest:
         offset[0] = knot[0] + (-1.0 if largest else 1.0)
     return _flat(knot - offset[0] if len(none) == 1 else knot, prior), offset
+
+
+def _near_shares(
+    decision: FloatArray, shares: FloatArray, factors: FloatArray
+) -> tuple[Calibration, FloatArray]:
+    """Shares of several classes, where decision values show hardly more, and offsets for that. A small slope
+    stays: rows keep their order, and the label is the likeliest class.
+    """
+    present = np.where(decision > PRESENT, decision, np.nan)
+    width, log_shares = max(float(np.nanmax(present) - np.nanmin(present)), 1e-300), np.log(shares)
+    slope = max(LEAST_KEPT, float(np.ptp(log_shares)) / FARTHEST_MIDDLE) / width
+    offset = np.nanmean(present, axis=0) - (log_shares - log_shares.max()) / slope
+    far = float(np.ptp(offset)) + 2.0 * width
+    even, knot = np.full(len(shares), 1.0 / len(shares)), np.array([-far, far])
+    return Calibration(knot, slope * (knot - knot[0]), even, np.zeros(1), factors), offset
 
 
 def _flat(knot: FloatArray, prior: FloatArray) -> Calibration:
@@ -214,6 +233,17 @@ class _Problem:
             inside = (decision > self.knot[0]) & (decision < self.knot[-1])
             gradient.append((d_g * slope * inside).sum(axis=0))
         return self._penalised(loss, np.concatenate(gradient), parameters)
+
+    def gain(self, found: Calibration, moved: FloatArray, shares: FloatArray) -> float:
+        """Units of loss that a calibration of several classes takes away from that of their shares. Chance
+        takes one for each number that is fitted: offsets, a slope, ε.
+        """
+        own, _, _ = self.of_scores(found.scores(self.decision + moved), found)
+        p = np.broadcast_to(shares, (len(self.target), len(shares)))
+        if len(self.factors):
+            p = p / self.factors
+            p = p / p.sum(axis=1, keepdims=True)
+        return -float(self.weight @ np.log(p[np.arange(len(p)), self.target])) - own
 
     def of_scores(self, g: FloatArray, found: Calibration) -> tuple[float, FloatArray, float]:
         """−Σ w log p, its gradient by g, and its derivative by the logit of ε."""
