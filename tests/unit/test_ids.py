@@ -41,6 +41,10 @@ KINDS: dict[str, tuple[pa.DataType, Cell]] = {
         pa.timestamp("us", "UTC"),
         lambda i: (WHEN + datetime.timedelta(i)).replace(tzinfo=datetime.UTC),
     ),
+    "berlin": (
+        pa.timestamp("us", "Europe/Berlin"),
+        lambda i: (WHEN + datetime.timedelta(i)).replace(tzinfo=datetime.UTC),
+    ),
     "date": (pa.date32(), lambda i: datetime.date(2026, 1, 1) + datetime.timedelta(i)),
     "time": (pa.time64("us"), lambda i: datetime.time(i % 24, i, 1)),
     "decimal": (pa.decimal128(20, 2), lambda i: Decimal(i) / 4),

@@ -75,11 +75,11 @@ def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Besi
 
 
 def _of_delta(kind: pa.DataType) -> pa.DataType:
-    """The type of a column in a Delta table: numbers have a sign, instants microseconds, and times of day are
-    text.
+    """The type of a column in a Delta table: numbers have a sign, instants microseconds (of UTC, if they
+    have a zone), and times of day are text.
     """
     if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
+        return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_decimal(kind) and kind.precision <= 38:
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_fixed_size_binary(kind):
