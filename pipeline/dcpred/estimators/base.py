@@ -8,6 +8,7 @@ without one in this process, block by block.
 import copy
 import shutil
 import tempfile
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -328,7 +329,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         names = self.model_.scaling.names(self._feature_names())
         survey = replace(survey, weights=np.zeros(3))  # A heavy row was warned of.
         found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
-        found += changed_settings(settings, self.model_.landmark_at)
+        changed = changed_settings(settings, self.model_.landmark_at)
+        if 0 < settings.n_leaves < self.model_.n_leaves:  # Costlier than what the user asked for.
+            warnings.warn(changed.pop(0), UserWarning, stacklevel=4)
+        found += changed
         for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
             reporter(self.verbose).say(remark)
         self._remember(settings)
