@@ -328,7 +328,7 @@ def test_a_cleaned_log_leaves_it_to_the_rows(model: Path, new: Path, tmp_path: P
     clean_log(tmp_path / "table")
     found = dcpred.verify(tmp_path / "out")  # One row is there twice.
     assert not found.in_delta
-    assert "rows that cannot be told from them" in found.findings[0].sentence
+    assert "rows that cannot be distinguished from them" in found.findings[0].sentence
 
 
 def test_a_delivery_into_a_named_table(model: Path, new: Path, tmp_path: Path) -> None:
