@@ -38,6 +38,7 @@ from dcpred.runs.ledger import latest_run, open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred.verification import verify
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
@@ -218,12 +219,15 @@ class RefreshMachine(RuleBasedStateMachine):
         """
         if self.shrank():
             return
-        before, _ = self.scratch()
+        before = Path(shutil.copytree(self.input.data, Path(mkdtemp(dir=self.world.folder)) / "before"))
         with at_write(writes, lambda: (self.rewrite(0.0, seed), self.rewrite(0.999, seed + 1)), once=True):
             report = self.call()
         if report.state != "left":
             self.expected = report.run
-            assert without_names(self.held(report.run)) in map(without_names, (before, self.scratch()[0]))
+            cut = self.cut_of(report.run)
+            then, _ = self.scored(find_rows(str(before), "X", self.model), cut)
+            assert without_names(self.held(report.run)) in map(without_names, (then, self.scratch(cut)[0]))
+        shutil.rmtree(before.parent)
         self.refresh()
 
     @rule()
@@ -254,24 +258,30 @@ class RefreshMachine(RuleBasedStateMachine):
     def held(self, name: str) -> dict[str, bytes]:
         return outputs_of(self.root / "runs" / name)
 
-    def scratch(self, cut: Cut | None = None) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def cut_of(self, name: str) -> Cut:
+        run = self.ledger(name).run
+        return Cut(run.chunk_rows, run.block_rows, run.stride)
+
+    def scratch(self, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
         """What a run from scratch of the input as it is now holds, and what its manifest tells."""
-        cut = cut or open_root(open_place(self.root)).settings.cut
         key = str(self.folder), self.model.name, self.input.state(), str(cut)
         if key not in self.world.truths:
-            output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
-            planned = plan_run(self.model, self.x, output, cut=cut, ids=self.input.ids)
-            score(self.model, self.x, output, inline, planned=planned)
-            manifest = open_ledger(output).whole_manifest()
-            assert manifest is not None
-            self.world.truths[key] = outputs_of(output), manifest
-            shutil.rmtree(output.parent)
+            self.world.truths[key] = self.scored(self.x, cut)
         return self.world.truths[key]
+
+    def scored(self, x: str, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
+        output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
+        planned = plan_run(self.model, x, output, cut=cut, ids=self.input.ids)
+        score(self.model, x, output, inline, planned=planned)
+        manifest = open_ledger(output).whole_manifest()
+        assert manifest is not None
+        result = outputs_of(output), manifest
+        shutil.rmtree(output.parent)
+        return result
 
     def hold_against_scratch(self, name: str) -> None:
         """A run equals one from scratch of the input as it is now: every byte, and what is told of them."""
-        run = self.ledger(name).run
-        files, told = self.scratch(Cut(run.chunk_rows, run.block_rows, run.stride))
+        files, told = self.scratch(self.cut_of(name))
         assert self.held(name) == files
         manifest = self.ledger(name).whole_manifest()
         assert manifest is not None

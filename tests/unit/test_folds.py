@@ -42,6 +42,7 @@ from dcpred_tasks.scratch import read_trial
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures
 from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.in_memory import LabelledSample, held_by_models, train_rows
+from dcpred_tasks.training.partition import learn_scaling
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.pools import inline
@@ -312,7 +313,9 @@ def held(folds: Folds, y: np.ndarray, task: str = "classification") -> Any:
     settings = make_settings({"task": task, **FEW})
     n_classes = 2 if task == "classification" else 0
     rows = LabelledSample(X, y, np.ones(N), np.empty(0))
-    return held_by_models(rows, survey_rows(X, y, None, 0, task), settings, n_classes, CODED, folds)
+    survey = survey_rows(X, y, None, 0, task)
+    scaling = learn_scaling(X, y, rows.weight, survey, settings)
+    return held_by_models(rows, survey, settings, n_classes, CODED, folds, scaling)
 
 
 @EITHER

@@ -129,7 +129,8 @@ def test_few_rows_are_enough(name: str, rows: str) -> None:
             decision = machine.predict(X)
             assert np.isfinite(decision).all()
             stored = read_leaf_model(name, packed(machine.arrays()), machine.shape)
-            np.testing.assert_array_equal(stored.predict(X), decision)
+            # Products differ in the last bits where a machine orders or aligns arrays in another way.
+            np.testing.assert_allclose(stored.predict(X), decision, rtol=1e-9, atol=1e-12)
             if task == "classification":
                 assert (decision[:, 2] <= 0.99 * ABSENT).all()
 
