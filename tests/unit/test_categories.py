@@ -22,7 +22,7 @@ N, MANY = 1_200, 4_000  # rows; many where codes are many
 
 
 def named(X: NDArray[Any], features: str) -> Coding | None:
-    return coded_columns(X.shape[1], choose_codes(X, Settings(categorical=features)))
+    return coded_columns(X.shape[1], choose_codes(X, Settings(categorical=features), np.ones(len(X))))
 
 
 @pytest.fixture(name="codes")

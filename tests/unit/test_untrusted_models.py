@@ -159,9 +159,9 @@ def test_such_tables_are_refused_before_training(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(categories, "LARGEST_TABLE", 1_000)
     sample = np.repeat([[0.0, 5.0], [600.0, 505.0], [1.0, 6.0]], 20, axis=0)
     sample = np.vstack([sample, sample[20:]])
-    assert len(choose_codes(sample, make_settings({"categorical": "0"}))) == 1
+    assert len(choose_codes(sample, make_settings({"categorical": "0"}), np.ones(len(sample)))) == 1
     with pytest.raises(SettingsError, match=r"reach over 1,100 integers.*Number the categories"):
-        choose_codes(sample, make_settings({"categorical": "0,1"}))
+        choose_codes(sample, make_settings({"categorical": "0,1"}), np.ones(len(sample)))
 
 
 @pytest.mark.parametrize("scaling", ["standard", "coded", "additive", "quantile coded gaps"])

@@ -20,7 +20,7 @@ from dcpred_tasks.training.categories import most_frequent
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.learned_scaling import without_tails
 from dcpred_tasks.training.losses import residual_size, weighted_quantile, weighted_variance
-from dcpred_tasks.training.partition import fit_map, learn_scaling, middle_values
+from dcpred_tasks.training.partition import choose_columns, fit_map, learn_scaling, middle_values
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.solvers import local_machine
 from dcpred_tasks.training.survey import equal_rows, survey_rows
@@ -115,6 +115,23 @@ def test_parts_of_scalings() -> None:
         found.append([middle_values(X, w, survey), code, *tails[1:], mapped.centre, mapped.rate, mapped.sd])
     for one, other in zip(*found, strict=True):
         assert_allclose(one, other, rtol=1e-9)
+
+
+@given(st.integers(0, 10**6))
+def test_columns_of_categories(seed: int) -> None:
+    """The category of most weight has no column, and replaces a missing value."""
+    rng, n = np.random.default_rng(seed), 400
+    X, w = rng.integers(0, 5, (n, 2)).astype(float), rng.integers(1, 9, n).astype(float)
+    X[rng.random((n, 2)) < 0.1] = np.nan
+    y = rng.integers(0, 2, n)
+    survey, settings = survey_rows(X, y, w, 0, "classification"), make_settings({"categorical": "0,1"})
+    coding = choose_columns(X, y, w, survey, settings)
+    Z, _, ones = copies((X, y, w))
+    copied = choose_columns(Z, np.repeat(y, w.astype(int)), ones, survey, settings)
+    assert coding is not None
+    assert copied is not None
+    assert_array_equal(coding.gap, copied.gap)
+    assert_array_equal(coding.code, copied.code)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -167,43 +167,55 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
-def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
+def choose_codes(
+    sample: NDArray[np.generic], settings: Settings, weight: FloatArray
+) -> dict[int, NDArray[np.generic]]:
     """The features of settings, and the values of each with a column; NaN is a missing value.
 
     sample  (n, n_features), raw rows
+    weight  float64 (n,), > 0, sample weights
 
     Raises SettingsError for a feature that cannot be one-hot encoded.
     """
     if settings.categorical == NONE:
         return {}
     text = numbered(settings, None).categorical
-    return _named(sample, numbers(text), alone=not _looks_at_others(text))
+    return _named(sample, numbers(text), weight, alone=not _looks_at_others(text))
 
 
 def most_frequent(column: NDArray[np.generic], weight: FloatArray) -> float:
-    """The value of a one-hot encoded feature that replaces a missing one: that of most weight."""
-    there = ~np.isnan(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
-    values, which = np.unique(column[there], return_inverse=True)
-    return float(values[np.bincount(which, weight[there]).argmax()])
+    """The value of a one-hot encoded feature that replaces a missing one: that of most weight, which has no
+    column.
+    """
+    values, _, weights = _values(column, weight)
+    return float(values[weights.argmax()])
 
 
-def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]:
-    """The distinct present values of a column, ascending, and their counts."""
-    return np.unique(column[~np.isnan(column)] if column.dtype.kind == "f" else column, return_counts=True)
+def _present(column: NDArray[np.generic]) -> NDArray[np.generic]:
+    return column[~np.isnan(column)] if column.dtype.kind == "f" else column
+
+
+def _values(
+    column: NDArray[np.generic], weight: FloatArray
+) -> tuple[NDArray[np.generic], IntArray, FloatArray]:
+    """The distinct present values of a column, ascending, with their rows and their weights."""
+    there = np.ones(len(column), bool) if column.dtype.kind != "f" else ~np.isnan(column)
+    values, number, rows = np.unique(column[there], return_inverse=True, return_counts=True)
+    return values, rows, np.bincount(number, weight[there], len(values))
 
 
 def _named(
-    sample: NDArray[np.generic], features: Sequence[int], *, alone: bool
+    sample: NDArray[np.generic], features: Sequence[int], weight: FloatArray, *, alone: bool
 ) -> dict[int, NDArray[np.generic]]:
     """The values with a column of named features. Raises SettingsError for one that cannot be encoded."""
     check_present("categorical", features, sample.shape[1])
     codes = {}
     for feature in features:
-        values, counts = _values(sample[:, feature])
+        values, counts, weights = _values(sample[:, feature], weight)
         wrong = _not_codes(values)
         if wrong:
             raise FeatureError("categorical", feature, wrong, REMEDY)
-        if len(own := _with_columns(values, counts)):
+        if len(own := _with_columns(values, counts, weights)):
             codes[feature] = own
         elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
@@ -252,10 +264,10 @@ def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> 
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:
             break
-        values, counts = _values(sample[:, f])
+        values, counts = np.unique(_present(sample[:, f]), return_counts=True)
         if not FEWEST_AUTO <= len(values) <= most or _not_codes(values):
             continue
-        own = _with_columns(values, counts)
+        own = _with_columns(values, counts, counts)
         if 1 < len(own) <= left:
             codes.append(f)
             left -= len(own)
@@ -264,14 +276,16 @@ def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> 
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
     """The distinct values of a column, None where they are not categories."""
-    values, _ = _values(column)
+    values = np.unique(_present(column))
     return None if _not_codes(values) else values
 
 
-def _with_columns(values: NDArray[np.generic], counts: IntArray) -> NDArray[np.generic]:
-    """The values of a feature that have a column: all but the most frequent one and the rare ones."""
+def _with_columns(
+    values: NDArray[np.generic], counts: IntArray, weights: NDArray[np.generic]
+) -> NDArray[np.generic]:
+    """The values of a feature that have a column: all but that of most weight, and those of few rows."""
     often = counts >= min(RAREST, counts.max())
-    often[counts.argmax()] = False
+    often[weights.argmax()] = False
     kept: NDArray[np.generic] = values[often]
     return kept
 

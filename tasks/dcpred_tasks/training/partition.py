@@ -554,7 +554,7 @@ def choose_columns(
 
     Raises SettingsError for a feature that cannot be one-hot encoded.
     """
-    codes = choose_codes(sample, settings)
+    codes = choose_codes(sample, settings, weight)
     coding = coded_columns(sample.shape[1], codes, *_missing_values(codes, sample, weight, survey, settings))
     if settings.feature_map == NONE:
         return coding
