@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from dcpred.runs.shards import Shard
     from dcpred.runs.status import RunStatus
     from dcpred.scoring.deliver import DeliverReport
-    from dcpred.scoring.score import ShardReport
+    from dcpred.scoring.score_shard import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.steps import TrainReport
     from dcpred.tuning.tune import TuneReport
     from dcpred.validation import FoldReport, ValidationReport
-    from dcpred.verification import VerifyReport
+    from dcpred.verification.verify import VerifyReport
     from dcpred_tasks.task_bodies.verify_block import Finding
 
 __all__ = [

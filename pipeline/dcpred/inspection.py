@@ -9,7 +9,8 @@ import numpy as np
 import zarr
 
 from dcpred.cost import predict_cost
-from dcpred.runs.ledger import LINK, MANIFEST, PLAN, SETTINGS, open_ledger, run_meant
+from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
+from dcpred.runs.ledger import open_ledger
 from dcpred.training.column_report import describe_map
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from dcpred.execution.workers import Pool, Workers, connect, run_all
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import ScoreReport
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.commit_records import ScoreRun, commit
 from dcpred_tasks.dtypes import LEAF_DTYPE

@@ -27,7 +27,8 @@ from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
-from dcpred.scoring.score import score, store_threads
+from dcpred.scoring.pools import store_threads
+from dcpred.scoring.score import score
 from dcpred.training.train import publish
 from dcpred_tasks.storage.place import open_place
 from support.pools import inline

@@ -59,7 +59,8 @@ from dcpred.execution import lease
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.runs.shards import Shard
-from dcpred.scoring.score import score, score_shard
+from dcpred.scoring.score import score
+from dcpred.scoring.score_shard import score_shard
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.commit_records import TABLES
 from dcpred_tasks.errors import DcpredError, RunHeldError

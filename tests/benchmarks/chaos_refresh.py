@@ -43,7 +43,7 @@ from chaos import LEASE_SECONDS, Arena, Tally, show, small_plan
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import dcpred
 from dcpred.refreshing.refresh import refresh
-from dcpred.runs.ledger import MANIFEST, latest_run
+from dcpred.runs.latest import MANIFEST, latest_run
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.data_schema import find_rows

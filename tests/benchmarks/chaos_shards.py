@@ -37,7 +37,7 @@ import chaos
 import chaos_stores
 from chaos import ENDS, N_ROWS, Arena, Tally, Toll, contents, prepare, show, small_plan
 
-from dcpred.runs.ledger import MANIFEST
+from dcpred.runs.latest import MANIFEST
 from dcpred.runs.shards import Shard
 from dcpred.training.train import publish
 from dcpred_tasks.errors import RunHeldError

@@ -30,7 +30,7 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import VerifyReport, verify
+from dcpred.verification.verify import VerifyReport, verify
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.task_bodies.verify_block import HARMLESS

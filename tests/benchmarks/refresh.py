@@ -28,7 +28,8 @@ from dcpred import plan
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred.training.train import publish, train
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place

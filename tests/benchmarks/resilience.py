@@ -32,7 +32,7 @@ from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import FastCheck
+from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.commit_records import CommitRecord, commit, list_records, read_record
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings

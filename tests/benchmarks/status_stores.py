@@ -21,7 +21,8 @@ import numpy as np
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.runs.ledger import FORMAT, PLAN, VERSION
+from dcpred.runs.latest import PLAN
+from dcpred.runs.ledger import FORMAT, VERSION
 from dcpred.runs.status import run_status
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.storage.place import open_place, write_document

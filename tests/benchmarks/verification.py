@@ -19,7 +19,7 @@ from dcpred.execution.workers import this_process
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import FastCheck
+from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record, record_bytes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.task_bodies.score_block import create_scores

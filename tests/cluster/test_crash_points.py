@@ -34,13 +34,15 @@ from deltalake import DeltaTable
 from dcpred.execution.workers import InlineWorkers
 from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, ShardReport, score, score_shard
+from dcpred.scoring.score import score
+from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import TABLES, list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
@@ -255,7 +257,7 @@ def small() -> Iterator[None]:
         cut_small(patch)
         patch.setattr(os, "fsync", lambda handle: None)
         read_models_once(patch)
-        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)
         yield
 
 

@@ -15,10 +15,11 @@ from data.make import BAD, CHUNKS, WRITTEN_NS
 from dcpred import load_model
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, score
-from dcpred.verification import verify
+from dcpred.scoring.score import score
+from dcpred.verification.verify import verify
 from dcpred_tasks.dtypes import Status
 from support.pools import inline
 

@@ -30,10 +30,11 @@ from dcpred.execution.lease import EXPIRY_SECONDS, check_free, held_by, hold
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import run_status
 from dcpred.scoring import blocks as block_runs
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import ScoreReport, check_rows_scored, score
+from dcpred.scoring.score import check_rows_scored, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import (
     DataError,
@@ -273,7 +274,7 @@ def test_a_full_disk_stops_at_once_and_all_can_be_resumed(
 def test_too_little_space_is_refused_before_anything_is_written(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.scoring.score.RECORD_BYTES", 2**60)
+    monkeypatch.setattr("dcpred.scoring.planning.RECORD_BYTES", 2**60)
     with pytest.raises(ResourceError, match=r"MiB free\. Free some space"):
         run(model, data, tmp_path / "out", pool=None)
     assert not (tmp_path / "out").exists()

@@ -32,7 +32,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
 from dcpred.training import steps
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model

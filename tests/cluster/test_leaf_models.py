@@ -16,7 +16,7 @@ from dcpred.inspection import inspect_path
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.leaf_model import EXACT

@@ -14,8 +14,9 @@ from dcpred.cli import rendering, status_command
 from dcpred.execution.workers import connect
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
+from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import ScoreReport, score
+from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError

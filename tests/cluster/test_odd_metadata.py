@@ -13,7 +13,7 @@ from dcpred.cli import main
 from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_json

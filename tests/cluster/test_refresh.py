@@ -25,13 +25,15 @@ from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import open_root, root_status
 from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
-from dcpred.runs.ledger import SETTINGS, open_ledger
+from dcpred.runs.latest import SETTINGS
+from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.score import score
 from dcpred.training.train import publish as publish_model
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.errors import (
     DataError,

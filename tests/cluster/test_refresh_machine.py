@@ -34,10 +34,12 @@ from dcpred.execution.lease import hold
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
-from dcpred.runs.ledger import latest_run, open_ledger
-from dcpred.scoring.score import plan_run, score
+from dcpred.runs.latest import latest_run
+from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
@@ -82,7 +84,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr(os, "sync", lambda: None)
         patch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)
         read_models_once(patch)
-        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)
         of_arrays, of_tables = [], []
         for seed in (0, 1):
             blobs, few = make_blobs(300, N_FEATURES, 3, seed), {"landmarks": 6, "n_leaves": 2}

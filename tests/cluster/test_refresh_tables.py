@@ -19,7 +19,8 @@ import dcpred
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.place import open_place
@@ -59,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
         patch.setattr("dcpred_tasks.tables.encoded_rows.MOST_ROWS", CHUNK_ROWS)
         patch.setattr(SETTLED, 0.02)
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)
         read_models_once(patch)
         yield {"zarr": folder / "array"} | dict.fromkeys(("parquet", "arrow", "delta"), folder / "table")
 
@@ -366,7 +367,7 @@ def test_blocks_of_other_arithmetic_are_not_reused(
     x = one.x(model)
     here = refresh(model, x, root, inline)
     assert refresh(model, x, root, inline).state == "unchanged"
-    for name in ("dcpred.scoring.score", "dcpred.refreshing.refresh"):
+    for name in ("dcpred.scoring.planning", "dcpred.refreshing.refresh"):
         monkeypatch.setattr(f"{name}.arithmetic", lambda *_: "numpy")
     monkeypatch.setattr("dcpred_tasks.task_bodies.score_block.check_arithmetic", lambda *_: None)
     report = refresh(model, x, root, inline)

@@ -31,10 +31,11 @@ from hypothesis.stateful import (
 
 from dcpred.execution.lease import hold
 from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
@@ -96,7 +97,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
         patch.setattr(os, "fsync", lambda handle: None)
         read_models_once(patch)
-        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
         data = make_group(folder / "train.zarr", blobs.X, blobs.y)
         train(

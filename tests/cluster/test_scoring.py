@@ -18,9 +18,11 @@ import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FIRST_FAILURES, FailurePolicy
+from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, plan_run, score
+from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import STATUS_DTYPE
@@ -182,7 +184,7 @@ def test_a_single_block_takes_no_workers(
         asked.append("workers")
         return inline()
 
-    monkeypatch.setattr(score_module, "connect", connect)
+    monkeypatch.setattr("dcpred.scoring.pools.connect", connect)
     run(model, few, tmp_path / "quarantine", None, tolerance=FailurePolicy(quarantine=True))
     run(model, data, tmp_path / "many", None)
     assert asked == ["workers"] * 2

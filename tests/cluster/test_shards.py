@@ -17,14 +17,18 @@ from dcpred.cli import main
 from dcpred.execution import interrupts
 from dcpred.execution.lease import acquire_lock
 from dcpred.runs import shards
-from dcpred.runs.ledger import MANIFEST, PLAN, WITHDRAWN, Ledger, open_ledger
+from dcpred.runs.latest import MANIFEST, PLAN
+from dcpred.runs.ledger import WITHDRAWN, Ledger, open_ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, hold_shard
 from dcpred.runs.status import run_status
-from dcpred.scoring import score as module
+from dcpred.scoring import score_shard as module
+from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, ShardReport, plan_run, score, score_shard
+from dcpred.scoring.score import score
+from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.errors import (
     DataError,
     IncompleteError,

@@ -27,10 +27,11 @@ from dcpred.execution.workers import Pool, Workers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.score import score
 from dcpred.training.train import publish, train, trained_beside
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import (
     DataError,

@@ -18,7 +18,8 @@ from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
 from dcpred.refreshing.refresh import refresh
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError

@@ -20,11 +20,12 @@ from benchmarks.injuries import INJURIES, Injury, conflicting_record, flip
 from dcpred.cli import main
 from dcpred.execution.workers import Workers, connect
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
-from dcpred.scoring.score import ScoreReport, score
+from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import choose_rows, verify
+from dcpred.verification.verify import choose_rows, verify
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows

@@ -15,7 +15,7 @@ from dcpred.datasets.importing import import_data
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.storage.atomic_files import create_bytes
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.zarr_arrays import find_array

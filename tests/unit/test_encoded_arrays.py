@@ -18,7 +18,7 @@ from dcpred import DCPredClassifier, explain, import_data, load_model
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
-from dcpred.scoring.score import plan_run
+from dcpred.scoring.planning import plan_run
 from dcpred.training.train import check_training_data
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_labels

@@ -16,7 +16,7 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 
 from dcpred import DCPredClassifier, load_model
 from dcpred.cli import main
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import LabelRule, given_costs, matrix_costs, threshold_costs
 from support.data import make_blobs, make_group

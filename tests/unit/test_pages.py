@@ -20,7 +20,7 @@ from click import Context
 from click.testing import CliRunner
 
 from dcpred.cli import main
-from dcpred.scoring.score import check_outputs
+from dcpred.scoring.planning import check_outputs
 from dcpred_tasks.errors import SettingsError
 from support.comparisons import small_comparisons
 from support.data import make_blobs

@@ -18,7 +18,7 @@ import dcpred
 from dcpred.cli import main
 from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
-from dcpred.verification import VerifyReport
+from dcpred.verification.verify import VerifyReport
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.tables import block_tables
 from dcpred_tasks.task_bodies.verify_block import Kind
@@ -327,7 +327,7 @@ def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
 def test_the_commands_take_what_the_functions_take(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("execution.workers", "scoring.score"):
+    for module in ("execution.workers", "scoring.pools"):
         monkeypatch.setattr(f"dcpred.{module}.connect", lambda *_, **__: inline())
     places = [str(world / "model"), str(world / "new.zarr"), str(tmp_path / "out")]
     options = ["--id", "id, number", "--delta", str(tmp_path / "table"), "--quiet"]

@@ -20,8 +20,9 @@ from dcpred.cli.main import main
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.results.export import export
-from dcpred.scoring.score import plan_run, score
-from dcpred.verification import verify
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError

@@ -18,7 +18,7 @@ import pytest
 import zarr
 
 import dcpred
-from dcpred.runs.ledger import CachedRecords, read_records
+from dcpred.runs.record_cache import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from dcpred.scoring.score import check_apart, check_conditions
+from dcpred.scoring.place_checks import check_apart, check_conditions
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import bucket, store_requests
 from dcpred_tasks.storage.addresses import absolute

@@ -16,7 +16,7 @@ from dcpred import DCPredRegressor
 from dcpred.cli import main
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.measures import IntervalMeasures

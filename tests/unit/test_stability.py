@@ -16,7 +16,7 @@ from dcpred.cli import main
 from dcpred.datasets import importing
 from dcpred.refreshing import root
 from dcpred.runs import ledger
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks import errors
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.schema import schema

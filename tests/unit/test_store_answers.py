@@ -25,7 +25,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.serving import load_model
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import bucket, store_requests, zarr_arrays

@@ -17,7 +17,7 @@ from dcpred.results.export import export
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import possible_outputs
 from dcpred_tasks.training.settings import make_settings

@@ -20,7 +20,7 @@ from dcpred.training.train import train
 from dcpred.tuning.policy import DEFAULT
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Candidate
-from dcpred.verification import verify
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError

@@ -21,7 +21,8 @@ from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
-from dcpred.scoring.score import plan_run, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.score import score
 from dcpred.training.train import check_training_data, train
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError

@@ -22,7 +22,8 @@ from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import Columns, store_threads
+from dcpred.scoring.planning import Columns
+from dcpred.scoring.pools import store_threads
 from dcpred.serving import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact

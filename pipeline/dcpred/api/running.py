@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 
-from dcpred import evaluation, verification
+from dcpred import evaluation
 from dcpred.api.arguments import (
     address_of_model,
     checked,
@@ -32,10 +32,13 @@ from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring import deliver as delivering
 from dcpred.scoring import repair as repairing
 from dcpred.scoring import score as scoring
+from dcpred.scoring import score_shard as sharding
 from dcpred.scoring.deliver import DeliverReport
-from dcpred.scoring.score import ShardReport, check_rows_scored
+from dcpred.scoring.score import check_rows_scored
+from dcpred.scoring.score_shard import ShardReport
 from dcpred.summary import Summary
-from dcpred.verification import SAMPLE_ROWS, VerifyReport
+from dcpred.verification import verify as verifying
+from dcpred.verification.verify import SAMPLE_ROWS, VerifyReport
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
@@ -171,7 +174,7 @@ def score(
     with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
         pool, say = pool_for(X, output, workers, client), progress(verbose)
         if part is not None:
-            report = scoring.score_shard(
+            report = sharding.score_shard(
                 path, X, output, part, pool, tolerance=policy, say=say, delta=delta, **columns
             )
             if isinstance(report, ShardReport):
@@ -558,7 +561,7 @@ def verify(
         If it cannot be read.
     """
     pool = chosen_pool(workers, client)
-    return verification.verify(output, level, pool, rows=rows, seed=seed, say=progress(verbose))
+    return verifying.verify(output, level, pool, rows=rows, seed=seed, say=progress(verbose))
 
 
 @dataclass(frozen=True, repr=False)

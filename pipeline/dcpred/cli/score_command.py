@@ -36,7 +36,7 @@ from dcpred.execution.progress import counted
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.repair import LEVELS
-from dcpred.scoring.score import ShardReport
+from dcpred.scoring.score_shard import ShardReport
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError, SettingsError
 
 

@@ -15,7 +15,7 @@ from dcpred.inspection import inspect_path
 from dcpred.refreshing.root import RootStatus
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.training.column_report import map_in_words
-from dcpred.verification import LEVELS, SAMPLE_ROWS
+from dcpred.verification.verify import LEVELS, SAMPLE_ROWS
 from dcpred_tasks.errors import IncompleteError
 
 

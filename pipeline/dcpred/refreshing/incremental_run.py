@@ -12,18 +12,13 @@ from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, run_number
-from dcpred.runs.ledger import RUNS, Ledger, each_of
+from dcpred.runs.latest import RUNS
+from dcpred.runs.ledger import Ledger
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import (
-    RECORD_BYTES,
-    Planned,
-    check_place,
-    default_pool,
-    output_bytes,
-    plan_run,
-    planned_ids,
-    score,
-)
+from dcpred.scoring.place_checks import check_place
+from dcpred.scoring.planning import RECORD_BYTES, Planned, output_bytes, plan_run, planned_ids
+from dcpred.scoring.pools import default_pool
+from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.commit_records import (
     TABLES,
     CommitRecord,
@@ -39,7 +34,7 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, lasting, table_address
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
 from dcpred_tasks.storage.place import Entry, Place
-from dcpred_tasks.storage.store_requests import Retrying
+from dcpred_tasks.storage.store_requests import Retrying, each_of
 from dcpred_tasks.storage.stored_chunks import InputState, open_input
 from dcpred_tasks.task_bodies.score_block import create_scores
 

@@ -20,8 +20,9 @@ from typing import Any
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
-from dcpred.runs.ledger import MANIFEST, NO_LINKS, PARTS, RUNS, open_ledger
-from dcpred.verification import FastCheck, check_as_written
+from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS
+from dcpred.runs.ledger import open_ledger
+from dcpred.verification.fast_check import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows, is_table, is_zarr
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below, lasting, path_on_disk

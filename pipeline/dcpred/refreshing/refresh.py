@@ -35,10 +35,11 @@ from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
-from dcpred.runs.ledger import latest_run, point_to
+from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import STRICT, Columns, check_outputs, plan_run
+from dcpred.scoring.planning import Columns, check_outputs, plan_run
+from dcpred.scoring.score import STRICT
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError

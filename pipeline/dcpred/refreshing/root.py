@@ -11,21 +11,9 @@ from typing import Any
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
 from dcpred.runs.bad_rows import without_score
-from dcpred.runs.ledger import (
-    INPUTS,
-    MANIFEST,
-    PARTS,
-    PLAN,
-    RUN_NAME,
-    RUNS,
-    SETTINGS,
-    Ledger,
-    each_of,
-    latest_run,
-    read_inputs,
-    standing_run,
-    write_inputs,
-)
+from dcpred.runs.input_states import read_inputs, write_inputs
+from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
+from dcpred.runs.ledger import Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
@@ -42,6 +30,7 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
+from dcpred_tasks.storage.store_requests import each_of
 from dcpred_tasks.storage.stored_chunks import InputState
 
 FORMAT, VERSION = "dcpred-refresh", 1

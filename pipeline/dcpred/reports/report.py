@@ -45,7 +45,8 @@ from dcpred.reports.evaluation_page import (
 )
 from dcpred.reports.run_page import Run, open_run, run_page
 from dcpred.results.stored_scores import open_stored
-from dcpred.runs.ledger import PLAN, RUNS, SETTINGS, open_ledger, run_meant
+from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
+from dcpred.runs.ledger import open_ledger
 from dcpred.serving import ServedModel
 from dcpred.training.column_report import describe_map, map_in_words
 from dcpred.tuning.search_result import (

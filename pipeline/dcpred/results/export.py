@@ -20,7 +20,8 @@ import zarr
 
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.results.stored_scores import StoredScores, open_stored
-from dcpred.runs.ledger import arrays_beside, open_ledger, same_rows
+from dcpred.runs.input_identity import arrays_beside, same_rows
+from dcpred.runs.ledger import open_ledger
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact

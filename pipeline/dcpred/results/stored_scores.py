@@ -12,7 +12,8 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 
-from dcpred.runs.ledger import MANIFEST, open_ledger
+from dcpred.runs.latest import MANIFEST
+from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError

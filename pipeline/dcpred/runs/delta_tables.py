@@ -52,7 +52,7 @@ from dcpred.runs.delta_rows import (
     held_rows,
     table_schema,
 )
-from dcpred.runs.ledger import Ledger, each_of
+from dcpred.runs.ledger import Ledger
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
@@ -73,7 +73,7 @@ from dcpred_tasks.storage.place import (
     stored_digest,
     write_document,
 )
-from dcpred_tasks.storage.store_requests import Retrying
+from dcpred_tasks.storage.store_requests import Retrying, each_of
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 
 STORE_ATTEMPTS = 3  # at opening a table on a store

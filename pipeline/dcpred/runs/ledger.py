@@ -1,351 +1,59 @@
-"""The ledger of a run: its inputs, its blocks, and their commit records; and the latest run of a refresh, a
-symbolic link on disks, else a small file. Either is replaced in one step: a reader always gets a complete
-run.
-"""
+"""The ledger of a run: its plan, its blocks with their commit records, and its manifest."""
 
-import errno
-import os
 import re
-import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-import zarr
+from typing import Any
 
 from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
 from dcpred.execution.progress import SILENT, Reporter
-from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
-from dcpred_tasks.artifacts.commit_records import (
-    CommitRecord,
-    ScoreRun,
-    list_records,
-    parsed_record,
-    record_bytes,
+from dcpred.runs.input_identity import (
+    arrays_beside,
+    is_same_input,
+    record_input,
+    recorded_identity,
+    same_rows,
 )
-from dcpred_tasks.errors import DcpredError, PlanConflictError, ResourceError
+from dcpred.runs.latest import INPUTS, LINK, MANIFEST, PLAN, SETTINGS, run_meant, runs_of_parts
+from dcpred.runs.record_cache import CachedRecords, read_records
+from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
+from dcpred_tasks.errors import PlanConflictError, ResourceError
 from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
-from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import (
     DELTA_VERSION,
     absolute,
     below,
     check_writable,
-    path_on_disk,
     shown,
     table_address,
 )
-from dcpred_tasks.storage.atomic_files import (
-    encoded,
-    is_system_file,
-    partial_name,
-    resource_errors,
-    sync_directory,
-)
-from dcpred_tasks.storage.bucket import same_tag
+from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
-from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
-    Entry,
     Place,
-    Stored,
     open_place,
     read_document,
     read_own_document,
     read_sealed_document,
     write_document,
 )
-from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
-from dcpred_tasks.storage.stored_chunks import InputState, RowsIdentity, filled, rows_identity
+from dcpred_tasks.storage.stored_chunks import rows_identity
 from dcpred_tasks.task_bodies.score_block import input_digest
-
-SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
-RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
-# Answers of a file system without symbolic links.
-NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
-
-
-def latest_run(place: Place) -> str:
-    """The name of the latest run of a root, or "". Raises PlanConflictError for another's pointer."""
-    pointed = None
-    if place.links is not None:
-        with suppress(FileNotFoundError):
-            pointed = _target(place.links / LINK)
-    if pointed is None:
-        standing = read_own_document(place, LATEST)
-        if standing is None:
-            return ""
-        pointed = str(standing.get("run"))
-    folder, _, name = pointed.partition("/")
-    if folder != RUNS or not RUN_NAME.fullmatch(name):
-        raise PlanConflictError(
-            f"Cannot find the latest run of {place.address}: its pointer names {pointed!r}. Let it"
-            f" point to {RUNS}/NAME again, or remove it and name a run with --publish."
-        )
-    return name
-
-
-def run_meant(output: str | Path) -> str | Path:
-    """The address of the latest run for ROOT/latest, or ROOT/latest/parts/NAME; else the same address."""
-    if path_on_disk(output) is not None:
-        return output
-    root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
-    if not root:
-        root, _, name = str(output).rstrip("/").rpartition("/")
-        if name != LINK:
-            return output
-    run = latest_run(open_place(root))
-    if not run:
-        return output
-    if "/" in part or not part:
-        return below(root, RUNS, run)
-    parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
-    own = parts.get(part) if isinstance(parts, dict) else None
-    return below(root, PARTS, part, RUNS, str(own)) if own else output
-
-
-def point_to(place: Place, name: str) -> None:
-    """Make a run the latest."""
-    if place.links is not None:
-        link, partial = place.links / LINK, partial_name(place.links / LINK)
-        with resource_errors(link):
-            try:
-                partial.symlink_to(f"{RUNS}/{name}")
-                os.replace(partial, link)
-                sync_directory(place.links)
-                return
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-            finally:
-                partial.unlink(missing_ok=True)
-    write_document(place, LATEST, {"run": f"{RUNS}/{name}"})
-
-
-def _target(link: Path) -> str:
-    try:
-        return os.readlink(link)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        raise PlanConflictError(
-            f"Cannot find the latest run of {link.parent}: {link} is not a symbolic link. Remove it, and"
-            " name a run with --publish."
-        ) from None
-
-
-READ_AT_ONCE = 32
-AT_ONCE = 64  # concurrent requests to a store
-T = TypeVar("T")
-Item = TypeVar("Item")
-
-
-def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
-    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
-    if not place.many_at_once:
-        yield from ((item, call(item)) for item in items)
-        return
-    left, threads = iter(items), request_threads()
-    under_way = deque((item, threads.submit(call, item)) for item in islice(left, AT_ONCE))
-    while under_way:
-        item, future = under_way.popleft()
-        yield item, waited_for(future, place.address)
-        under_way.extend((item, threads.submit(call, item)) for item in islice(left, 1))
-
-
-@dataclass
-class CachedRecords:
-    """Records with their tags on the store, in a temporary file: the same tag is not read again."""
-
-    file: IO[bytes] | None = None
-    at: dict[int, tuple[str, int, int]] = field(default_factory=dict)
-    """Tag, offset and length of each block's record."""
-
-    def keep(self, record: CommitRecord) -> None:
-        if not record.tag:
-            return
-        self.file = self.file or tempfile.TemporaryFile()  # noqa: SIM115
-        data = record_bytes(record)
-        offset = self.file.seek(0, 2)
-        self.file.write(data)
-        self.at[record.block] = record.tag, offset, len(data)
-
-    def forget(self) -> None:
-        """Close the file."""
-        if self.file is not None:
-            self.file.close()
-        self.file, self.at = None, {}
-
-    def find(self, block: int, entry: Entry) -> bytes | None:
-        tag, offset, length = self.at.get(block, ("", 0, 0))
-        if self.file is None or not tag or not same_tag(tag, entry.tag):
-            return None
-        self.file.seek(offset)
-        return self.file.read(length)
-
-
-def read_records(
-    run: ScoreRun, listed: Mapping[int, Entry], kept: CachedRecords
-) -> Iterator[tuple[int, bytes | None]]:
-    """The bytes of the records of these blocks, in ascending order; None for a removed one."""
-    place, blocks = run.place, iter(sorted(listed))
-    if not place.many_at_once:
-        for block in blocks:
-            with suppress(OSError):  # an unreadable file is not a record
-                standing = place.read(run.record_name(block))
-                yield block, None if standing is None else standing.data
-                continue
-            yield block, None
-        return
-    while some := list(islice(blocks, READ_AT_ONCE)):
-        known = {block: data for block in some if (data := kept.find(block, listed[block])) is not None}
-        asked = {
-            block: request_threads().submit(_get, place, run.record_name(block))
-            for block in some
-            if block not in known
-        }
-        for block in some:
-            if block in known:
-                yield block, known[block]
-            else:
-                standing = waited_for(asked[block], place.address)
-                yield block, None if standing is None else standing.data
-
-
-def _get(place: Place, name: str) -> Stored | None:
-    return Retrying()(lambda: place.read(name))
-
-
-def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
-    """full  whether the run was begun to reuse nothing"""
-    value = {"full": full, **asdict(state)}
-    write_document(place, file, {**value, "checksum": digest_json(value)})
-
-
-def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
-    """(state, full); None if it is missing or modified."""
-    value: dict[str, Any] | None = read_sealed_document(place, file)
-    if value is None:
-        return None
-    try:
-        given = {f.name: value[f.name] for f in fields(InputState)}
-        return InputState(**{**given, "marks": tuple(given["marks"])}), bool(value.get("full"))
-    except (KeyError, TypeError):
-        return None
-
-
-def forget_rows(state: InputState, rows: list[tuple[int, int]]) -> InputState:
-    """The state without the marks of chunks below these rows: no later run takes them for unchanged."""
-    marks = list(state.marks)
-    for start, stop in rows:
-        for number in range(start // state.mark_rows, min(-(-stop // state.mark_rows), len(marks))):
-            marks[number] = ""
-    return replace(state, marks=tuple(marks))
-
-
-def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
-    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    its arithmetic if that is not the compiled engine, and its Parquet files.
-    """
-    told, table = run.told(), _table_identity(run)
-    identity = {
-        "content": stored_chunks.fingerprint(X),
-        "shape": list(X.shape),
-        "dtype": str(X.dtype),
-        **{name: told[name] for name in HASHED if name in told},
-        **filled(),
-        **({} if table is None else {"table": table}),
-    }
-    return digest_json(identity)
-
-
-def _table_identity(run: ScoreRun) -> dict[str, Any] | None:
-    """What identifies the Parquet files of a run besides its scores: the current ids, and the Delta table.
-    None without such files.
-    """
-    if run.ids is None:
-        return None
-    beside = arrays_beside(run.x)
-    found = {name: stored_chunks.fingerprint(beside[name]) for name in run.ids if name in beside}
-    return {"ids": list(run.ids), "arrays": found, "delta": run.delta}
-
-
-def record_input(run: ScoreRun) -> dict[str, Any]:
-    """The record of the input in a plan: the rows of X, and of each array of one dimension beside it."""
-    X = zarr_arrays.open_array(run.x)
-    arrays = {
-        name: asdict(rows_identity(array, run.n_rows))
-        for name, array in arrays_beside(run.x).items()
-        if array.shape[0] >= run.n_rows
-    }
-    return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
-
-
-def arrays_beside(x: str) -> dict[str, zarr.Array[Any]]:
-    """One-dimensional arrays in the group of X; none if it is in no group."""
-    try:
-        node = zarr_arrays.open_any(x.rstrip("/").rpartition("/")[0])
-        if not isinstance(node, zarr.Group):
-            return {}
-        return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
-    except DcpredError:  # Others than X may be damaged.
-        return {}
-
-
-def same_rows(
-    recorded: Mapping[str, Any], array: zarr.Array[Any], n_rows: int, name: str = ""
-) -> bool | None:
-    """Whether the first rows of an array are those that a plan recorded as its input; None if it recorded
-    nothing of it.
-
-    name  name of an array next to X; "" for X
-    """
-    before = recorded_identity(recorded, name)
-    if before is None:
-        return None
-    return array.shape[0] >= n_rows and before.same(rows_identity(array, n_rows))
-
-
-def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
-    """What `record_input` wrote of an array; None if it is missing or invalid."""
-    arrays = recorded.get("arrays")
-    found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
-    names = [field.name for field in fields(RowsIdentity)]
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
-        return None
-    return RowsIdentity(**{name: found[name] for name in names})
-
-
-def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:
-    """Whether X still holds the scored rows. Raises DataError if it cannot be opened.
-
-    recorded  the record of the input in the plan; earlier versions wrote none
-    accepted  hashes of runs whose input --repair found to hold the same rows
-    """
-    X = zarr_arrays.open_array(run.x)
-    if X.shape[0] == run.n_rows:
-        now = run_hash(X, run)
-        if now == run.run or now in accepted:
-            return True
-    return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))
-
 
 FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
 # Fields of a plan by which two runs differ.
 RUN_FIELDS = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
-HASHED = ("model_hash", "outputs", "chunk_rows", "block_rows", "alpha", "costs", "arithmetic")
-PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
@@ -661,21 +369,6 @@ def open_ledger(output: str | Path) -> Ledger:
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
             " restore the plan."
         ) from None
-
-
-def runs_of_parts(output: str | Path) -> dict[str, str]:
-    """The addresses of the runs of each input, by its name, of a refresh of several inputs; none for any
-    other output.
-    """
-    place = open_place(run_meant(output))
-    try:
-        parts = (read_sealed_document(place, MANIFEST) or {}).get("parts")
-    except NotADirectoryError:
-        return {}
-    if not isinstance(parts, dict):
-        return {}
-    root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
-    return {str(part): below(root, PARTS, part, RUNS, str(name)) for part, name in parts.items()}
 
 
 def standing_run(output: str | Path) -> ScoreRun | None:

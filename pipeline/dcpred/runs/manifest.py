@@ -8,7 +8,8 @@ from typing import Any
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
-from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
+from dcpred.runs.latest import PLAN
+from dcpred.runs.ledger import FORMAT, VERSION, Ledger
 from dcpred.runs.status import describe_run
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun

@@ -10,7 +10,7 @@ from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import has_table
 from dcpred.runs.ledger import open_ledger
 from dcpred.summary import Summary
-from dcpred.verification import FastCheck, check_as_written, say_system_files
+from dcpred.verification.fast_check import FastCheck, check_as_written, say_system_files
 from dcpred_tasks.errors import IncompleteError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 

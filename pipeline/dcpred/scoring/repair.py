@@ -27,20 +27,17 @@ from typing import Unpack
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.ledger import INPUTS, RUN_FIELDS, Ledger, forget_rows, open_ledger, read_inputs, write_inputs
+from dcpred.runs.input_states import forget_rows, read_inputs, write_inputs
+from dcpred.runs.latest import INPUTS
+from dcpred.runs.ledger import RUN_FIELDS, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.score import STRICT, Written, check_delta, default_pool, plan_run, score
-from dcpred.verification import (
-    SAMPLE_ROWS,
-    FastCheck,
-    check_full,
-    check_sample,
-    choose_rows,
-    damaged_blocks,
-    leftovers,
-    restore_metadata,
-)
+from dcpred.scoring.planning import Written, plan_run
+from dcpred.scoring.pools import default_pool
+from dcpred.scoring.score import STRICT, check_delta, score
+from dcpred.verification.fast_check import FastCheck, damaged_blocks, leftovers
+from dcpred.verification.metadata import restore_metadata
+from dcpred.verification.verify import SAMPLE_ROWS, check_full, check_sample, choose_rows
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model

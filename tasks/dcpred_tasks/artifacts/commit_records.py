@@ -23,7 +23,7 @@ class ScoreRun:
     """What every scoring task receives: addresses and small values."""
 
     run: str
-    """Hash of the plan (`dcpred.runs.ledger.run_hash`)."""
+    """Hash of the plan (`dcpred.runs.input_identity.run_hash`)."""
     x: str
     """Address of the array of raw rows, as every process finds it."""
     model: str

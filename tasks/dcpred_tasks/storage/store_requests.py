@@ -5,13 +5,15 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache, partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -19,12 +21,14 @@ from typing import Any, TypeVar
 from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
 from dcpred_tasks.storage.addresses import FLAGS, SECRET, Options, is_remote, parse, storage_options
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, partial_name
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place import Place, open_place
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1  # between two checks for an interrupt of the caller
 THREADS = 32
+AT_ONCE = 64  # requests of `each_of`
 # Where clouds provide the credentials of a role.
 METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity")
 # Names in the text of an error: they may hold any word, and must not determine the cause.
@@ -182,6 +186,19 @@ def waited_for(future: "Future[T]", address: str) -> T:
         except NotYet:
             if future.done():
                 raise StoreError(f"{address}: timed out") from None
+
+
+def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
+    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
+    if not place.many_at_once:
+        yield from ((item, call(item)) for item in items)
+        return
+    left, threads = iter(items), request_threads()
+    under_way = deque((item, threads.submit(call, item)) for item in islice(left, AT_ONCE))
+    while under_way:
+        item, future = under_way.popleft()
+        yield item, waited_for(future, place.address)
+        under_way.extend((item, threads.submit(call, item)) for item in islice(left, 1))
 
 
 def at_once(calls: Sequence[Callable[[], T]], address: str) -> list[T]:

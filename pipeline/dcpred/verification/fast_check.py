@@ -1,24 +1,18 @@
-"""Verify an output: its metadata, and the digests of its blocks."""
+"""The verification of level fast: names, sizes, counts and digests of records."""
 
 import json
 import re
-import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import zarr
-
-from dcpred.execution.progress import SILENT, Reporter, counted, say_where
-from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs import delta_tables
-from dcpred.runs.delta_rows import has_table
-from dcpred.runs.ledger import MANIFEST, RUN_FIELDS, Ledger, open_ledger, read_records, runs_of_parts
+from dcpred.execution.progress import Reporter, counted
+from dcpred.runs.latest import MANIFEST
+from dcpred.runs.ledger import RUN_FIELDS, Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
-from dcpred.summary import Summary
+from dcpred.runs.record_cache import read_records
+from dcpred.verification.metadata import explain_metadata
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
@@ -30,126 +24,15 @@ from dcpred_tasks.artifacts.commit_records import (
     parsed_record,
     record_splits,
 )
-from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, SettingsError
-from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scoring.outputs import OutputColumn
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.storage.addresses import as_arguments
-from dcpred_tasks.storage.atomic_files import decoded, exactly_decoded, is_system_file
+from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Entry, read_document
 from dcpred_tasks.storage.store_requests import StoreError
-from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
-from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block, verify_rows
-
-
-def explain_metadata(run: ScoreRun, name: str) -> str | None:
-    """What is wrong with the metadata of an output array, or of the group (name ""), by the plan; or None."""
-    standing = run.place.read(metadata_name(name))
-    if standing is None:
-        return "it is missing"
-    try:
-        decoded(standing.data, metadata_name(name))
-    except ValueError:  # Zarr accepts numbers that JSON does not have.
-        return "it cannot be read"
-    try:
-        if not name:
-            return _wrong_group(
-                run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores)
-            )
-        return _wrong_array(run, _column(run, name), zarr_arrays.open_array(run.array(name)))
-    except DataError:
-        return "it cannot be read"
-
-
-def _wrong_group(run: ScoreRun, group: zarr.Group, copy: zarr.Group | None) -> str | None:
-    if dict(group.attrs) != {"run": run.run, "model": run.model_hash}:
-        return "it names another run or model"
-    if copy is None:
-        return None
-    copies = dict(zarr_arrays.arrays_of(copy))
-    if copies.keys() != {*run.arrays}:
-        return "its copy of the metadata of arrays is not of those that the plan has"
-    wrong = ((name, _wrong_array(run, _column(run, name), array)) for name, array in copies.items())
-    return next(
-        (f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None),
-        None,
-    )
-
-
-def _column(run: ScoreRun, name: str) -> OutputColumn:
-    return next(column for column in run.columns if column.name == name)
-
-
-def _wrong_array(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> str | None:
-    if array.shape[:1] != (run.n_rows,) or array.ndim > len(column.dimensions):
-        return f"it has shape {array.shape}, but the plan has {run.n_rows:,} rows"
-    if array.dtype not in [np.dtype(dtype) for dtype in column.dtypes]:
-        return f"{column.name} cannot have dtype {array.dtype}"
-    fill = np.asarray(array.fill_value)
-    if not column.absent(fill, fill):
-        return f"its fill value is {fill}, which does not mark an unscored row"
-    same = _agree(column, array, _as_planned(run, column, array))
-    return None if same else "chunks or codecs differ from the plan"
-
-
-def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """The array that is created for this column, shape and dtype."""
-    return zarr_arrays.create_array(
-        zarr_arrays.memory_group(),
-        column.name,
-        array.shape,
-        array.dtype,
-        run.chunk_rows,
-        fill_value=array.fill_value,
-        attributes=dict(array.attrs),
-        dimensions=column.dimensions[: array.ndim],
-    )
-
-
-def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
-    """Whether metadata are the same to Zarr, in any version, with or without names of dimensions."""
-    a, b = (
-        array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
-        for array in (found, planned)
-    )
-    if a.get("dimension_names") is None:
-        a, b = (
-            {key: value for key, value in summary.items() if key != "dimension_names"} for summary in (a, b)
-        )
-    return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
-
-
-def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
-    """Rewrite metadata that are in `named`, missing, or differ; chunks stay. Returns the written files."""
-    written = []
-    group, place = planned_scores(run, model), run.place
-    for name in ("", *run.arrays):
-        planned = group[name] if name else group
-        file = metadata_name(name)
-        if file in named or not _is_as_planned(run, name, planned):
-            place.make_folder(file.removesuffix("/zarr.json"))
-            place.write(file, zarr_arrays.metadata_file(planned))
-            written.append(file)
-    return written
-
-
-def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
-    try:
-        if isinstance(planned, zarr.Array):
-            return _agree(_column(run, name), zarr_arrays.open_array(run.array(name)), planned)
-        copy = zarr_arrays.open_consolidated(run.scores)
-        copies = [] if copy is None else zarr_arrays.arrays_of(copy)
-        wanted = dict(zarr_arrays.arrays_of(planned))
-        same = all(
-            name in wanted and _agree(_column(run, name), array, wanted[name]) for name, array in copies
-        )
-        return same and dict(zarr_arrays.open_group(run.scores).attrs) == dict(planned.attrs)
-    except DataError:
-        return False
-
+from dcpred_tasks.task_bodies.score_block import metadata_name
+from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
@@ -389,24 +272,6 @@ class FastCheck:
             self._add(Kind.MANIFEST, None, "manifest.json", sentence)
 
 
-def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
-    """Findings of level full beyond level fast: every block with a complete record is decoded."""
-    if any(finding.kind == Kind.METADATA for finding in fast.findings):
-        return []  # wrong metadata would put the blame on every chunk
-    found: list[Finding] = []
-    blocks = sorted(fast.records)
-    rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
-    summary = {finding.file for finding in fast.findings}
-    with say.step("verifying", sum(rows), "rows") as advance:
-
-        def verified(number: int, findings: list[Finding]) -> None:
-            advance(rows[number])
-            found.extend(f for f in findings if f.file not in summary)
-
-        run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
-    return sorted(found, key=lambda f: (f.block or 0, f.file))
-
-
 def damaged_blocks(findings: list[Finding]) -> list[int]:
     """Blocks that another scoring repairs. A conflict is not among them: its record stays until --repair."""
     return sorted(
@@ -496,215 +361,3 @@ def leftovers(findings: list[Finding]) -> Iterator[str]:
     """Files of interrupted attempts, by the names that dcpred and Zarr give them."""
     ours = re.compile(r".*\.partial-[0-9a-f]{12}|.*\.[0-9a-f]{32}\.partial")
     yield from (f.file for f in findings if f.kind == Kind.LEFTOVER and ours.fullmatch(f.file))
-
-
-LEVELS = ("fast", "sample", "full")
-SAMPLE_ROWS = 1_000
-# Minimum number of output chunks in a sample. Each is read completely, with its input.
-SAMPLED_CHUNKS = 32
-
-# An output chunk as block, first row and row after the last; and sampled rows in it.
-Span = tuple[int, int, int, tuple[int, ...]]
-
-
-@dataclass(frozen=True, repr=False)
-class VerifyReport(Summary):
-    """The result of a verification.
-
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    level : str
-        The level: fast, sample or full.
-    n_rows : int
-        Number of rows.
-    n_blocks : int
-        Number of blocks.
-    verified_blocks : int
-        Number of blocks with a complete record.
-    left_blocks : int
-        Number of blocks without a record, of a run that is not finished.
-    finished : bool
-        Whether there is a manifest.
-    sampled_rows : int
-        Number of rows that were scored again (level sample).
-    seed : int or None
-        Seed that those rows were drawn with; None without them.
-    found : dict of str to int
-        Number of findings by kind.
-    findings : list of Finding
-        The findings.
-    seconds : float
-        Duration in seconds.
-    in_delta : bool or None
-        Whether the Delta table of the run holds exactly its rows, each once, in files that are complete; None
-        for a run without one.
-    ok : bool
-        Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
-        rows are not.
-    """
-
-    output: str
-    level: str
-    n_rows: int
-    n_blocks: int
-    verified_blocks: int
-    left_blocks: int
-    finished: bool
-    sampled_rows: int
-    seed: int | None
-    found: dict[str, int]
-    findings: list[Finding]
-    seconds: float
-    in_delta: bool | None
-    ok: bool
-
-
-def verify(
-    output: str | Path,
-    level: str,
-    pool: Pool,
-    *,
-    rows: int = SAMPLE_ROWS,
-    seed: int | None = None,
-    say: Reporter = SILENT,
-) -> VerifyReport:
-    """Verify an output of scoring, finished or not, and write nothing.
-
-    output  of one run, or of all runs of a refresh of several inputs
-    level  fast: names, sizes, counts and digests of records
-           full: also decodes everything
-           sample: fast, and scores `rows` rows of random chunks again by the plain definition, which
-           needs the unchanged model and input; not if metadata or manifest are modified, because the
-           comparison would be meaningless
-    seed   seed of the sample; by default random
-
-    Raises PlanConflictError if `output` is not an output of dcpred, DataError or ModelFormatError if a sample
-    cannot be scored.
-    """
-    if level not in LEVELS:
-        raise SettingsError(
-            f"Cannot verify at level {level!r}: the levels are {', '.join(LEVELS)}. Use one of them."
-        )
-    begin = time.perf_counter()
-    if parts := runs_of_parts(output):
-        each = {name: verify(run, level, pool, rows=rows, seed=seed, say=say) for name, run in parts.items()}
-        return _verified_together(str(output), each, time.perf_counter() - begin)
-    ledger = open_ledger(output)
-    fast = FastCheck(ledger)
-    findings = list(fast.findings)
-    spans: list[Span] = []
-    if level == "full":
-        with pool() as workers:
-            say_where(say, "verifying", workers)
-            findings += check_full(fast, workers, say)
-    elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
-        check_source(ledger)
-        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
-        spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
-        with pool() as workers:
-            say_where(say, "verifying", workers)
-            findings += check_sample(ledger.run, workers, spans, say)
-    in_delta = None
-    if has_table(ledger):
-        complete = fast.finished and len(fast.records) == ledger.n_blocks
-        wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if complete else []
-        in_delta = complete and not wrong
-        findings += wrong
-    return VerifyReport(
-        output=ledger.address,
-        level=level,
-        n_rows=ledger.run.n_rows,
-        n_blocks=ledger.n_blocks,
-        verified_blocks=len(fast.records),
-        left_blocks=fast.left,
-        finished=fast.finished,
-        sampled_rows=sum(len(span[3]) for span in spans),
-        seed=seed if spans else None,
-        found=dict(Counter(str(finding.kind) for finding in findings)),
-        findings=findings,
-        seconds=time.perf_counter() - begin,
-        in_delta=in_delta,
-        ok=in_delta is not False
-        and fast.finished
-        and not fast.left
-        and not fast.given_up
-        and not any(f.is_damage for f in findings),
-    )
-
-
-def _verified_together(output: str, parts: Mapping[str, VerifyReport], seconds: float) -> VerifyReport:
-    """The verification of the runs of several inputs, as one."""
-    each = list(parts.values())
-    found: Counter[str] = Counter()
-    for one in each:
-        found.update(one.found)
-    return replace(
-        each[0],
-        output=output,
-        n_rows=sum(one.n_rows for one in each),
-        n_blocks=sum(one.n_blocks for one in each),
-        verified_blocks=sum(one.verified_blocks for one in each),
-        left_blocks=sum(one.left_blocks for one in each),
-        finished=all(one.finished for one in each),
-        sampled_rows=sum(one.sampled_rows for one in each),
-        found=dict(found),
-        findings=[
-            replace(finding, file=f"{name}/{finding.file}")
-            for name, one in parts.items()
-            for finding in one.findings
-        ],
-        seconds=seconds,
-        ok=all(one.ok for one in each),
-    )
-
-
-def check_source(ledger: Ledger) -> None:
-    """Raise DataError, ModelFormatError unless model and input of a run are unchanged."""
-    run = ledger.run
-    asked = "Cannot score a sample again (level sample)"
-    instead = "Use --level full, which needs neither model nor input."
-    try:
-        model_hash = open_artifact(run.model).hash
-    except ModelFormatError as error:
-        raise ModelFormatError(f"{asked}: the model cannot be opened ({error}). {instead}") from None
-    if model_hash != run.model_hash:
-        raise ModelFormatError(
-            f"{asked}: {run.model} now holds another model than that of the run. {instead}"
-        )
-    try:
-        same = ledger.has_same_input()
-    except DataError:
-        raise DataError(f"{asked}: the input {run.x} cannot be opened. {instead}") from None
-    if not same:
-        raise DataError(f"{asked}: the input {run.x} has changed since it was scored. {instead}")
-
-
-def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:
-    """n random rows of random output chunks of these blocks; all rows if there are no more."""
-    rng = np.random.default_rng(seed)
-    chunks = [(block, start, stop) for block in blocks for start, stop in run.chunks(block)]
-    n_chunks = min(max(SAMPLED_CHUNKS, -(-n // run.chunk_rows) + 1), len(chunks))
-    chosen = [chunks[i] for i in sorted(rng.choice(len(chunks), n_chunks, replace=False))] if chunks else []
-    at = np.cumsum([0, *(stop - start for _, start, stop in chosen)])
-    picked = np.sort(rng.choice(at[-1], min(n, at[-1]), replace=False)) if chosen else np.zeros(0, np.int64)
-    spans = []
-    for (block, start, stop), first, last in zip(chosen, at[:-1], at[1:], strict=True):
-        rows = picked[(picked >= first) & (picked < last)] - first + start
-        if len(rows):
-            spans.append((block, start, stop, tuple(int(row) for row in rows)))
-    return spans
-
-
-def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
-    """Findings from scoring these rows again."""
-    found: list[Finding] = []
-    with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
-
-        def scored(number: int, findings: list[Finding]) -> None:
-            advance(len(spans[number][3]))
-            found.extend(findings)
-
-        run_all(workers, verify_rows, [(run, *span) for span in spans], scored)
-    return sorted(found, key=lambda finding: finding.block or 0)

@@ -1,0 +1,103 @@
+"""What identifies the rows of a run: its hash, and what its plan records of the input."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import zarr
+
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.stored_chunks import RowsIdentity, filled, rows_identity
+
+
+def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
+    """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
+    its arithmetic if that is not the compiled engine, and its Parquet files.
+    """
+    told, table = run.told(), _table_identity(run)
+    identity = {
+        "content": stored_chunks.fingerprint(X),
+        "shape": list(X.shape),
+        "dtype": str(X.dtype),
+        **{name: told[name] for name in HASHED if name in told},
+        **filled(),
+        **({} if table is None else {"table": table}),
+    }
+    return digest_json(identity)
+
+
+def _table_identity(run: ScoreRun) -> dict[str, Any] | None:
+    """What identifies the Parquet files of a run besides its scores: the current ids, and the Delta table.
+    None without such files.
+    """
+    if run.ids is None:
+        return None
+    beside = arrays_beside(run.x)
+    found = {name: stored_chunks.fingerprint(beside[name]) for name in run.ids if name in beside}
+    return {"ids": list(run.ids), "arrays": found, "delta": run.delta}
+
+
+def record_input(run: ScoreRun) -> dict[str, Any]:
+    """The record of the input in a plan: the rows of X, and of each array of one dimension beside it."""
+    X = zarr_arrays.open_array(run.x)
+    arrays = {
+        name: asdict(rows_identity(array, run.n_rows))
+        for name, array in arrays_beside(run.x).items()
+        if array.shape[0] >= run.n_rows
+    }
+    return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
+
+
+def arrays_beside(x: str) -> dict[str, zarr.Array[Any]]:
+    """One-dimensional arrays in the group of X; none if it is in no group."""
+    try:
+        node = zarr_arrays.open_any(x.rstrip("/").rpartition("/")[0])
+        if not isinstance(node, zarr.Group):
+            return {}
+        return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
+    except DcpredError:  # Others than X may be damaged.
+        return {}
+
+
+def same_rows(
+    recorded: Mapping[str, Any], array: zarr.Array[Any], n_rows: int, name: str = ""
+) -> bool | None:
+    """Whether the first rows of an array are those that a plan recorded as its input; None if it recorded
+    nothing of it.
+
+    name  name of an array next to X; "" for X
+    """
+    before = recorded_identity(recorded, name)
+    if before is None:
+        return None
+    return array.shape[0] >= n_rows and before.same(rows_identity(array, n_rows))
+
+
+def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
+    """What `record_input` wrote of an array; None if it is missing or invalid."""
+    arrays = recorded.get("arrays")
+    found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
+    names = [field.name for field in fields(RowsIdentity)]
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+        return None
+    return RowsIdentity(**{name: found[name] for name in names})
+
+
+def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:
+    """Whether X still holds the scored rows. Raises DataError if it cannot be opened.
+
+    recorded  the record of the input in the plan; earlier versions wrote none
+    accepted  hashes of runs whose input --repair found to hold the same rows
+    """
+    X = zarr_arrays.open_array(run.x)
+    if X.shape[0] == run.n_rows:
+        now = run_hash(X, run)
+        if now == run.run or now in accepted:
+            return True
+    return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))
+
+
+HASHED = ("model_hash", "outputs", "chunk_rows", "block_rows", "alpha", "costs", "arithmetic")

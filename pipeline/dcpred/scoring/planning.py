@@ -1,0 +1,231 @@
+"""The plan of a run: its rows, outputs and blocks, checked before anything is written."""
+
+import math
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import zarr
+
+from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
+from dcpred.runs import delta_tables
+from dcpred.runs.input_identity import run_hash
+from dcpred.runs.ledger import standing_run
+from dcpred.scoring.place_checks import check_apart
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.engine.compiler import forget_failures
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
+from dcpred_tasks.model.feature_names import check_same_names, feature_names
+from dcpred_tasks.model.label_rule import Costs, label_rule
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, check_alpha
+from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
+from dcpred_tasks.scoring.scorer import arithmetic
+from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.scoring.statistics import HASHED_ROWS
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
+from dcpred_tasks.storage.computed_arrays import computed
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, models_that_score, planned_scores
+
+RECORD_BYTES = 8 * 2**10  # maximum bytes of a commit record
+ID_BYTES = 32  # usual bytes of an id in a Parquet file
+
+
+def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
+    """Maximum bytes of a run: outputs before compression, and commit records."""
+    row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
+    if run.ids is not None:
+        row = 2 * row + ID_BYTES * len(run.ids)
+    return run.n_rows * row + n_blocks * RECORD_BYTES
+
+
+class Columns(TypedDict, total=False):
+    """The columns that a run writes, as `plan_run` takes them."""
+
+    outputs: tuple[str, ...] | None
+    alpha: float | None
+    costs: Costs | None
+    ids: tuple[str, ...] | None
+
+
+class Written(Columns, total=False):
+    """All that a run writes."""
+
+    delta: str | Path | None
+
+
+Planned = tuple[ScoreRun, BlockPlan, Model]
+BLOCK_TABLES = "dcpred_tasks.tables.block_tables"  # by its name: it loads pyarrow
+
+
+def plan_run(
+    model_path: str | Path,
+    x: str,
+    output: str | Path,
+    outputs: tuple[str, ...] | None = None,
+    *,
+    alpha: float | None = None,
+    costs: Costs | None = None,
+    may_lack_chunks: bool = False,
+    cut: Cut | None = None,
+    ids: tuple[str, ...] | None = None,
+    delta: str | Path | None = None,
+) -> Planned:
+    """Check everything possible before anything is written. Raises RefusedErrors.
+
+    alpha  fraction of rows outside of intervals; None: the default
+    costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
+    cut    the blocks of the run. None: those of the run in `output`, if that has as many rows; else by the
+           number of rows
+    ids    columns before the scores in the Parquet file of each block; empty: the ids that import stored,
+           else the numbers of rows; None: no such files
+    delta  the Delta table that gets these files
+    """
+    check_writable(output, "scores")
+    artifact = open_artifact(model_path)
+    model = artifact.model()
+    check_self_test(model, artifact.self_test(), str(model_path), plain=True)
+    outputs, alpha = check_outputs(outputs, model.task, alpha)
+    if costs is not None and LABEL not in outputs and model.task == "classification":
+        raise SettingsError(
+            "Cannot use a threshold or costs without the output label, which alone takes them. Add label, or"
+            " omit them."
+        )
+    label_rule(model, costs)
+    for column in columns(outputs, alpha, costs):
+        column.require(model)
+    X = zarr_arrays.open_array(x)
+    check_matrix(X.shape, np.dtype(X.dtype))
+    check_same_encoding(x, artifact)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
+    if X.shape[0] == 0:
+        raise DataError(f"Cannot score X at {x}: it has no rows. Pass data with rows.")
+    check_same_names(feature_names(X), artifact.feature_names, x)
+    check_apart(x, str(output))
+    if not may_lack_chunks:
+        stored_chunks.check_complete(x, X)
+    (cut, sampling), store = _standing_blocks(output, X, cut), computed(X)
+    more = [column for column in columns(outputs, alpha) if not column.standard]
+    plan = plan_scoring(
+        X.shape[0],
+        X.shape[1],
+        np.dtype(X.dtype).itemsize,
+        zarr_arrays.chunk_rows(X),
+        model.n_outputs + sum(math.prod(column.row_shape(model)) for column in more),
+        ahead=AHEAD if path_on_disk(x) is None else 0,
+        behind=BEHIND if open_place(output).many_at_once else 0,
+        cut=cut,
+        unit=(0, 0) if store is None else (store.unit_rows, store.unit_bytes),
+    )
+    forget_failures()
+    x, place = absolute(x), absolute(output)
+    ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
+    run = ScoreRun(
+        run="",
+        x=x,
+        model=absolute(model_path),
+        model_hash=artifact.hash,
+        output=place,
+        outputs=outputs,
+        n_rows=plan.n_rows,
+        chunk_rows=plan.chunk_rows,
+        block_rows=plan.block_rows,
+        stride=0 if cut is None else cut.stride,
+        sampling=sampling,
+        alpha=alpha,
+        costs=costs,
+        arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
+        input=None if store is None else store.identity,
+        ids=ids,
+        delta=delta,
+    )
+    run = replace(run, run=run_hash(X, run))
+    return run, plan if ids is None else _with_tables(plan, run, model), model
+
+
+def _planned_delta(x: str, delta: str | Path | None) -> str | None:
+    """The address of the Delta table. Raises DataError."""
+    if delta is None:
+        return None
+    check_apart(x, str(delta))
+    return absolute(delta)
+
+
+def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
+    """The plan with the memory of Parquet files. Raises a RefusedError if the run cannot write them."""
+    schema = _table_schema(run, model)
+    if run.delta is not None:
+        delta_tables.check_table(run, schema)
+    return replace(plan, task_bytes=plan.task_bytes + _group_bytes(run, model))
+
+
+def planned_ids(x: str, ids: tuple[str, ...] | None, n_rows: int) -> tuple[str, ...] | None:
+    """The columns before the scores in Parquet files, which may be the default (`plan_run`). Raises DataError
+    unless the data set has them, with as many rows.
+    """
+    if ids is None:
+        return None
+    found: tuple[str, ...] = import_module(BLOCK_TABLES).planned_ids(x, ids, n_rows)
+    return found
+
+
+def _table_schema(run: ScoreRun, model: Model) -> Any:
+    """The columns of the Parquet files of a run, a schema of Arrow."""
+    arrays = dict(zarr_arrays.arrays_of(planned_scores(run, model)))
+    return import_module(BLOCK_TABLES).table_schema(run, arrays)
+
+
+def _group_bytes(run: ScoreRun, model: Model) -> int:
+    """Memory of rows that wait for their row group: as they are, and encoded."""
+    rows = min(
+        max(run.chunk_rows, import_module("dcpred_tasks.tables.score_columns").GROUP_ROWS), run.block_rows
+    )
+    return 2 * output_bytes(replace(run, n_rows=rows), model, 0)
+
+
+def _standing_blocks(
+    output: str | Path, X: zarr.Array[Any], cut: Cut | None
+) -> tuple[Cut | None, str | None]:
+    """The blocks, if none are given, and the rule of sampled rows of the run in `output`, if it has as many
+    rows: other versions may have chosen others.
+    """
+    run = standing_run(output)
+    if run is None or run.n_rows != X.shape[0]:
+        return cut, HASHED_ROWS
+    own, row_bytes = Cut(run.chunk_rows, run.block_rows, run.stride), X.shape[1] * np.dtype(X.dtype).itemsize
+    if cut is None and is_possible(own, row_bytes, zarr_arrays.chunk_rows(X)):
+        cut = own
+    return cut, run.sampling
+
+
+def check_outputs(
+    outputs: tuple[str, ...] | None, task: str, alpha: float | None = None
+) -> tuple[tuple[str, ...], float | None]:
+    """Output columns in their order, by default those of a model for this task; and the alpha of one of
+    them, None if none takes it. Raises SettingsError.
+    """
+    possible, quantiles = possible_outputs(task), possible_quantiles(task)
+    listed = [*possible, *([f"{quantiles[0]} to {quantiles[-1]}"] if quantiles else [])]
+    gives = f"a model for {task} gives {', '.join(listed[:-1])} and {listed[-1]}"
+    if outputs is not None and not outputs:
+        raise SettingsError(f"Cannot score without outputs: {gives}. Name some.")
+    unknown = [name for name in outputs or () if name not in (*possible, *quantiles)]
+    if unknown:
+        raise SettingsError(f"Cannot write output {unknown[0]!r}: {gives}. Name those.")
+    asked = default_outputs(task) if outputs is None else outputs
+    chosen = tuple(name for name in (*possible, *quantiles) if name in asked)
+    taken = [column.name for column in columns(possible) if column.takes_alpha]
+    if not set(taken) & set(chosen):
+        if alpha is not None:
+            takes = f"only {taken[0]} takes it" if taken else f"no output of {task} takes it"
+            raise SettingsError(f"Cannot use alpha {alpha:g}: {takes}. Add that output, or omit alpha.")
+        return chosen, None
+    alpha = DEFAULT_ALPHA if alpha is None else alpha
+    check_alpha(alpha)
+    return chosen, float(alpha)

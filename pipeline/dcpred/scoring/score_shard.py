@@ -1,0 +1,212 @@
+"""Score one shard of a run. The last one verifies the whole run and writes its manifest."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+from dcpred.execution.interrupts import listening
+from dcpred.execution.lease import Lock, acquire_lock
+from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.workers import Pool, Workers, this_process
+from dcpred.plan import BlockPlan
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
+from dcpred.runs.shards import FOLDER, Shard
+from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.place_checks import check_place
+from dcpred.scoring.planning import Written, output_bytes, plan_run
+from dcpred.scoring.pools import default_pool
+from dcpred.scoring.score import (
+    STRICT,
+    _claimed,
+    check_delta,
+    commit_to_delta,
+    report_finished,
+    say_how,
+    score_all,
+    score_pending,
+)
+from dcpred.summary import Summary
+from dcpred_tasks.errors import InterruptedRunError, RunHeldError
+from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.task_bodies.score_block import create_scores
+
+# Time to wait for the verification by another shard: a fixed time, and more for each block of the run.
+FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, repr=False)
+class ShardReport(Summary):
+    """The result of a shard that ended while others had work left.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    shard : str
+        The shard, as i/n.
+    n_rows : int
+        Number of rows of the whole run.
+    n_blocks : int
+        Number of blocks of the whole run.
+    shard_blocks : int
+        Number of blocks of this shard; all of them are done.
+    scored_blocks : int
+        Number of blocks that this call scored; the others were done before.
+    left_blocks : int
+        Number of blocks of other shards that were not done at the check.
+    seconds : float
+        Time of the whole call, in seconds.
+    rows_per_second : float
+        Rate of scoring, in rows per second; 0 if there was nothing to do.
+    driver_peak_memory_bytes : int
+        Peak memory of this process, in bytes.
+    """
+
+    output: str
+    shard: str
+    n_rows: int
+    n_blocks: int
+    shard_blocks: int
+    scored_blocks: int
+    left_blocks: int
+    seconds: float
+    rows_per_second: float
+    driver_peak_memory_bytes: int
+
+
+def score_shard(
+    model_path: str | Path,
+    x: str,
+    output: str | Path,
+    shard: Shard,
+    pool: Pool | None = None,
+    *,
+    tolerance: FailurePolicy = STRICT,
+    say: Reporter = SILENT,
+    **written: Unpack[Written],
+) -> ScoreReport | ShardReport:
+    """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
+    ScoreReport is that of the whole, finished run.
+
+    pool  as of `score`; None: local processes, or this one for a single block. Not used if no block of
+          this shard is left
+
+    Raises what `score` raises, and RunHeldError if another process has this shard.
+    """
+    begin = time.perf_counter()
+    check_delta(written.get("delta"), tolerance)
+    run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
+    ledger = Ledger(run, plan.n_blocks, shard).adopted(say)
+    run = ledger.run
+    begun = ledger.check()
+    finished = ledger.manifest()
+    if finished is not None:
+        return report_finished(ledger, plan, finished, begin, say)
+    ledger.check_free()
+    if not begun:
+        check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
+    n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
+    if n_pending == 0:
+        pool = this_process
+    pool = pool or default_pool(x, output, n_pending, tolerance)
+    with pool() as workers, _claimed(ledger, plan, workers) as lease:
+        workers.check_sees(ledger.address)
+        create_scores(run, model)
+        say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+        say_how(say, run, workers)
+        done, left = _score_own(ledger, lease, workers, say, tolerance)
+        if not left:
+            return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
+    own = counted(len(ledger.own_blocks), "block is", "blocks are")
+    say.say(
+        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
+        " the last of which verifies everything"
+    )
+    n_rows = sum(stop - start for start, stop in map(run.rows, ledger.own_blocks))
+    return ShardReport(
+        output=run.output,
+        shard=str(shard),
+        n_rows=plan.n_rows,
+        n_blocks=plan.n_blocks,
+        shard_blocks=len(ledger.own_blocks),
+        scored_blocks=done.blocks,
+        left_blocks=left,
+        seconds=time.perf_counter() - begin,
+        rows_per_second=min(done.blocks * plan.block_rows, n_rows) / done.seconds if done.blocks else 0.0,
+        driver_peak_memory_bytes=peak_memory_bytes(),
+    )
+
+
+def _score_own(
+    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
+) -> tuple[Done, int]:
+    """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
+    n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
+    while True:
+        done = score_pending(ledger, lease, workers, say, tolerance)
+        n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
+        lease.check()
+        missing = ledger.missing()
+        # In this order: withdrawn blocks are recorded first, and the record stays until the manifest exists.
+        left = set(missing) - ledger.withdrawn()
+        if ledger.manifest() is not None:
+            left = set()
+        if not left & own:
+            return Done(n_blocks, seconds), len(left)
+
+
+def _finish(
+    ledger: Ledger,
+    plan: BlockPlan,
+    lease: Lock,
+    workers: Workers,
+    done: Done,
+    tolerance: FailurePolicy,
+    begin: float,
+    say: Reporter,
+) -> ScoreReport:
+    """Verify the whole run and write the manifest, or wait for the shard that does."""
+    whole = replace(ledger, shard=None)
+    with _finishing(whole) as finishing:
+        manifest = whole.manifest()
+        if manifest is None:
+            say.say("every shard is done; verifying the whole run")
+            more = score_all(whole, finishing, workers, say, tolerance, whole.note_withdrawn)
+            done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
+            manifest = make_manifest(whole, plan, done.blocks)
+            lease.check()
+            finishing.check()
+            manifest = whole.finish(manifest)
+            whole.forget_withdrawn()
+        commit_to_delta(whole, say)
+    return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
+
+
+@contextmanager
+def _finishing(ledger: Ledger) -> Iterator[Lock]:
+    """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
+    place = open_place(below(ledger.address, FOLDER, "finish"))
+    place.make_folder("")
+    deadline = time.monotonic() + FINISH_SECONDS + BLOCK_SECONDS * ledger.n_blocks
+    with ExitStack() as stack, listening() as asked:
+        while True:
+            try:
+                lease = stack.enter_context(acquire_lock(place))
+                break
+            except RunHeldError:
+                if asked.is_set():
+                    raise InterruptedRunError(
+                        f"interrupted while another shard verifies {ledger.address}; run the same command"
+                        " again to resume"
+                    ) from None
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
+        yield lease

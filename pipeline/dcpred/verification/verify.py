@@ -1,0 +1,252 @@
+"""Verify an output, at one of three levels."""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dcpred.execution.progress import SILENT, Reporter, say_where
+from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs import delta_tables
+from dcpred.runs.delta_rows import has_table
+from dcpred.runs.latest import runs_of_parts
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.summary import Summary
+from dcpred.verification.fast_check import FastCheck
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
+from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block, verify_rows
+
+
+def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
+    """Findings of level full beyond level fast: every block with a complete record is decoded."""
+    if any(finding.kind == Kind.METADATA for finding in fast.findings):
+        return []  # wrong metadata would put the blame on every chunk
+    found: list[Finding] = []
+    blocks = sorted(fast.records)
+    rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
+    summary = {finding.file for finding in fast.findings}
+    with say.step("verifying", sum(rows), "rows") as advance:
+
+        def verified(number: int, findings: list[Finding]) -> None:
+            advance(rows[number])
+            found.extend(f for f in findings if f.file not in summary)
+
+        run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
+    return sorted(found, key=lambda f: (f.block or 0, f.file))
+
+
+LEVELS = ("fast", "sample", "full")
+SAMPLE_ROWS = 1_000
+# Minimum number of output chunks in a sample. Each is read completely, with its input.
+SAMPLED_CHUNKS = 32
+
+# An output chunk as block, first row and row after the last; and sampled rows in it.
+Span = tuple[int, int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Summary):
+    """The result of a verification.
+
+    Attributes
+    ----------
+    output : str
+        Path or address of the output.
+    level : str
+        The level: fast, sample or full.
+    n_rows : int
+        Number of rows.
+    n_blocks : int
+        Number of blocks.
+    verified_blocks : int
+        Number of blocks with a complete record.
+    left_blocks : int
+        Number of blocks without a record, of a run that is not finished.
+    finished : bool
+        Whether there is a manifest.
+    sampled_rows : int
+        Number of rows that were scored again (level sample).
+    seed : int or None
+        Seed that those rows were drawn with; None without them.
+    found : dict of str to int
+        Number of findings by kind.
+    findings : list of Finding
+        The findings.
+    seconds : float
+        Duration in seconds.
+    in_delta : bool or None
+        Whether the Delta table of the run holds exactly its rows, each once, in files that are complete; None
+        for a run without one.
+    ok : bool
+        Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
+        rows are not.
+    """
+
+    output: str
+    level: str
+    n_rows: int
+    n_blocks: int
+    verified_blocks: int
+    left_blocks: int
+    finished: bool
+    sampled_rows: int
+    seed: int | None
+    found: dict[str, int]
+    findings: list[Finding]
+    seconds: float
+    in_delta: bool | None
+    ok: bool
+
+
+def verify(
+    output: str | Path,
+    level: str,
+    pool: Pool,
+    *,
+    rows: int = SAMPLE_ROWS,
+    seed: int | None = None,
+    say: Reporter = SILENT,
+) -> VerifyReport:
+    """Verify an output of scoring, finished or not, and write nothing.
+
+    output  of one run, or of all runs of a refresh of several inputs
+    level  fast: names, sizes, counts and digests of records
+           full: also decodes everything
+           sample: fast, and scores `rows` rows of random chunks again by the plain definition, which
+           needs the unchanged model and input; not if metadata or manifest are modified, because the
+           comparison would be meaningless
+    seed   seed of the sample; by default random
+
+    Raises PlanConflictError if `output` is not an output of dcpred, DataError or ModelFormatError if a sample
+    cannot be scored.
+    """
+    if level not in LEVELS:
+        raise SettingsError(
+            f"Cannot verify at level {level!r}: the levels are {', '.join(LEVELS)}. Use one of them."
+        )
+    begin = time.perf_counter()
+    if parts := runs_of_parts(output):
+        each = {name: verify(run, level, pool, rows=rows, seed=seed, say=say) for name, run in parts.items()}
+        return _verified_together(str(output), each, time.perf_counter() - begin)
+    ledger = open_ledger(output)
+    fast = FastCheck(ledger)
+    findings = list(fast.findings)
+    spans: list[Span] = []
+    if level == "full":
+        with pool() as workers:
+            say_where(say, "verifying", workers)
+            findings += check_full(fast, workers, say)
+    elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
+        check_source(ledger)
+        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
+        with pool() as workers:
+            say_where(say, "verifying", workers)
+            findings += check_sample(ledger.run, workers, spans, say)
+    in_delta = None
+    if has_table(ledger):
+        complete = fast.finished and len(fast.records) == ledger.n_blocks
+        wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if complete else []
+        in_delta = complete and not wrong
+        findings += wrong
+    return VerifyReport(
+        output=ledger.address,
+        level=level,
+        n_rows=ledger.run.n_rows,
+        n_blocks=ledger.n_blocks,
+        verified_blocks=len(fast.records),
+        left_blocks=fast.left,
+        finished=fast.finished,
+        sampled_rows=sum(len(span[3]) for span in spans),
+        seed=seed if spans else None,
+        found=dict(Counter(str(finding.kind) for finding in findings)),
+        findings=findings,
+        seconds=time.perf_counter() - begin,
+        in_delta=in_delta,
+        ok=in_delta is not False
+        and fast.finished
+        and not fast.left
+        and not fast.given_up
+        and not any(f.is_damage for f in findings),
+    )
+
+
+def _verified_together(output: str, parts: Mapping[str, VerifyReport], seconds: float) -> VerifyReport:
+    """The verification of the runs of several inputs, as one."""
+    each = list(parts.values())
+    found: Counter[str] = Counter()
+    for one in each:
+        found.update(one.found)
+    return replace(
+        each[0],
+        output=output,
+        n_rows=sum(one.n_rows for one in each),
+        n_blocks=sum(one.n_blocks for one in each),
+        verified_blocks=sum(one.verified_blocks for one in each),
+        left_blocks=sum(one.left_blocks for one in each),
+        finished=all(one.finished for one in each),
+        sampled_rows=sum(one.sampled_rows for one in each),
+        found=dict(found),
+        findings=[
+            replace(finding, file=f"{name}/{finding.file}")
+            for name, one in parts.items()
+            for finding in one.findings
+        ],
+        seconds=seconds,
+        ok=all(one.ok for one in each),
+    )
+
+
+def check_source(ledger: Ledger) -> None:
+    """Raise DataError, ModelFormatError unless model and input of a run are unchanged."""
+    run = ledger.run
+    asked = "Cannot score a sample again (level sample)"
+    instead = "Use --level full, which needs neither model nor input."
+    try:
+        model_hash = open_artifact(run.model).hash
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{asked}: the model cannot be opened ({error}). {instead}") from None
+    if model_hash != run.model_hash:
+        raise ModelFormatError(
+            f"{asked}: {run.model} now holds another model than that of the run. {instead}"
+        )
+    try:
+        same = ledger.has_same_input()
+    except DataError:
+        raise DataError(f"{asked}: the input {run.x} cannot be opened. {instead}") from None
+    if not same:
+        raise DataError(f"{asked}: the input {run.x} has changed since it was scored. {instead}")
+
+
+def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:
+    """n random rows of random output chunks of these blocks; all rows if there are no more."""
+    rng = np.random.default_rng(seed)
+    chunks = [(block, start, stop) for block in blocks for start, stop in run.chunks(block)]
+    n_chunks = min(max(SAMPLED_CHUNKS, -(-n // run.chunk_rows) + 1), len(chunks))
+    chosen = [chunks[i] for i in sorted(rng.choice(len(chunks), n_chunks, replace=False))] if chunks else []
+    at = np.cumsum([0, *(stop - start for _, start, stop in chosen)])
+    picked = np.sort(rng.choice(at[-1], min(n, at[-1]), replace=False)) if chosen else np.zeros(0, np.int64)
+    spans = []
+    for (block, start, stop), first, last in zip(chosen, at[:-1], at[1:], strict=True):
+        rows = picked[(picked >= first) & (picked < last)] - first + start
+        if len(rows):
+            spans.append((block, start, stop, tuple(int(row) for row in rows)))
+    return spans
+
+
+def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
+    """Findings from scoring these rows again."""
+    found: list[Finding] = []
+    with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
+
+        def scored(number: int, findings: list[Finding]) -> None:
+            advance(len(spans[number][3]))
+            found.extend(findings)
+
+        run_all(workers, verify_rows, [(run, *span) for span in spans], scored)
+    return sorted(found, key=lambda finding: finding.block or 0)
