@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.parameters import documented
 from dcpred.serving import RowsToExplain, ServedModel, load_model
 from dcpred_tasks.artifacts.data_schema import check_same_encoding, find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -311,6 +312,7 @@ def shown(value: float | str | None) -> str:
     return f"{value:,.6g}"
 
 
+@documented
 def explain(
     model: ServedModel | str | Path | Any,
     X: Any,
@@ -329,8 +331,6 @@ def explain(
         Raw rows, as for `predict`; or stored ones, for a model with a path.
     rows : sequence of int, optional
         Numbers of rows. By default all, at most 1,000.
-    x : str, default "X"
-        Name of the array of features in stored data.
     landmarks : bool, default False
         Also return the landmarks of the leaf, and the distance to the nearest of them.
 

@@ -19,6 +19,7 @@ import zarr
 
 from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.execution.workers import Pool, chosen_pool
+from dcpred.parameters import documented
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy
@@ -53,11 +54,11 @@ Find = Callable[[str | Path, str], str]
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which refuses an argument of another type than its annotation in one sentence, and lists
-    each table and opens each model once.
+    each table and opens each model once. Its docstring gets the texts of parameters that others share.
     """
     parameters = inspect.signature(function).parameters
 
-    @wraps(function)
+    @wraps(documented(function))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         _check_keywords(function.__name__, kwargs, parameters)
         given = inspect.signature(function).bind(*args, **kwargs).arguments

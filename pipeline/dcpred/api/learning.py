@@ -74,35 +74,6 @@ def train(
     settings : dict or Settings, optional
         Settings by name. A short search chooses the others by validation, unless one is given that the search
         varies.
-    task : {"classification", "regression"}, optional
-        By default classification.
-    metric : str, optional
-        Score that the search optimises: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
-        ``"neg_mean_cost=50"``.
-    by_time : str, optional
-        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
-    by_group : str, optional
-        Hold out whole groups: rows with the same value of this array or feature.
-    folds : int, optional
-        Number of folds, from 2 to 20. By default 4; with `by_time` 3.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
-    id : sequence of str, optional
-        Columns of a table that name its rows: no features.
-    drop : sequence of str, optional
-        Columns of a table to omit.
-    sample_weight : str or array-like of shape (n_rows,), optional
-        Row weights, as `y`.
-    scratch : Path, optional
-        Directory for temporary files that workers share. By default next to the model.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process trains.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -211,45 +182,15 @@ def tune(
     ----------
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
         Path or address of a data set, or its rows, as for `train`.
-    model : str or Path
-        New directory, or an address, which needs `scratch`.
     budget : str, optional
         Maximum predicted cost of a row: ``"8x"`` (linear predictions), or ``"0.2us"``, ``"200ns"``, compared
         with the time of a linear prediction on this computer. By default 20x or 100ns, whichever is more.
     settings : dict or Settings, optional
         Settings that are not searched for.
-    task : {"classification", "regression"}, optional
-        By default classification.
-    metric : str, optional
-        Score that the search optimises, as for `train`.
-    by_time : str, optional
-        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
-    by_group : str, optional
-        Hold out whole groups: rows with the same value of this array or feature.
-    folds : int, optional
-        Number of folds, from 2 to 20. By default 4; with `by_time` 3.
     short : bool, default False
         Search less, as `train` without settings does.
     plot : Path, optional
         File for a plot of the Pareto front (.png, .svg or .pdf).
-    x : str, default "X"
-        Name of the array of features in stored data.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
-    id : sequence of str, optional
-        Columns of a table that name its rows: no features.
-    drop : sequence of str, optional
-        Columns of a table to omit.
-    sample_weight : str or array-like of shape (n_rows,), optional
-        Row weights, as `y`.
-    scratch : Path, optional
-        Directory for temporary files that workers share. By default next to the model.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process tunes.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -327,34 +268,12 @@ def validate(
         are written to a temporary directory, which workers need to see.
     settings : dict or Settings, optional
         Settings by name, as for `train`.
-    task : {"classification", "regression"}, optional
-        By default classification.
     metric : str, optional
         Score to measure, and to optimise by a search, as for `train`.
-    by_time : str, optional
-        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
-    by_group : str, optional
-        Hold out whole groups: rows with the same value of this array or feature.
     folds : int, optional
         Number of folds, from 2 to 20. By default 5.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
-    id : sequence of str, optional
-        Columns of a table that name its rows: no features.
-    drop : sequence of str, optional
-        Columns of a table to omit.
-    sample_weight : str or array-like of shape (n_rows,), optional
-        Row weights, as `y`.
     scratch : Path, optional
         Directory for temporary files that workers share. By default that of the system.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process trains.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------

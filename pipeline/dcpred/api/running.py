@@ -22,6 +22,7 @@ from dcpred.api.arguments import (
     written_columns,
 )
 from dcpred.execution.workers import chosen_pool, this_process
+from dcpred.parameters import as_for
 from dcpred.refreshing import refresh as refreshing
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, check_published
@@ -90,49 +91,17 @@ def score(
 
     Parameters
     ----------
-    model : str, Path or ServedModel
-        Path or address of a model.
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
         Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray. Rows that are not stored as
         Zarr are written to `OUTPUT.data.zarr` first.
     output : str or Path
         Directory or address for the scores. `output/scores.zarr` holds label, decision and status; row i
         belongs to row i of the data.
-    outputs : sequence of str, optional
-        Columns to write. By default label and decision; a model with calibration has more.
-    alpha : float, optional
-        Fraction of rows outside of intervals, 0.01 to 0.5. By default 0.1.
-    threshold : float or str, optional
-        Minimum probability for the label of the second of two classes, or ``"cost=50"``.
-    costs : array-like of shape (n_classes, n_classes), str or Path, optional
-        Cost of each label (column) for rows of each class, or the path of a CSV file of them.
-    parquet : bool, default False
-        Write a Parquet file for each block, too: `output/scores.parquet`.
     id : sequence of str, optional
         Columns before the scores in these files: arrays next to the features, columns of a Parquet table, or
         features. By default the ids that import stored, or else row numbers.
-    delta : str or Path, optional
-        Path or address of a Delta table, which gets all of these files in one transaction once the run is
-        finished.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    quarantine : bool, default False
-        Skip rows whose input chunks are damaged or missing.
-    max_failures : int, default 20
-        Maximum number of failed blocks.
-    max_bad_rows : int, optional
-        Maximum number of rows without a score.
-    max_bad_fraction : float, optional
-        Maximum fraction of rows without a score, 0 to 1.
     shard : Shard or str, optional
         Score only blocks i, i + n, i + 2n, … for ``"i/n"``; ``"auto/n"`` takes i from the environment.
-    workers : int, optional
-        Number of local processes; -1 starts one per core unless there is a single block. By default this
-        process scores.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -185,6 +154,7 @@ def score(
 
 
 @typed
+@as_for(score)
 def repair(
     model: Any,
     data: Any,
@@ -211,45 +181,12 @@ def repair(
 
     Parameters
     ----------
-    model : str, Path or ServedModel
-        The model of the run.
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
         The data of the run.
     output : str or Path
         The output of `score`.
     level : {"full", "fast"}, default "full"
         How much is verified: full also decodes everything and compares digests.
-    outputs : sequence of str, optional
-        Columns, as for `score`.
-    alpha : float, optional
-        Fraction of rows outside of intervals, as for `score`.
-    threshold : float or str, optional
-        Threshold of the label, as for `score`.
-    costs : array-like of shape (n_classes, n_classes), str or Path, optional
-        Costs of labels, as for `score`.
-    parquet : bool, default False
-        Whether the run has Parquet files, as for `score`.
-    id : sequence of str, optional
-        Columns of these files, as for `score`.
-    delta : str or Path, optional
-        The Delta table of the run, as for `score`.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    quarantine : bool, default False
-        Skip rows whose input chunks are damaged or missing.
-    max_failures : int, default 20
-        Maximum number of failed blocks.
-    max_bad_rows : int, optional
-        Maximum number of rows without a score.
-    max_bad_fraction : float, optional
-        Maximum fraction of rows without a score, 0 to 1.
-    workers : int, optional
-        Number of local processes; -1 starts one per core unless there is a single block. By default this
-        process scores.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -266,6 +203,10 @@ def repair(
     See Also
     --------
     verify : Look only.
+
+    Notes
+    -----
+    All arguments are those of the run.
     """
     policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
     columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
@@ -301,8 +242,6 @@ def deliver(
         delivery, or else that of the run.
     again : bool, default False
         Add the rows although the table holds equal rows of the same model, or some of them.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -337,6 +276,7 @@ def deliver(
 
 
 @typed
+@as_for(score)
 def refresh(
     model: Any,
     data: Any,
@@ -369,22 +309,6 @@ def refresh(
         Path or address of a model. A new model scores everything.
     data : str, Path, zarr.Array or zarr.Group
         Stored data: the path or address of a data set, or a pattern of several: ``"days/*.zarr"``.
-    root : str or Path
-        Directory or address of the runs.
-    outputs : sequence of str, optional
-        Columns, which the first run fixes.
-    alpha : float, optional
-        Fraction of rows outside of intervals, which the first run fixes.
-    threshold : float or str, optional
-        Threshold of the label, as for `score`; the first run fixes it.
-    costs : array-like of shape (n_classes, n_classes), str or Path, optional
-        Costs of labels, as for `score`; the first run fixes them.
-    parquet : bool, default False
-        Write a Parquet file for each block, too, as for `score`, which the first run fixes.
-    id : sequence of str, optional
-        Columns before the scores in these files, as for `score`, which the first run fixes.
-    x : str, default "X"
-        Name of the array of features in the data.
     full : bool, default False
         Score everything, and fix data, outputs and blocks anew.
     keep : int, optional
@@ -392,7 +316,7 @@ def refresh(
     max_bad_rows : int, optional
         Maximum number of rows without a score in a run to publish.
     max_bad_fraction : float, optional
-        Maximum fraction of rows without a score in a run to publish, 0 to 1.
+        Maximum fraction of rows without a score in a run to publish, from 0 to 1.
     max_drift : float, optional
         Maximum population stability index of leaves, features and scores in a run to publish; 0.25 is large.
     max_shift : float, optional
@@ -400,15 +324,6 @@ def refresh(
     ignore_drift : sequence of str, optional
         Columns that `max_drift` and `max_shift` leave out, for example dates and counters, in which new rows
         always differ. The column of ``by_time`` is left out anyway. By default those of the last run.
-    quarantine : bool, default False
-        Skip rows whose input chunks are damaged or missing.
-    workers : int, optional
-        Number of local processes; -1 starts one per core unless there is a single block. By default this
-        process scores.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -426,6 +341,12 @@ def refresh(
     --------
     publish : Make a run the latest by hand.
     status : List the runs.
+
+    Notes
+    -----
+    ROOT/runs/NNNN-HASH are complete runs, as `score` makes them. A run reuses the blocks of an earlier one
+    whose input is unchanged. Without any change, nothing is written. The first run fixes `outputs`, `alpha`,
+    `threshold`, `costs`, `parquet` and `id`.
     """
     policy = tolerance(quarantine, None, None)
     columns = written_columns(outputs, alpha, threshold, costs, parquet, id)
@@ -469,8 +390,6 @@ def publish(root: str | Path, run: str) -> PublishReport:
 
     Parameters
     ----------
-    root : str or Path
-        Directory or address of the runs.
     run : str
         Name of the run, as `status` lists it.
 
@@ -541,12 +460,6 @@ def verify(
         Number of rows that level sample scores.
     seed : int, optional
         Seed of the sample. By default random.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process verifies.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -631,8 +544,6 @@ def evaluate(
 
     Parameters
     ----------
-    model : str, Path or ServedModel
-        Path or address of a model.
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
         Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
         temporary directory, which workers need to see.
@@ -640,26 +551,11 @@ def evaluate(
         Also measure the local models (early prediction).
     cost : bool, default True
         Measure the cost, which takes two or three seconds.
-    drop_unlabelled : bool, default False
-        Skip rows without a target.
-    threshold : float or str, optional
-        Minimum probability for the label of the second of two classes, or ``"cost=50"``.
-    costs : array-like of shape (n_classes, n_classes), str or Path, optional
-        Cost of each label (column) for rows of each class, or the path of a CSV file of them.
     metric : str, optional
         Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
         ``"neg_mean_cost=50"``.
-    x : str, default "X"
-        Name of the array of features in stored data.
     y : str or array-like of shape (n_rows,), default "y"
         Targets: the name of an array in stored data, or an array where data is one.
-    workers : int, optional
-        Number of local processes; -1 starts one per core unless there are few rows. By default this process
-        evaluates.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------

@@ -43,8 +43,6 @@ def split(
         Name of the array of features.
     y : str, default "y"
         Name of the array of targets, which is optional.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
@@ -106,8 +104,6 @@ def export(
         Columns of the scores. By default all but row and status_name.
     partial : bool, default False
         Export an unfinished run, too: rows not yet scored have status 0.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------

@@ -34,6 +34,7 @@ from dcpred.pages import (
     render,
     size,
 )
+from dcpred.parameters import documented
 from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import (
     evaluation_facts,
@@ -537,6 +538,7 @@ TUNED = ".tuned.json"  # the end of a search's file name, which begins with that
 MOST_BYTES = 256 * 2**20  # maximum size of a JSON file
 
 
+@documented
 def report(
     path: Any,
     *,
@@ -555,14 +557,8 @@ def report(
         output of `score` or the root of `refresh`; or the folder of a comparison.
     data : str or Path, optional
         Labelled data set to evaluate a model on, or the scores of a run on its rows.
-    x : str, default "X"
-        Name of the array of features in the data.
     y : str, default "y"
         Name of the array of targets in the data.
-    storage_options : dict, optional
-        Options of the object store, as for `load_model`.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
