@@ -28,7 +28,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "additive": {"n_leaves": 2, "feature_map": "additive", "scaling": "none"},
     "laplacian": {"n_leaves": 4, "kernel": "laplacian", "keep_support_vectors": True},
     "polynomial, all rows": {"n_leaves": 2, "kernel": "polynomial", "missing": "impute"},
-    "regression": {"task": "regression", "n_leaves": 4, "loss": "squared"},
+    "regression": {"task": "regression", "n_leaves": 4, "ridge": 0.1},
     "regression, quantile": {"task": "regression", "n_leaves": 2, "loss": "quantile", "quantile": 0.8},
     "regression, log targets": {
         "task": "regression",
