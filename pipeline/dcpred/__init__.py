@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
-    from dcpred.api.learning import compare, train, tune, validate
+    from dcpred.api.learning import train, tune, validate
     from dcpred.api.running import (
         Evaluation,
         PublishReport,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         verify,
     )
     from dcpred.api.tables import export, split
-    from dcpred.comparison.compare import CompareReport, CompareResult
     from dcpred.datasets.importing import Imported, import_data
     from dcpred.datasets.splitting import Split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         contributions,
         explain,
     )
+    from dcpred.extensions import CompareReport, CompareResult, compare
     from dcpred.model_export.export import ExportedModel, export_model
     from dcpred.pages import Report
     from dcpred.refreshing.refresh import RefreshReport
@@ -122,8 +122,8 @@ __all__ = [
 ]
 _HOMES = {
     "ClassPart": "explanation",
-    "CompareReport": "comparison.compare",
-    "CompareResult": "comparison.compare",
+    "CompareReport": "extensions",
+    "CompareResult": "extensions",
     "Contribution": "explanation",
     "Contributions": "explanation",
     "DCPredClassifier": "estimators",
@@ -157,7 +157,7 @@ _HOMES = {
     "TuneReport": "tuning.tune",
     "ValidationReport": "validation",
     "VerifyReport": "verification",
-    "compare": "api.learning",
+    "compare": "extensions",
     "contributions": "explanation",
     "deliver": "api.running",
     "evaluate": "api.running",

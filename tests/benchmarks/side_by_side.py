@@ -32,13 +32,14 @@ from picture import HERE, Measured, read, write
 from sets import DataSet, Printed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.comparison import compare as comparing
-from dcpred.comparison import trial
-from dcpred.comparison.compare import CompareReport, CompareRequest, CompareResult, compare
-from dcpred.comparison.page import PLOT, frontier, score_paint, unbeaten
-from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, points_of
 from dcpred.execution.progress import SILENT
 from dcpred.pages import PAPER, drawing
+from dcpred_compare import comparison, trial
+from dcpred_compare.comparison import CompareRequest
+from dcpred_compare.files import KERNELS, POINTS, REQUEST
+from dcpred_compare.page import PLOT, frontier, score_paint, unbeaten
+from dcpred_compare.result import CompareReport, CompareResult
+from dcpred_compare.systems import EXACT, OURS, PACKAGED, Point, chosen_systems, points_of
 from dcpred_tasks.process import cpu_name
 from dcpred_tasks.storage.atomic_files import replace_bytes
 from support.pools import inline
@@ -76,19 +77,19 @@ def may_be_cheap(point: Point, n_features: int) -> bool:
         return True
     if point.system == "dc_svm":
         return int(point.settings["n_leaves"]) > 4
-    if point.rival:
-        return point.size <= (20 if point.rival in DEAR_TREES else 100)
+    if point.system in PACKAGED:
+        return point.size <= (20 if point.system in DEAR_TREES else 100)
     if point.system == "ldkl":
         return True
     return int(point.settings.get("size", 0)) <= next(most for least, most in SIZES if n_features >= least)
 
 
 def tried_in_forks(folder: str, module: str, points: Sequence[str], limit: float, stop: str) -> list[str]:
-    """As dcpred_tasks.task_bodies.train_model, without errors of kernel functions."""
+    """As dcpred_compare.processes, without errors of kernel functions."""
     spent = 0.0
     for point in points:
-        file = Path(folder) / trial.POINTS / f"{point}.json"
-        if point == trial.KERNELS and not file.exists():
+        file = Path(folder) / POINTS / f"{point}.json"
+        if point == KERNELS and not file.exists():
             replace_bytes(file, json.dumps({"status": "done", "errors": []}).encode())
         if not file.exists():
             told: dict[str, object] = {"status": "time limit", "limit_seconds": limit}
@@ -114,13 +115,13 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
     for part, n in (("train", args.rows), ("test", args.test_rows)):
         group = args.work / f"{dataset.name}-{part}.zarr"
         addresses.append((f"{group}/X", f"{group}/y"))
-        if not (folder / comparing.REQUEST).exists():
+        if not (folder / REQUEST).exists():
             split = dataset.load(data_folder(), 0)
             X, y = (split.X, split.y) if part == "train" else (split.X_test, split.y_test)
             rows = np.sort(np.random.default_rng(0).permutation(len(y))[:n])
             write_group(group, X[rows], y[rows])
     task = "regression" if dataset.regression else "classification"
-    asked = CompareRequest(addresses[0], addresses[1], task, args.rows, args.test_rows, 0)
+    request = CompareRequest(addresses[0], addresses[1], task, args.rows, args.test_rows, 0)
     n_features = json.loads((args.work / f"{dataset.name}-train.zarr/X/zarr.json").read_text())["shape"][1]
     systems = [s for s in chosen_systems(None, task) if args.paper or s not in ALWAYS_DEAR]
     if args.paper:
@@ -134,12 +135,12 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
         return its[:1] if args.quick else its
 
     with (
-        mock.patch.object(comparing, "points_of", points),
-        mock.patch.object(comparing, "try_system", tried_in_forks),
+        mock.patch.object(comparison, "points_of", points),
+        mock.patch.object(comparison, "run_points", tried_in_forks),
         mock.patch.object(trial, "COST_SECONDS", COST_SECONDS),
     ):
-        return compare(
-            asked,
+        return comparison.run_comparison(
+            request,
             folder,
             inline,
             systems=",".join(systems),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.kernel_approximation import RBFSampler
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred_baselines.linear import fit_basis
+from dcpred_compare.baselines.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import LeafModel
 from dcpred_tasks.training.solvers import LeafRows

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dcpred.comparison.compare import CompareReport, CompareResult
-from dcpred.comparison.page import comparison_page
-from dcpred.comparison.systems import every_system
 from dcpred.pages import Page, Report, render
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
+from dcpred_compare.page import comparison_page
+from dcpred_compare.result import CompareReport, CompareResult
+from dcpred_compare.systems import every_system
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model

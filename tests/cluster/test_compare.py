@@ -18,16 +18,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.comparison import compare as comparing
-from dcpred.comparison import trial
-from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
-from dcpred.comparison.systems import BASELINES, every_system, points_of
-from dcpred.comparison.trial import baseline, scaling_of
 from dcpred.reports.report import report
+from dcpred_compare import comparison, files, reading, trial
+from dcpred_compare.baselines.leaf_model_type import leaf_model_types
+from dcpred_compare.processes import run_points
+from dcpred_compare.rows import Rows, draw_rows, drawn_numbers, read_rows
+from dcpred_compare.systems import PACKAGED, every_system, points_of
+from dcpred_compare.trial import packaged, scaling_of
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.leaf_model import leaf_model_types
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.task_bodies.train_model import try_system
 from support.comparisons import small_comparisons
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
@@ -87,17 +86,17 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
 def test_each_machine_has_a_unit_of_its_own_and_older_points_keep_their_costs() -> None:
     timed = [("a", 2.0), ("a", 4.0), ("a", 90.0), ("b", 1.0)]
     told = [{"host": host, "linear_us": us, "us_per_row": 8.0} for host, us in timed]
-    linear = comparing._linear_us([*told, {"cost_ratio": 3.0, "us_per_row": 8.0}])
+    linear = reading._linear_us([*told, {"cost_ratio": 3.0, "us_per_row": 8.0}])
     assert linear == {"a": 4.0, "b": 1.0}
-    assert [comparing._cost(one, linear) for one in told] == [2.0, 2.0, 2.0, 8.0]
-    assert comparing._cost({"cost_ratio": 3.0, "us_per_row": 8.0}, linear) == 3.0
-    assert comparing._cost({"status": "time limit"}, linear) is None
-    assert comparing._units(linear)[0].count(" on ") == 2
+    assert [reading._cost(one, linear) for one in told] == [2.0, 2.0, 2.0, 8.0]
+    assert reading._cost({"cost_ratio": 3.0, "us_per_row": 8.0}, linear) == 3.0
+    assert reading._cost({"status": "time limit"}, linear) is None
+    assert reading._units(linear)[0].count(" on ") == 2
 
 
 @pytest.mark.parametrize(("system", "stated"), [("group_svm", 1), ("adapt_svm", 1), ("exact", 0)])
 def test_the_table_states_where_groups_of_support_vectors_fail(system: str, stated: int) -> None:
-    told = comparing._caveats([SimpleNamespace(system=system)])  # type: ignore[list-item]
+    told = reading._caveats([SimpleNamespace(system=system)])  # type: ignore[list-item]
     assert [text.startswith("AdaptSVM and GroupSVM approximate") for text in told] == [True] * stated
 
 
@@ -215,7 +214,7 @@ def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
 def test_rows_that_a_model_is_not_fitted_to_are_stated(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.comparison.systems.LOCAL_ROWS", 120)
+    monkeypatch.setattr("dcpred_compare.systems.LOCAL_ROWS", 120)
     systems = "exact,fourier,ball_tree"
     result = call(data, tmp_path / "out", "--json", systems=systems)
     whys = {one["system"]: one["why"] for one in json.loads(result.stdout)["results"]}
@@ -228,7 +227,7 @@ def test_rows_that_a_model_is_not_fitted_to_are_stated(
 def limited(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
     """The shared settings are found; of everything else the first point alone, or none."""
     for number, point in enumerate(points):
-        keep = point == trial.SHARED or (number == 0 and point.startswith("fourier"))
+        keep = point == files.SHARED or (number == 0 and point.startswith("fourier"))
         if keep:
             trial.main(Path(folder), point, 60.0)
         else:
@@ -240,7 +239,7 @@ def limited(folder: str, module: str, points: list[str], limit_seconds: float, s
 def test_grids_that_the_time_limit_cut_are_told(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparing, "try_system", limited)
+    monkeypatch.setattr(comparison, "run_points", limited)
     result = call(data, tmp_path / "out", "--time-limit", 7, systems="fourier,exact")
     assert result.exit_code == 0, result.output
     table = (tmp_path / "out/table.md").read_text()
@@ -274,7 +273,7 @@ def test_support_vector_regression_of_the_extension_has_scaled_targets(tmp_path:
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = 1e5 * (np.sin(X[:, 0]) + X[:, 1])
     rows = Rows(X[:300], y[:300].astype(float), X[300:], y[300:].astype(float), 0)
-    predict, told = baseline("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
+    predict, told = packaged("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
     assert trial.quality(predict(rows.X_test), rows) < 0.15 * y.std()
     assert told["bytes"] > 0
 
@@ -336,7 +335,7 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
 
 
 def test_every_baseline_is_compared() -> None:
-    assert {*leaf_model_types(), *BASELINES} <= set(every_system())
+    assert {*leaf_model_types(), *PACKAGED} <= set(every_system())
     names = [
         point.name
         for system in every_system()
@@ -380,15 +379,15 @@ def _result_of(folder: Path, name: str) -> dict[str, Any]:
 
 def test_a_point_that_gives_no_result_is_told(program: Path) -> None:
     names = ["good", "missing", "wrong", "refused", "busy", "late"]
-    assert try_system(str(program), "a_program", names, 15.0) == names
+    assert run_points(str(program), "a_program", names, 15.0) == names
     assert _result_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
     assert _result_of(program, "missing")["why"] == "pip install no_such_package"
     assert _result_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
     assert _result_of(program, "refused")["why"] == "it was asked for: leave it out"
     assert [_result_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
-    try_system(str(program), "a_program", ["late"], 15.0)
+    run_points(str(program), "a_program", ["late"], 15.0)
     assert _result_of(program, "late")["status"] == "time limit"
-    try_system(str(program), "a_program", ["late"], 60.0)  # more time than before
+    run_points(str(program), "a_program", ["late"], 60.0)  # more time than before
     assert _result_of(program, "late")["status"] == "done"
 
 
@@ -396,10 +395,10 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
     """What a process takes beside its fit is not counted; how often a comparison was cut off makes no
     difference.
     """
-    try_system(str(program), "a_program", ["long", "next"], 10.0)
+    run_points(str(program), "a_program", ["long", "next"], 10.0)
     assert _result_of(program, "next")["left"] == 6.0
     (program / "points/next.json").unlink()
-    try_system(str(program), "a_program", ["long", "next", "last"], 10.0)
+    run_points(str(program), "a_program", ["long", "next", "last"], 10.0)
     assert _result_of(program, "next")["left"] == 6.0
     assert _result_of(program, "last")["left"] == 5.5
 
@@ -407,9 +406,9 @@ def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program:
 def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred_tasks.task_bodies.train_model.CLOCK_FACTOR", 0.1)
-    monkeypatch.setattr("dcpred_tasks.task_bodies.train_model.CLOCK_SECONDS", 0.5)
-    try_system(str(program), "a_program", ["asleep"], 5.0)
+    monkeypatch.setattr("dcpred_compare.processes.CLOCK_FACTOR", 0.1)
+    monkeypatch.setattr("dcpred_compare.processes.CLOCK_SECONDS", 0.5)
+    run_points(str(program), "a_program", ["asleep"], 5.0)
     assert _result_of(program, "asleep") == {
         "status": "time limit",
         "why": "1 s by the clock",
@@ -420,7 +419,7 @@ def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
 def test_a_file_stops_what_is_under_way(program: Path) -> None:
     """Nothing is written of it, so that it is tried again."""
     (program / "stop").touch()
-    assert try_system(str(program), "a_program", ["asleep", "good"], 60.0, "stop") == []
+    assert run_points(str(program), "a_program", ["asleep", "good"], 60.0, "stop") == []
     assert not list((program / "points").iterdir())
 
 
@@ -428,7 +427,7 @@ def test_a_fit_that_takes_too_long_is_ended_by_the_system(tmp_path: Path) -> Non
     """Only the fit counts, not what is done before and after it."""
     code = """
 import time
-from dcpred.comparison.trial import counted
+from dcpred_compare.trial import counted
 
 def work(seconds):
     end = time.process_time() + seconds
@@ -447,10 +446,10 @@ with counted(1.0): work(9)
 
 DRIVER = """
 from dcpred.cli import run
-from dcpred.comparison import compare
+from dcpred_compare import comparison
 
 if __name__ == "__main__":
-    compare.MODULE = "a_program"
+    comparison.MODULE = "a_program"
     run()
 """
 
@@ -496,7 +495,7 @@ def test_a_point_ends_with_who_waits_for_it(data: Path, tmp_path: Path) -> None:
     assert call(data, tmp_path / "out", systems="exact").exit_code == 0
     assert read_rows(tmp_path / "out").n_classes == 3
     (tmp_path / "out/points/exact-0.json").unlink()
-    words = [sys.executable, "-m", "dcpred.comparison.trial", str(tmp_path / "out"), "exact-0", "60"]
+    words = [sys.executable, "-m", "dcpred_compare.trial", str(tmp_path / "out"), "exact-0", "60"]
     ended = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=60, check=False)
     assert ended.returncode == 1
     assert not (tmp_path / "out/points/exact-0.json").exists()

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from dcpred import import_data, load_model
 from dcpred.cli import main
-from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
 from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
 from dcpred.training.train import train
+from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.one_hot import Coding

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dcpred.comparison import compare, trial
-from dcpred_tasks.model.leaf_model import leaf_model_types
+from dcpred_compare import comparison, trial
+from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from support.pools import inline
 
 
@@ -16,20 +16,20 @@ from support.pools import inline
 def small_comparisons() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, sizes in (("TREES", (3,)), ("LANDMARKS", (8, 16)), ("NEAR", (8,))):
-            patch.setattr(f"dcpred.comparison.systems.{name}", sizes)
+            patch.setattr(f"dcpred_compare.systems.{name}", sizes)
         for name, kind in leaf_model_types().items():
             if kind.counted:
                 patch.setitem(leaf_model_types(), name, replace(kind, sizes=(8, 16)))
         for grid in ("WIDTHS", "LEARNED_WIDTHS", "OWN_PENALTIES"):
-            patch.setattr(f"dcpred.comparison.trial.{grid}", (1.0,))
-        patch.setattr("dcpred.comparison.trial.WIDTH_ROWS", 60)
+            patch.setattr(f"dcpred_compare.trial.{grid}", (1.0,))
+        patch.setattr("dcpred_compare.trial.WIDTH_ROWS", 60)
         patch.setattr(trial, "COST_SECONDS", 0.01)
         patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
-        patch.setattr(compare, "try_system", try_here)
+        patch.setattr(comparison, "run_points", run_here)
         yield
 
 
-def try_here(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
+def run_here(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
     for point in points:
         if not (Path(folder) / "points" / f"{point}.json").exists():
             trial.main(Path(folder), point, limit_seconds)

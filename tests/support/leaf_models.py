@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_baselines import LEAF_MODELS
-from dcpred_baselines.linear import basis_from_arrays, fit_basis
+from dcpred_compare.baselines import LEAF_MODELS
+from dcpred_compare.baselines.linear import basis_from_arrays, fit_basis
 from dcpred_tasks.model.compact_model import LeafModels, Model
 from dcpred_tasks.model.kernels import KERNELS, Kernel
 from dcpred_tasks.model.leaf_model import EXACT, LeafModel, read_leaf_model, stored
@@ -18,7 +18,7 @@ from dcpred_tasks.training.solvers import LeafRows, fit_exact
 from support.hostile import spoil_array
 
 EVERY = (*LEAF_MODELS, EXACT)
-BASES = {name: kind for name, kind in LEAF_MODELS.items() if kind.is_basis}
+BASES = {name: kind for name, kind in LEAF_MODELS.items() if kind.fit_basis}
 # sizes that suit rows_of
 SIZES = dict.fromkeys(("nystrom", "kmeans_nystrom", "adapt_svm", "group_svm", "ldkl"), 64)
 SIZES |= dict.fromkeys(("reduced_set", "ball_tree", "support_tree"), 32)
@@ -57,7 +57,7 @@ def fit_model(
         return fit_exact(rows, kernel, settings)
     kind = LEAF_MODELS[name]
     sized = kind.of_size(size or SIZES.get(name, 0), tolerance or kind.tolerances[0])
-    return sized.fit(rows, kernel, settings, 0)
+    return sized.fit(sized, rows, kernel, settings, 0)
 
 
 def fitted(name: str, task: str, kernel: str, n_classes: int = 2, **more: Any) -> tuple[LeafModel, LeafRows]:

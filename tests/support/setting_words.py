@@ -16,8 +16,8 @@ from typing import Any
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.estimators.settings import as_parameters
-from dcpred_baselines import LEAF_MODELS
-from dcpred_tasks.model.leaf_model import CLASSES
+from dcpred_compare.baselines import LEAF_MODELS
+from dcpred_compare.baselines.leaf_model_type import CLASSES
 from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings, describe_settings
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from dcpred_baselines import LEAF_MODELS
+from dcpred_compare.baselines import LEAF_MODELS
+from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_model import leaf_model_types, read_leaf_model
+from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import HEADER_BYTES, packed, unpacked
 from dcpred_tasks.training.settings import Settings, in_effect, make_settings, settings_dict
 from support.leaf_models import (
@@ -80,7 +81,7 @@ def test_the_core_imports_no_baseline() -> None:
         " y = np.arange(40) % 2; exact = Settings(leaf_model='exact');"
         " DCPredClassifier(n_leaves=1, settings=exact).fit(X, y).predict(X);"
         " DCPredClassifier(n_leaves=1).fit(X, y).predict(X);"
-        " sys.exit(any('dcpred_baselines' in name for name in sys.modules))"
+        " sys.exit(any('dcpred_compare' in name for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], env=os.environ, check=True)
 

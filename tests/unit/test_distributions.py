@@ -81,7 +81,7 @@ def tracked(*folders: str) -> set[str]:
 
 def test_the_wheel_of_the_client_holds_what_git_holds(wheels: dict[str, Path]) -> None:
     assert contents(wheels["dcpred"]) == tracked(
-        "pipeline/dcpred", "tasks/dcpred_tasks", "tasks/dcpred_baselines"
+        "pipeline/dcpred", "pipeline/dcpred_compare", "tasks/dcpred_tasks"
     )
 
 

@@ -27,13 +27,13 @@ from zarr.dtype import VariableLengthUTF8
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
-from dcpred.comparison.rows import draw_rows, read_rows, write_rows
 from dcpred.datasets.split_rules import by_groups, by_spans, folds_of_data, folds_of_estimator, group_keys
 from dcpred.execution.progress import SILENT
 from dcpred.training.train import train
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Trials
 from dcpred.tuning.tune import choose_settings, described, memory_training
+from dcpred_compare.rows import draw_rows, read_rows, write_rows
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.column import Boolean, Codes, Number, TargetCodes

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dcpred_baselines import LEAF_MODELS
-from dcpred_baselines.adapt_svm import AdaptSVM, Moments, group_moments, grouped
+from dcpred_compare.baselines import LEAF_MODELS
+from dcpred_compare.baselines.adapt_svm import AdaptSVM, Moments, group_moments, grouped
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model import exact
 from dcpred_tasks.model.exact import OF_KERNEL, Exact

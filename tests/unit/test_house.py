@@ -88,7 +88,7 @@ def test_what_is_imported_is_installed_with_the_package_or_an_extra() -> None:
     homes = elsewhere | dict(metadata.packages_distributions())
     missing = {name for name in imported if not {h.lower() for h in homes.get(name, [name])} & installed}
     site = {"reference", "json_keys", "meanings"}
-    assert missing <= {"dcpred", "dcpred_tasks", "dcpred_baselines", "ziglang"} | site, (
+    assert missing <= {"dcpred", "dcpred_tasks", "dcpred_compare", "ziglang"} | site, (
         "ziglang compiles before the package is installed, and others are modules of the site"
     )
 
@@ -233,7 +233,17 @@ def not_allowed(path: Path) -> Iterator[str]:
                 yield f"{module.name} imports {target}"
 
 
-@pytest.mark.parametrize("package", ["dcpred", "dcpred_tasks", "dcpred_baselines"])
+def test_the_installation_has_the_entry_points_of_this_checkout() -> None:
+    """Where it has not, repeat `pip install -e .`: dcpred finds its extensions by what is installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = project["entry-points"] | {"console_scripts": project["scripts"]}
+    installed: dict[str, dict[str, str]] = {group: {} for group in declared}
+    for entry in metadata.distribution("dcpred").entry_points:
+        installed[entry.group][entry.name] = entry.value
+    assert installed == declared
+
+
+@pytest.mark.parametrize("package", ["dcpred", "dcpred_tasks", "dcpred_compare"])
 def test_types_are_shipped(package: str) -> None:
     """A package without this file is untyped to whoever imports it."""
     assert (files(package) / "py.typed").is_file()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch, RBFSampler
 
-from dcpred_baselines.linear import basis_from_arrays, coefficients, fit_basis, walsh_hadamard
+from dcpred_compare.baselines.linear import basis_from_arrays, coefficients, fit_basis, walsh_hadamard
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed

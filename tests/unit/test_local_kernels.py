@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred_baselines import LEAF_MODELS, ldkl, lmkl
-from dcpred_baselines.ldkl import Ldkl, indicators, slope, with_constant
-from dcpred_baselines.lmkl import Lmkl, Problem, fitted, gated, plain_kernels
+from dcpred_compare.baselines import LEAF_MODELS, ldkl, lmkl
+from dcpred_compare.baselines.ldkl import Ldkl, indicators, slope, with_constant
+from dcpred_compare.baselines.lmkl import Lmkl, Problem, fitted, gated, plain_kernels
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of

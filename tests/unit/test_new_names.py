@@ -65,7 +65,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         "dcpred.datasets.importing.opened",
         "dcpred.datasets.splitting.new_data_set",
         "dcpred.scoring.score.BlockRun",
-        "dcpred.comparison.compare.draw_rows",
+        "dcpred_compare.comparison.draw_rows",
     ):
         monkeypatch.setattr(place, begun)
     monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dcpred_baselines import LEAF_MODELS, aesvm
-from dcpred_baselines.aesvm import extreme_points, representatives, representing
-from dcpred_baselines.ball_tree import BallTree, Cells, bisected, cells_of, in_cells
-from dcpred_baselines.reduced_set import next_vector, reduced
-from dcpred_baselines.support_tree import SupportTree, weighted_cells
+from dcpred_compare.baselines import LEAF_MODELS, aesvm
+from dcpred_compare.baselines.aesvm import extreme_points, representatives, representing
+from dcpred_compare.baselines.ball_tree import BallTree, Cells, bisected, cells_of, in_cells
+from dcpred_compare.baselines.reduced_set import next_vector, reduced
+from dcpred_compare.baselines.support_tree import SupportTree, weighted_cells
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model

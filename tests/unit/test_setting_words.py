@@ -10,9 +10,9 @@ from click.testing import CliRunner
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
-from dcpred.comparison.compare import CompareReport, CompareResult
-from dcpred.comparison.page import description
-from dcpred_baselines import LEAF_MODELS
+from dcpred_compare.baselines import LEAF_MODELS
+from dcpred_compare.page import description
+from dcpred_compare.result import CompareReport, CompareResult
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.training.settings import (

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import TargetEncoder
 
-from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split_data
 from dcpred.estimators.regressor import DCPredRegressor
@@ -27,6 +26,7 @@ from dcpred.training.steps import Training
 from dcpred.training.train import check_training_data, numbered_for, train
 from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.trials import Trials
+from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError

@@ -141,7 +141,7 @@ def test_a_mistake_in_a_command_line_is_one_sentence_with_what_to_do(arguments: 
 
 
 def test_every_command_has_an_example_that_its_usage_allows() -> None:
-    for name in main.summaries:
+    for name in main.list_commands(click.Context(main)):
         shown = CliRunner().invoke(main, [name, "-h"], prog_name="dcpred").stdout
         assert max(map(len, shown.splitlines())) <= 110
         assert "-q, --quiet" in shown
@@ -161,7 +161,7 @@ def test_help_waits_for_no_library_of_training() -> None:
     """In one new process, the help of every command."""
     script = (
         "import sys; from dcpred.cli.main import main;"
-        "[main([name, '-h'], standalone_mode=False) for name in main.summaries];"
+        "[main([name, '-h'], standalone_mode=False) for name in main.list_commands(None)];"
         "heavy = {'sklearn', 'scipy', 'dask', 'distributed', 'matplotlib'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

@@ -17,13 +17,13 @@ from tests.support.reporters import Recorder
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
-from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
 from dcpred.training.train import check_training_data, train
+from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.storage import bucket

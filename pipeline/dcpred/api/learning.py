@@ -1,4 +1,4 @@
-"""Models: train, tune, cross-validate, compare with baselines."""
+"""Models: train, tune, cross-validate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +14,10 @@ from dcpred.api.arguments import (
     training_data,
     typed,
 )
-from dcpred.comparison import compare as comparing
-from dcpred.comparison.compare import CompareReport, CompareRequest
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
-from dcpred.pages import check_packages
 from dcpred.training import train as training
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import trained_beside
@@ -30,7 +27,7 @@ from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
 from dcpred.tuning.tune import TuneReport, check_beside_a_search, parse_budget
 from dcpred.validation import OUTER_SEED, ValidationReport
-from dcpred_tasks.artifacts.data_schema import find_rows, schema_of_array
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.addresses import check_writable
@@ -306,117 +303,5 @@ def validate(
             pool,
             weight=at.weight,
             scratch=scratch,
-            say=progress(verbose),
-        )
-
-
-@typed
-def compare(
-    data: Any,
-    out: str | Path,
-    *,
-    systems: str | None = None,
-    budgets: Sequence[str] = (),
-    metric: str | None = None,
-    test: str | None = None,
-    rows: int = 10_000,
-    test_rows: int = 5_000,
-    time_limit: float = 300.0,
-    seed: int = 0,
-    by_time: str | None = None,
-    by_group: str | None = None,
-    task: str = "classification",
-    x: str = "X",
-    y: Any = "y",
-    id: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    workers: int | None = None,
-    client: Any = None,
-    verbose: bool = False,
-) -> CompareReport:
-    """Compare dcpred with baselines on the same rows: quality, cost, training time and size.
-
-    Parameters
-    ----------
-    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set or a table, or rows, as for `train`. Rows in memory are written to
-        `OUT.data.zarr` first.
-    out : str or Path
-        Folder of tables, plots and report.html.
-    systems : str, optional
-        Names, separated by commas. By default all that learn the task.
-    budgets : sequence of str, optional
-        Also tune a dcpred model within each of these costs: ``"20x"``, ``"200ns"``.
-    metric : str, optional
-        Score in the table, which our tuning optimises, too.
-    test : str, optional
-        Path or address of a test data set. By default a held-out fifth of the rows.
-    rows : int, default 10000
-        Maximum number of training rows.
-    test_rows : int, default 5000
-        Maximum number of test rows.
-    time_limit : float, default 300.0
-        Processor time of all fits of a system, in seconds.
-    seed : int, default 0
-        Seed of the row sample.
-    by_time : str, optional
-        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
-    by_group : str, optional
-        Hold out whole groups: rows with the same value of this array or feature.
-    task : {"classification", "regression"}, default "classification"
-        What is learnt.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
-    id : sequence of str, optional
-        Columns of a table that name its rows: no features.
-    drop : sequence of str, optional
-        Columns of a table to omit.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process compares.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
-
-    Returns
-    -------
-    CompareReport
-        The result of each system and setting.
-
-    Raises
-    ------
-    RefusedError
-        For wrong arguments or data, or if the folder holds another comparison.
-    IncompleteError
-        If no system has a result.
-
-    Notes
-    -----
-    The same call resumes an interrupted comparison, and adds further systems to a finished one.
-    """
-    check_packages("a comparison", "compare")
-    for budget in budgets:
-        parse_budget(budget)
-    pool = chosen_pool(workers, client)
-    say = progress(verbose)
-    with training_data(data, x, y, None, client, out, id=id, drop=drop, say=say) as at:
-        held = None
-        if test is not None:
-            followed = at.x.rpartition("/")[0]
-            held = (
-                find_rows(test, x, followed, with_target=True),
-                find_rows(test, y, followed, with_target=True),
-            )
-        asked = CompareRequest((at.x, at.y), held, task, rows, test_rows, seed, by_time, by_group)
-        return comparing.compare(
-            asked,
-            Path(out),
-            pool,
-            systems=systems,
-            budgets=tuple(budgets),
-            limit_seconds=time_limit,
-            metric=metric,
             say=progress(verbose),
         )

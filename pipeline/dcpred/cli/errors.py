@@ -11,6 +11,7 @@ import click
 from dcpred.execution.terminal import columns, has_colours, is_terminal, wrapped
 
 REMEDY = re.compile(r"[;.] |\?")  # a second sentence, or click's "Did you mean …?"
+EXAMPLE = "Example: "  # what the epilog of a command begins with
 # An example of each command; shown where an argument is missing, and by -h.
 EXAMPLES: Mapping[str, str] = {
     "example": "dcpred example",
@@ -30,7 +31,6 @@ EXAMPLES: Mapping[str, str] = {
     "evaluate": "dcpred evaluate model known-test.zarr",
     "report": "dcpred report model --data known-test.zarr",
     "validate": "dcpred validate known.zarr --by-group customer",
-    "compare": "dcpred compare known.zarr --out side-by-side",
     "inspect": "dcpred inspect known.zarr",
 }
 
@@ -52,9 +52,9 @@ def usage_in_one_sentence() -> Iterator[None]:
     except click.UsageError as error:
         text = " ".join(error.format_message().split())
         if not REMEDY.search(text):
-            name, path = (error.ctx.info_name, error.ctx.command_path) if error.ctx else ("", "dcpred")
-            example = EXAMPLES.get(name or "") if isinstance(error, click.MissingParameter) else None
-            do = f"Write for example `{example}`." if example else f"See `{path} -h`."
+            path = error.ctx.command_path if error.ctx else "dcpred"
+            example = error.ctx and isinstance(error, click.MissingParameter) and error.ctx.command.epilog
+            do = f"Write for example `{example.removeprefix(EXAMPLE)}`." if example else f"See `{path} -h`."
             text = f"{text.rstrip('.')}. {do}"
         raise Misused(text, error.ctx) from None
 

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import click
 from click.shell_completion import CompletionItem
 
-from dcpred.cli.errors import EXAMPLES, usage_in_one_sentence
+from dcpred.cli.errors import EXAMPLE, EXAMPLES, usage_in_one_sentence
 from dcpred.execution.interrupts import end_tracker_at_exit, leave_at_signals
 from dcpred.execution.terminal import Verbosity, at_verbosity
+from dcpred.extensions import COMMANDS, registered
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import check_text
@@ -46,7 +47,7 @@ def _option(short: str, long: str, level: Verbosity, meaning: str) -> click.Opti
 
 class Commands(click.Group):
     """Commands by name: command NAME is `NAME_command` of the module dcpred.cli.NAME_command, or of that of
-    `homes`. Each has -v and -q, and an example in its help.
+    `homes`, or an extension. Each has -v and -q, and an example in its help.
     """
 
     summaries: ClassVar[dict[str, str]] = {
@@ -68,7 +69,6 @@ class Commands(click.Group):
         "explain": "Explain the predictions of rows.",
         "report": "Write a page with plots of a model, an evaluation, a search, a run or a comparison.",
         "validate": "Cross-validate a training.",
-        "compare": "Compare dcpred with baselines on one data set.",
         "inspect": "Show what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",
     }
@@ -79,30 +79,41 @@ class Commands(click.Group):
         **{"export-model": "export", "deliver": "score", "refresh": "score", "report": "evaluate"},
     }
 
+    def every_summary(self) -> dict[str, str]:
+        """The line of each command, those of extensions last."""
+        added = {name: str(entry.load().__doc__) for name, entry in registered(COMMANDS).items()}
+        return self.summaries | added
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.summaries)
+        return list(self.every_summary())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.summaries:
+        if cmd_name in self.summaries:
+            name = cmd_name.replace("-", "_")
+            module = self.homes.get(cmd_name, name)
+            command = getattr(import_module(f"dcpred.cli.{module}_command"), f"{name}_command")
+        elif cmd_name in registered(COMMANDS):
+            command = registered(COMMANDS)[cmd_name].load()()
+        else:
+            self.commands = dict.fromkeys(self.list_commands(ctx), click.Command(None))  # to be suggested
             return None
-        name = cmd_name.replace("-", "_")
-        module = self.homes.get(cmd_name, name)
-        command = getattr(import_module(f"dcpred.cli.{module}_command"), f"{name}_command")
         assert isinstance(command, click.Command)
         if not any(parameter.name == "quiet" for parameter in command.params):
             command.params += verbosity_options()
             if cmd_name in EXAMPLES:
-                command.epilog = f"Example: {EXAMPLES[cmd_name]}"
+                command.epilog = f"{EXAMPLE}{EXAMPLES[cmd_name]}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries.items()))
+            formatter.write_dl(list(self.every_summary().items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
         """Complete without importing the commands themselves."""
         of_group = click.Command.shell_complete(self, ctx, incomplete)
-        named = {name: summary for name, summary in self.summaries.items() if name.startswith(incomplete)}
+        named = {
+            name: summary for name, summary in self.every_summary().items() if name.startswith(incomplete)
+        }
         return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *of_group]
 
     def make_context(
@@ -145,7 +156,6 @@ def _group(kind: type[Commands]) -> Commands:
     group = kind(
         "dcpred", help=HELP, context_settings=OPTIONS, no_args_is_help=True, params=verbosity_options()
     )
-    group.commands = dict.fromkeys(group.summaries, click.Command(None))  # click suggests these names
     return click.version_option(__version__, prog_name="dcpred")(group)
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from dcpred import pages
-from dcpred.comparison.compare import REQUEST, CompareReport, read_comparison
-from dcpred.comparison.page import comparison_page
 from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
 from dcpred.execution.progress import SILENT, Reporter, reporter
 from dcpred.execution.workers import one_line
+from dcpred.extensions import REPORTS, registered
 from dcpred.inspection import inspect_path
 from dcpred.pages import (
     Page,
@@ -65,7 +64,7 @@ from dcpred.tuning.search_result import (
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
@@ -613,8 +612,11 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
         return _of_run(place.address, data, x, y, say)
     if place.read(SETTINGS) is not None:
         return _of_root(place.address, data, x, y, say)
-    if data is None and file is not None and place.read(REQUEST) is not None:
-        return comparison_page(_comparison(Path(place.address)))
+    if data is None and file is not None:
+        for name, page_of_folder in registered(REPORTS).items():
+            if place.read(name) is not None:
+                page: Page = page_of_folder.load()(Path(place.address))
+                return page
     so = "is no source of a report" if place.is_there() else "does not exist"
     raise DataError(
         f"Cannot make a report of {path}: it {so}. Name a model, an evaluation (--json), a search, a run"
@@ -643,7 +645,9 @@ def _of_file(path: Path) -> Page:
     if "found" in summary:
         found = checked_search(summary["found"])
         if found is None:
-            raise _other(path, "a search")
+            raise DataError(
+                f"Cannot make a report of {path}: it is not an output of a search. Make it again."
+            )
         name = path.name.removesuffix(TUNED)
         model = path.with_name(name)
         if (model / MODEL_FILE).exists():
@@ -665,20 +669,6 @@ def _of_evaluation(summary: dict[str, Any], path: Path) -> Page:
             " again with `dcpred evaluate --json`; if that one fails too, report a bug with the traceback"
             " (-v)."
         ) from error
-
-
-def _other(path: str | Path, author: str) -> DataError:
-    return DataError(f"Cannot make a report of {path}: it is not an output of {author}. Make it again.")
-
-
-def _comparison(folder: Path) -> CompareReport:
-    """Read a comparison, whose files anybody may have changed. The page is drawn outside of this."""
-    try:
-        return read_comparison(folder)
-    except (AttributeError, LookupError, TypeError, ValueError, FileNotFoundError) as error:
-        if isinstance(error, DcpredError):
-            raise
-        raise _other(folder, "dcpred compare") from error
 
 
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:

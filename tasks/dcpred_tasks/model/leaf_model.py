@@ -1,15 +1,12 @@
 """Leaf models: what predicts in a leaf in place of the compact model.
 
-The core has one, the exact kernel model (dcpred_tasks.model.exact). Baselines come from packages that
-register a table of `LeafModelType` under the entry point group `dcpred.leaf_models`. Only `leaf_model_types`
-looks that up. It is called to compare systems, and to read a model that an earlier version trained with a
-baseline.
+The core has one, the exact kernel model (dcpred_tasks.model.exact). Others come from packages that register
+a table of `LeafModelReader` under the entry point group `dcpred.leaf_models`. Only `registered_leaf_models`
+looks that up, to read a model that version 0.1.0 trained with a baseline.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
@@ -18,14 +15,12 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact, exact_from_arrays
-from dcpred_tasks.model.kernels import Kernel, RowArray
+from dcpred_tasks.model.kernels import RowArray
 from dcpred_tasks.model.packed_arrays import packed, unpacked
 from dcpred_tasks.row_sampling import at_most
 
 GROUP = "dcpred.leaf_models"  # group of entry points
 COMPACT, EXACT = "compact", "exact"  # the leaf models of the core
-LOCAL = 10**9  # rows of a leaf model that local_rows alone limits
-BOTH, CLASSES = ("classification", "regression"), ("classification",)
 SINGLE = "single_precision"  # an empty array that marks where single precision suffices
 SINGLE_ROWS = 500  # training rows that decide this, at most
 # Largest error that single precision may have: in standard deviations of decision values, relative to each of
@@ -60,94 +55,17 @@ class LeafModel(Protocol):
         """All arrays that rebuild the model, of the dtypes of packed_arrays.DTYPES."""
 
 
-@dataclass(frozen=True)
-class LeafModelType:
-    """A kind of leaf model, with what a comparison has to know of it.
+class LeafModelReader(Protocol):
+    """How a model that a package registers is read."""
 
-    name         as systems of a comparison and stored models have it
-    meaning      a sentence with its source
-    module       has `fit(kind, rows, kernel, settings, seed)`, and `from_arrays(arrays)`, which raises
-                 ValueError. It is imported on first use
-    reads_as     the module of `from_arrays`, where that is another one; "exact": the exact model
-    kernel       the kernel that it approximates
-    tasks        what it learns
-    counted      what `size` counts; empty where it has no size
-    sizes        grid of sizes, the cheapest first
-    size         the size to fit
-    tolerated    what `tolerance` bounds; empty where it has none
-    tolerances   grid of tolerances
-    tolerance    the tolerance to fit
-    most_rows    largest number of rows it is fitted to, beside local_rows; LOCAL: no other limit; 0: all rows
-    is_basis     whether it is a linear model on the functions of a basis, which `fit_basis` of its module
-                 gives
-    own_penalty  whether it needs a penalty C of its own
-    wide         whether a comparison also tries it with γ = 1 / features
-    caveat       where the method fails, in sentences
-    fallback     what a line of a table states where the exact model is smaller and takes its place
-    second_hand  whether it was written from descriptions by others, without the paper
-    """
-
-    name: str
-    meaning: str
-    module: str
-    reads_as: str = ""
-    kernel: str = "rbf"
-    tasks: tuple[str, ...] = BOTH
-    counted: str = ""
-    sizes: tuple[int, ...] = (0,)
-    size: int = 0
-    tolerated: str = ""
-    tolerances: tuple[float, ...] = (0.0,)
-    tolerance: float = 0.0
-    most_rows: int = 0
-    is_basis: bool = False
-    own_penalty: bool = False
-    wide: bool = False
-    caveat: str = ""
-    fallback: str = ""
-    second_hand: bool = False
-
-    @property
-    def words(self) -> str:
-        """The meaning, and what its citation does not state."""
-        return self.meaning + (
-            " Written from descriptions by others, not from the paper." if self.second_hand else ""
-        )
-
-    def of_size(self, size: int = 0, tolerance: float = 0.0) -> "LeafModelType":
-        """The same, to be fitted with a size and a tolerance."""
-        return replace(self, size=size, tolerance=tolerance)
-
-    def most_trained_on(self, n_rows: int, local_rows: int) -> int:
-        """How many of the rows of a leaf it is fitted to."""
-        return min(n_rows, local_rows, self.most_rows) if self.most_rows else n_rows
-
-    def fit(self, rows: Any, kernel: Kernel, settings: Any, seed: int) -> LeafModel:
-        """A model of the rows of a leaf.
-
-        rows      dcpred_tasks.training.solvers.LeafRows
-        settings  dcpred_tasks.training.settings.Settings
-        """
-        fitted: LeafModel = import_module(self.module).fit(self, rows, kernel, settings, seed)
-        return fitted
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LeafModel:
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]], /) -> LeafModel:
         """The model that gave the arrays. Raises ValueError where they do not fit together."""
-        if self.reads_as == EXACT:
-            return exact_from_arrays(arrays)
-        read: LeafModel = import_module(self.reads_as or self.module).from_arrays(arrays)
-        return read
-
-    def fit_basis(self, X: RowArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Any:
-        """The functions of rows that it is linear in."""
-        return import_module(self.module).fit_basis(self.name, X, kernel, size, rng)
 
 
 @cache
-def leaf_model_types() -> dict[str, LeafModelType]:
-    """All baselines that installed packages register, by name."""
-    tables: list[dict[str, LeafModelType]] = [one.load() for one in entry_points(group=GROUP)]
-    return {name: kind for table in tables for name, kind in table.items()}
+def registered_leaf_models() -> dict[str, Any]:
+    """A `LeafModelReader` by the name of each leaf model that installed packages register."""
+    return {name: reader for table in entry_points(group=GROUP) for name, reader in table.load().items()}
 
 
 def check_leaf_model(name: str) -> None:
@@ -166,12 +84,12 @@ def read_leaf_model(name: str, data: NDArray[np.uint8], shape: tuple[int, int]) 
 def _reader(name: str) -> Callable[[Mapping[str, NDArray[Any]]], LeafModel]:
     if name == EXACT:
         return exact_from_arrays
-    kind = leaf_model_types().get(name)
-    if kind is None:
+    reader: LeafModelReader | None = registered_leaf_models().get(name)
+    if reader is None:
         raise ValueError(
             f"no leaf model is named {name[:40]!r}; install the package that registers it ({GROUP})"
         )
-    return kind.from_arrays
+    return reader.from_arrays
 
 
 def stored(model: LeafModel, X: RowArray) -> NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 """The exact model by the cells of its support vectors, as far as a bound on the error asks.
 
-f(x) = Σ_i α_i K(x, x_i) + b. A cell with the centroid c and the radius R (dcpred_baselines.ball_tree) stands
+f(x) = Σ_i α_i K(x, x_i) + b. A cell with the centroid c and the radius R (ball_tree.py) stands
 for its support vectors as a K(x, c), a = Σ_cell α_i, where at r = ‖x − c‖
 
     max( K(max(r − R, 0)) − K(r), K(r) − K(r + R) ) ≤ ε,
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_baselines.ball_tree import (
+from dcpred_compare.baselines.ball_tree import (
     ROWS_AT_ONCE,
     WORTH,
     Cells,
@@ -30,10 +30,10 @@ from dcpred_baselines.ball_tree import (
     measured_rows,
     taken_cells,
 )
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.exact import Exact, exact_from_arrays, is_single
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken
 
 if TYPE_CHECKING:

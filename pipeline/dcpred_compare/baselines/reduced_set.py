@@ -21,10 +21,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.training.refinement import Expansion, best_weights, nearest
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, fit_exact

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,14 +16,12 @@ from dcpred.cli.options import (
     result_options,
     table_options,
 )
-from dcpred.comparison.page import cells, frontier, heads
-from dcpred.comparison.systems import every_system
-
-if TYPE_CHECKING:
-    from dcpred.comparison.compare import CompareReport
+from dcpred_compare.page import cells, frontier, heads
+from dcpred_compare.result import CompareReport
+from dcpred_compare.systems import every_system
 
 
-@click.command("compare")
+@click.command("compare", epilog="Example: dcpred compare known.zarr --out side-by-side")
 @click.argument("data", shell_complete=files)
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="Folder of tables, plots and report.html."
@@ -81,7 +79,7 @@ def compare_command(data: str, out: Path, as_json: bool, **options: Any) -> None
     emit(report.as_dict(), as_json, partial(_table, report))
 
 
-def _table(report: "CompareReport", _: dict[str, Any]) -> str:
+def _table(report: CompareReport, _: dict[str, Any]) -> str:
     """The lines as text; a star marks those that no cheaper line beats."""
     front = frontier(report)
     lines = [["", *heads(report)]]

@@ -1,12 +1,13 @@
 """The systems to compare, each with the points of its cost grid, the cheapest first."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any
 
+from dcpred_compare.baselines.leaf_model_type import BOTH, LeafModelType, leaf_model_types
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.leaf_model import BOTH, EXACT, LOCAL, LeafModelType, leaf_model_types
+from dcpred_tasks.model.leaf_model import EXACT
 from dcpred_tasks.training.losses import DISTANCE
 
 OURS = "dcpred"
@@ -18,14 +19,8 @@ LANDMARKS = (4, 8, 16, 32, 64, 128, 256)
 NEAR = (32, 64, 128)  # landmarks of models close to the local SVMs, of classes in leaves as large as possible
 LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest local SVMs first
 TREES = (20, 100, 400)
-# Baselines of other packages: their package, and what their points count.
-BASELINES = {
-    "lightgbm": ("lightgbm", "LightGBM"),
-    "xgboost": ("xgboost", "XGBoost"),
-    "hist_gradient_boosting": ("sklearn", "HistGradientBoosting of scikit-learn"),
-    "random_forest": ("sklearn", "random forest of scikit-learn"),
-    "sklearnex_svc": ("sklearnex", "SVC or SVR of scikit-learn-intelex"),
-}
+# Baselines of other packages, which dcpred_compare.trial makes.
+PACKAGED = ("lightgbm", "xgboost", "hist_gradient_boosting", "random_forest", "sklearnex_svc")
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,6 @@ class Point:
     name      of its files: SYSTEM-WHAT
     what      its description
     settings  of our estimators; of a leaf model, those besides the shared ones
-    rival     the system of BASELINES; "" for one of ours
     size      what a baseline counts; 0 for none
     tolerance  of a baseline; 0 for none
     """
@@ -44,9 +38,13 @@ class Point:
     name: str
     what: str
     settings: dict[str, Any] = field(default_factory=dict)
-    rival: str = ""
     size: int = 0
     tolerance: float = 0.0
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> "Point":
+        """The point of a stored comparison; earlier versions stored more of it."""
+        return Point(**{f.name: document[f.name] for f in fields(Point) if f.name in document})
 
     @property
     def baseline(self) -> LeafModelType | None:
@@ -61,13 +59,13 @@ class Point:
 
     def most_trained_on(self, n_rows: int) -> int:
         """How many of the rows of a leaf it is fitted to."""
+        most = int(self.settings["local_rows"])
         kind = self.baseline
-        most = LOCAL if kind is None else kind.most_rows
-        return min(n_rows, int(self.settings["local_rows"]), most) if most else n_rows
+        return kind.most_trained_on(n_rows, most) if kind else min(n_rows, most)
 
 
 def every_system() -> tuple[str, ...]:
-    return (OURS, *leaf_model_types(), EXACT, DC_SVM, *BASELINES)
+    return (OURS, *leaf_model_types(), EXACT, DC_SVM, *PACKAGED)
 
 
 def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
@@ -100,12 +98,10 @@ def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None
     """The grid of a system. `budgets` and `metric` apply to our searches."""
     if system == OURS:
         return _ours(budgets, task, metric)
-    if system in BASELINES:
+    if system in PACKAGED:
         counted = "trees" if system != "sklearnex_svc" else ""
         sizes = TREES if counted else (0,)
-        return [
-            Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), rival=system, size=n) for n in sizes
-        ]
+        return [Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), size=n) for n in sizes]
     own = {"leaf_model": EXACT, "local_rows": LOCAL_ROWS}
     if system == EXACT:
         return [Point(system, f"{system}-0", "", own)]

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.model.exact import OF_KERNEL, Centring, Exact, exact_from_arrays, is_single
 from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import taken
 from dcpred_tasks.row_sampling import at_most
 

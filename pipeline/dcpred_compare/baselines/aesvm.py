@@ -19,11 +19,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dcpred_baselines.ball_tree import bisected
+from dcpred_compare.baselines.ball_tree import bisected
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, fit_exact, local_sample
 

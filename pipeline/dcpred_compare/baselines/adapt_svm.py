@@ -57,6 +57,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import (
     ACC_DTYPE,
     INDEX_DTYPE,
@@ -68,7 +69,6 @@ from dcpred_tasks.dtypes import (
 )
 from dcpred_tasks.model.exact import OF_KERNEL, Centring, Exact, blocks, is_single
 from dcpred_tasks.model.kernels import Kernel, RowArray, squared_distances
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
 from dcpred_tasks.row_sampling import at_most
 

@@ -4,10 +4,9 @@ import csv
 import io
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dcpred import pages
-from dcpred.comparison.systems import BASELINES, OURS
 from dcpred.execution.progress import counted
 from dcpred.pages import (
     FIRST,
@@ -26,14 +25,13 @@ from dcpred.pages import (
     plain,
     png_of,
 )
-from dcpred_tasks.model.leaf_model import leaf_model_types
+from dcpred_compare.baselines.leaf_model_type import leaf_model_types
+from dcpred_compare.result import CompareReport, CompareResult
+from dcpred_compare.systems import OURS, PACKAGED
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
-if TYPE_CHECKING:
-    from dcpred.comparison.compare import CompareReport, CompareResult
 
-
-def write_tables(report: "CompareReport", folder: Path) -> None:
+def write_tables(report: CompareReport, folder: Path) -> None:
     """Write table.csv and table.md."""
     text = io.StringIO()
     names = [f.name for f in fields(report.results[0])]
@@ -44,7 +42,7 @@ def write_tables(report: "CompareReport", folder: Path) -> None:
     replace_bytes(folder / "table.md", markdown(report).encode())
 
 
-def heads(report: "CompareReport") -> list[str]:
+def heads(report: CompareReport) -> list[str]:
     quality = report.quality_name + (", %" if report.percents else "")
     return [
         "system",
@@ -59,7 +57,7 @@ def heads(report: "CompareReport") -> list[str]:
     ]
 
 
-def cells(report: "CompareReport", one: "CompareResult") -> list[str]:
+def cells(report: CompareReport, one: CompareResult) -> list[str]:
     """A line of the table as text."""
     if one.status != "done":
         why = f"{one.status}: {one.why}" if one.why else one.status
@@ -78,20 +76,20 @@ def cells(report: "CompareReport", one: "CompareResult") -> list[str]:
     ]
 
 
-def markdown(report: "CompareReport") -> str:
+def markdown(report: CompareReport) -> str:
     """The table with its head."""
     lines = [" | ".join(["", *heads(report), ""]).strip(), "|" + "---|" * len(heads(report))]
     lines += [" | ".join(["", *cells(report, one), ""]).strip() for one in report.results]
     return f"{description(report)}\n\n" + "\n".join(lines) + "\n"
 
 
-def frontier(report: "CompareReport") -> list["CompareResult"]:
+def frontier(report: CompareReport) -> list[CompareResult]:
     """Points that no cheaper one beats, by cost: the Pareto front."""
     done = [one for one in report.results if one.status == "done"]
     return unbeaten(done, report.more_is_better)
 
 
-def unbeaten(points: list["CompareResult"], more_is_better: bool) -> list["CompareResult"]:
+def unbeaten(points: list[CompareResult], more_is_better: bool) -> list[CompareResult]:
     """Points that no cheaper one of them beats, by cost."""
     sign = 1.0 if more_is_better else -1.0
     best: list[CompareResult] = []
@@ -101,7 +99,7 @@ def unbeaten(points: list["CompareResult"], more_is_better: bool) -> list["Compa
     return best
 
 
-def description(report: "CompareReport") -> str:
+def description(report: CompareReport) -> str:
     """What was compared, in a few sentences."""
     shared = ", ".join(f"{name} {_short(value)}" for name, value in report.shared.items())
     sentences = [
@@ -117,7 +115,7 @@ def description(report: "CompareReport") -> str:
     return " ".join(sentences)
 
 
-def _second_hand(report: "CompareReport") -> list[str]:
+def _second_hand(report: CompareReport) -> list[str]:
     """A sentence on systems that were not written from their papers."""
     known = {name for name, one in leaf_model_types().items() if one.second_hand}
     names = sorted(known.intersection(one.system for one in report.results))
@@ -141,7 +139,7 @@ SCORE_PLOT, ERROR_PLOT = "score_against_cost.png", "kernel_error.png"
 PLOT = (720, 450)  # CSS pixels of a plot in a separate file
 
 
-def comparison_page(report: "CompareReport") -> Page:
+def comparison_page(report: CompareReport) -> Page:
     """One page that needs no other file."""
     percents = report.percents
     done = [one for one in report.results if one.status == "done"]
@@ -191,7 +189,7 @@ def comparison_page(report: "CompareReport") -> Page:
     )
 
 
-def write_plots(report: "CompareReport", folder: Path) -> None:
+def write_plots(report: CompareReport, folder: Path) -> None:
     """Write the plots as separate files."""
     paints: dict[str, Paint | None] = {
         SCORE_PLOT: score_paint(report) if any(one.status == "done" for one in report.results) else None,
@@ -204,11 +202,11 @@ def write_plots(report: "CompareReport", folder: Path) -> None:
                 replace_bytes(folder / name, png_of(figure))
 
 
-def _quality(one: "CompareResult", percents: bool) -> str:
+def _quality(one: CompareResult, percents: bool) -> str:
     return percent(one.quality, 2) if percents else number(one.quality)
 
 
-def _score(report: "CompareReport", front: list["CompareResult"]) -> Picture:
+def _score(report: CompareReport, front: list[CompareResult]) -> Picture:
     percents = report.percents
     names = list(dict.fromkeys(one.system for one in front))
     name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"
@@ -224,7 +222,7 @@ def _score(report: "CompareReport", front: list["CompareResult"]) -> Picture:
     return pages.picture("Score against cost", text, score_paint(report), table=table, wide=True)
 
 
-def score_paint(report: "CompareReport") -> Paint:
+def score_paint(report: CompareReport) -> Paint:
     percents = report.percents
     factor = 100.0 if percents else 1.0
     done = [one for one in report.results if one.status == "done"]
@@ -239,7 +237,7 @@ def score_paint(report: "CompareReport") -> Paint:
             every = [one for one in done if one.system == system]
             mine = system == OURS
             colour = FIRST if mine else INK if system in front else MUTED
-            kind = "s" if system in BASELINES else "o"
+            kind = "s" if system in PACKAGED else "o"
             axes.plot(
                 [one.cost_ratio for one in every],
                 [factor * (one.quality or 0.0) for one in every],
@@ -254,7 +252,7 @@ def score_paint(report: "CompareReport") -> Paint:
                 marker=kind,
                 markersize=7 if mine else 4,
                 linewidth=3.0 if mine else 1.2,
-                linestyle="--" if system in BASELINES else "-",
+                linestyle="--" if system in PACKAGED else "-",
                 color=colour,
                 zorder=3 if mine else 2,
             )
@@ -282,7 +280,7 @@ def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tup
     return low, high
 
 
-def _errors(report: "CompareReport") -> Picture:
+def _errors(report: CompareReport) -> Picture:
     text = (
         "Distance of a basis' products from kernel values, ‖Z Zᵀ − K‖ / ‖K‖, by the number of its"
         " functions; lower is better. Each line has the name of its basis."
@@ -295,7 +293,7 @@ def _errors(report: "CompareReport") -> Picture:
     return pages.picture("Error of kernel functions", text, _error_paint(report), table=table, wide=True)
 
 
-def _error_paint(report: "CompareReport") -> Paint:
+def _error_paint(report: CompareReport) -> Paint:
     found = report.kernel_errors
 
     def paint(axes: Any) -> None:

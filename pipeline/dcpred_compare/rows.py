@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import folds_of_data
+from dcpred_compare.files import ROWS
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import IntArray, SingleArray
 from dcpred_tasks.errors import DataError
@@ -21,7 +22,6 @@ from dcpred_tasks.training.folds import UNITS, Folds, Units
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
 
-ROWS = "rows.npz"
 NUMBERS = ("n_classes", "n_unseen", "n_bad", "ordered")
 LOOKED_AT = 20_000  # number of targets to check for being classes
 LEAST_ROWS = 50
@@ -70,9 +70,9 @@ class Rows:
 
 
 def read_rows(folder: Path) -> Rows:
-    found: dict[str, Any] = dict(read_arrays(folder / ROWS))
-    counts = {name: int(found.get(name, 0)) for name in NUMBERS}  # earlier versions stored fewer
-    return Rows(**found | counts)
+    arrays: dict[str, Any] = dict(read_arrays(folder / ROWS))
+    counts = {name: int(arrays.get(name, 0)) for name in NUMBERS}  # earlier versions stored fewer
+    return Rows(**arrays | counts)
 
 
 def draw_rows(
@@ -241,12 +241,12 @@ def _read(
         stored_chunks.check_labels(addresses[1], y)
     else:
         stored_chunks.check_complete(addresses[1], y)
-    found = np.asarray(X.oindex[numbers], np.float32)
+    features = np.asarray(X.oindex[numbers], np.float32)
     target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), addresses[1])
-    good = np.asarray(np.isfinite(found).all(axis=1))
+    good = np.asarray(np.isfinite(features).all(axis=1))
     if target.dtype.kind == "f":
         good &= np.isfinite(target)
     names = names_of_classes(y.attrs, target.dtype)
     if names is not None:
         class_codes(target[good], len(names), addresses[1], numbers[good])
-    return np.ascontiguousarray(found[good]), target[good], good
+    return np.ascontiguousarray(features[good]), target[good], good

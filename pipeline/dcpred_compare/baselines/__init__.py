@@ -6,14 +6,17 @@ Out:  leaf models, as dcpred_tasks.model.leaf_model defines them, and `LEAF_MODE
       the entry point `baselines` of the group `dcpred.leaf_models`, by which dcpred finds them.
 
 Each file holds one kind of method: its prediction, which needs NumPy alone, and its fit, which imports
-scikit-learn and dcpred_tasks.training inside functions. Neither dcpred nor dcpred_tasks imports this package.
+scikit-learn and dcpred_tasks.training inside functions. It never imports dcpred.
 
-May import: dcpred_tasks.model, dcpred_tasks.training and the root of dcpred_tasks.
+May import: dcpred_tasks.
 """
 
-from dcpred_tasks.model.leaf_model import CLASSES, EXACT, LOCAL, LeafModelType
+from typing import Any
 
-_LINEAR = "dcpred_baselines.linear"
+from dcpred_compare.baselines import adapt_svm, ball_tree, ldkl, linear, lmkl, support_tree
+from dcpred_compare.baselines.leaf_model_type import CLASSES, LOCAL, LeafModelType
+from dcpred_tasks.model.exact import Exact, exact_from_arrays
+
 _LANDMARKS, _FEATURES = (16, 64, 256, 1024), (64, 256, 1024, 4096)
 _GROUPS = (2, 16, 64, 256)
 _CANCELLATION = (
@@ -24,70 +27,91 @@ _CANCELLATION = (
 )
 _FALLBACK = "bounds do not help: the exact model"
 
+
+def _fit_aesvm(*args: Any) -> Exact:
+    from dcpred_compare.baselines.aesvm import fit  # noqa: PLC0415 - scikit-learn comes with it
+
+    return fit(*args)
+
+
+def _fit_reduced_set(*args: Any) -> Exact:
+    from dcpred_compare.baselines.reduced_set import fit  # noqa: PLC0415 - scikit-learn comes with it
+
+    return fit(*args)
+
+
 _ALL = (
     LeafModelType(
         "nystrom",
         "Kernel values of rows drawn at random, whitened (Williams and Seeger 2001).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         counted="landmarks",
         sizes=_LANDMARKS,
-        is_basis=True,
     ),
     LeafModelType(
         "kmeans_nystrom",
         "Kernel values of k-means centres, whitened (Zhang, Tsang and Kwok 2008).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         counted="landmarks",
         sizes=_LANDMARKS,
-        is_basis=True,
     ),
     LeafModelType(
         "fourier",
         "Random Fourier features (Rahimi and Recht 2007).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         counted="features",
         sizes=_FEATURES,
-        is_basis=True,
     ),
     LeafModelType(
         "fastfood",
         "Fourier features of products with S H G Π H B (Le, Sarlós and Smola 2013).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         counted="features",
         sizes=_FEATURES,
-        is_basis=True,
     ),
     LeafModelType(
         "tensor_sketch",
         "Count sketches of the tensor product, by Fourier transforms (Pham and Pagh 2013).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         kernel="polynomial",
         counted="features",
         sizes=_FEATURES,
-        is_basis=True,
     ),
     LeafModelType(
         "maclaurin",
         "Random products of signs (Kar and Karnick 2012).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         kernel="polynomial",
         counted="features",
         sizes=_FEATURES,
-        is_basis=True,
     ),
     LeafModelType(
         "maclaurin_h01",
         "The same with exact constant and linear parts, H0/1 (Kar and Karnick 2012).",
-        _LINEAR,
+        linear.fit,
+        linear.from_arrays,
+        linear.fit_basis,
         kernel="polynomial",
         counted="random features beside those parts",
         sizes=_FEATURES,
-        is_basis=True,
     ),
     LeafModelType(
         "adapt_svm",
         "Support vectors in groups, computed exactly where their variance is large (Cossalter et al. 2011).",
-        "dcpred_baselines.adapt_svm",
+        adapt_svm.fit,
+        adapt_svm.from_arrays,
         tasks=CLASSES,
         counted="groups",
         sizes=_GROUPS,
@@ -101,8 +125,8 @@ _ALL = (
     LeafModelType(
         "group_svm",
         "Support vectors in groups, by their means alone (Cossalter et al. 2011).",
-        "dcpred_baselines.adapt_svm",
-        reads_as=EXACT,
+        adapt_svm.fit,
+        exact_from_arrays,
         tasks=CLASSES,
         counted="groups",
         sizes=_GROUPS,
@@ -112,8 +136,8 @@ _ALL = (
     LeafModelType(
         "reduced_set",
         "Vectors found one by one that stand for all support vectors (Schölkopf et al. 1998).",
-        "dcpred_baselines.reduced_set",
-        reads_as=EXACT,
+        _fit_reduced_set,
+        exact_from_arrays,
         counted="vectors",
         sizes=(8, 16, 32, 64, 128),
         most_rows=LOCAL,
@@ -122,8 +146,8 @@ _ALL = (
     LeafModelType(
         "aesvm",
         "An SVM of the extreme points of subsets, with weights (Nandan, Khargonekar and Talathi 2014).",
-        "dcpred_baselines.aesvm",
-        reads_as=EXACT,
+        _fit_aesvm,
+        exact_from_arrays,
         tasks=CLASSES,
         counted="extreme points of 100 rows",
         sizes=(5, 20, 50),
@@ -132,7 +156,8 @@ _ALL = (
     LeafModelType(
         "ldkl",
         "Local deep kernels: linear models at the nodes of a learned tree (Jose et al. 2013).",
-        "dcpred_baselines.ldkl",
+        ldkl.fit,
+        ldkl.from_arrays,
         tasks=CLASSES,
         counted="leaves of its tree",
         sizes=(4, 16, 64, 256),
@@ -143,7 +168,8 @@ _ALL = (
         "lmkl",
         "Localised multiple kernels, weighted by a gate that sees the row (Gönen and Alpaydın 2008); trained"
         " on 2,000 rows at most.",
-        "dcpred_baselines.lmkl",
+        lmkl.fit,
+        lmkl.from_arrays,
         tasks=CLASSES,
         most_rows=2_000,
         second_hand=True,
@@ -152,7 +178,8 @@ _ALL = (
         "ball_tree",
         "The exact model by bounds over the cells of a ball tree, until the class is certain (Liu, Moore and"
         " Gray 2003).",
-        "dcpred_baselines.ball_tree",
+        ball_tree.fit,
+        ball_tree.from_arrays,
         tasks=CLASSES,
         counted="support vectors of a cell",
         sizes=(8, 32),
@@ -163,7 +190,8 @@ _ALL = (
     LeafModelType(
         "support_tree",
         "The exact model by cells of its support vectors, within a bound on the error (cf. Ukkonen 2010).",
-        "dcpred_baselines.support_tree",
+        support_tree.fit,
+        support_tree.from_arrays,
         counted="support vectors of a cell",
         sizes=(8, 32),
         tolerated="error",
@@ -173,4 +201,4 @@ _ALL = (
         second_hand=True,
     ),
 )
-LEAF_MODELS = {one.name: one for one in _ALL}
+LEAF_MODELS = {kind.name: kind for kind in _ALL}

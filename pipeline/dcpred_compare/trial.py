@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.comparison.rows import Rows, read_rows
-from dcpred.comparison.systems import Point
 from dcpred.cost import measure_call
+from dcpred_compare.baselines.leaf_model_type import LeafModelType, leaf_model_types
+from dcpred_compare.files import KERNELS, POINTS, REQUEST, SHARED, store_result, stored_result
+from dcpred_compare.rows import Rows, read_rows
+from dcpred_compare.systems import PACKAGED, Point
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.leaf_model import EXACT, LeafModelType, is_exact, leaf_model_types
+from dcpred_tasks.model.leaf_model import EXACT, is_exact
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
+from dcpred_tasks.storage.atomic_files import write_arrays
+from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.leaf import leaf_rows, with_leaf_model
 from dcpred_tasks.training.partition import assemble, divide, learn_scaling, n_outputs
@@ -53,24 +55,24 @@ def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
     length = np.linalg.norm(X, axis=1, keepdims=True)
     of_unit_length = (X / np.where(length > 0, length, 1.0)).astype(np.float32)
     standard = X.astype(np.float32)
-    found = []
-    for name, one in leaf_model_types().items():
-        if not one.is_basis:
+    lines = []
+    for name, kind in leaf_model_types().items():
+        if kind.fit_basis is None:
             continue
-        if one.kernel == "rbf":
-            kernel, own = Kernel("rbf", median_gamma(Kernel("rbf", 1.0), standard)), standard
+        if kind.kernel == "rbf":
+            kernel, scaled = Kernel("rbf", median_gamma(Kernel("rbf", 1.0), standard)), standard
         else:
-            kernel, own = Kernel("polynomial", 1.0, 2, 1.0), of_unit_length
-        K = kernel(own, own)
+            kernel, scaled = Kernel("polynomial", 1.0, 2, 1.0), of_unit_length
+        K = kernel(scaled, scaled)
         # A basis of rows is exact where every row is one.
-        for size in (size for size in one.sizes if len(own) > size or one.counted != LANDMARKS):
+        for size in (size for size in kind.sizes if len(scaled) > size or kind.counted != LANDMARKS):
             errors, functions = [], 0
             for seed in range(SEEDS):
-                basis = one.fit_basis(own, kernel, size, np.random.default_rng(seed))
-                Z = basis(own.astype(np.float64))
+                basis = kind.fit_basis(name, scaled, kernel, size, np.random.default_rng(seed))
+                Z = basis(scaled.astype(np.float64))
                 functions = Z.shape[1]
                 errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))
-            found.append(
+            lines.append(
                 {
                     "basis": name,
                     "kernel": kernel.name,
@@ -78,14 +80,16 @@ def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
                     "error": float(np.mean(errors)),
                 }
             )
-    return found
+    return lines
 
 
 Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def baseline(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
-    """Returns a fit, which returns a function that predicts, and pickled bytes. Raises ImportError."""
+def packaged(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callable[[], tuple[Predict, Any]]:
+    """Returns a fit of a baseline of another package, which returns a function that predicts, and pickled
+    bytes. Raises ImportError.
+    """
     made = _made(name, size, rows, shared)
 
     def fit() -> tuple[Predict, dict[str, Any]]:
@@ -226,7 +230,7 @@ def fitted_with(
     X = scaling(rows.X)
     of_leaf = leaf_rows(X, rows.target, weight, None, n_outputs(rows.n_classes), settings)
     with one_thread():  # Training has one, too.
-        leaf = with_leaf_model(of_leaf, kind.fit(of_leaf, kernels.local, settings, 0), settings)
+        leaf = with_leaf_model(of_leaf, kind.fit(kind, of_leaf, kernels.local, settings, 0), settings)
     tree = Tree.single(X.shape[1])
     count = np.array([len(X)])
     return assemble([leaf], count, tree, scaling, kernels, classes, settings, leaf_model=kind.name)
@@ -238,14 +242,12 @@ def _unit_gamma(X: Any) -> float:
 
 
 def _error(model: Model, rows: Rows, test: Any) -> float:
-    found = score_rows(model, rows.X[test])[0]
+    decision = score_rows(model, rows.X[test])[0]
     if rows.n_classes:
-        return float((class_numbers(found) != rows.target[test]).mean())
-    return float(((found[:, 0] - rows.target[test]) ** 2).mean())
+        return float((class_numbers(decision) != rows.target[test]).mean())
+    return float(((decision[:, 0] - rows.target[test]) ** 2).mean())
 
 
-SHARED, KERNELS = "shared", "kernel_errors"
-POINTS = "points"
 COST_SECONDS, COST_REPEATS = 0.5, 5  # approximate time of the timings of a point, and their number
 Fit = Callable[[], tuple[Predict, dict[str, Any]]]
 
@@ -253,19 +255,15 @@ Fit = Callable[[], tuple[Predict, dict[str, Any]]]
 def main(folder: Path, name: str, limit_seconds: float) -> None:
     """Write the result of a point."""
     rows = read_rows(folder)
-    summary: dict[str, Any]
-    if name == SHARED:
+    result: dict[str, Any]
+    if name in (SHARED, KERNELS):
         with counted(limit_seconds) as time:
-            summary = choose_shared(rows)
-        summary["seconds"] = time.seconds
-    elif name == KERNELS:
-        with counted(limit_seconds) as time:
-            summary = {"errors": kernel_errors(rows)}
-        summary["seconds"] = time.seconds
+            result = choose_shared(rows) if name == SHARED else {"errors": kernel_errors(rows)}
+        result["seconds"] = time.seconds
     else:
-        point = Point(**json.loads((folder / "compare.json").read_text(encoding="utf-8"))["points"][name])
-        summary = _tried(folder, point, rows, limit_seconds)
-    replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | summary).encode())
+        document = json.loads((folder / REQUEST).read_text(encoding="utf-8"))["points"][name]
+        result = _tried(folder, Point.from_document(document), rows, limit_seconds)
+    store_result(folder, name, {"status": "done"} | result)
 
 
 @dataclass
@@ -278,7 +276,7 @@ class Spent:
 @contextmanager
 def counted(limit_seconds: float) -> Iterator[Spent]:
     """Counts processor time, also of threads and children; the system ends the process at the limit."""
-    found = Spent()
+    spent = Spent()
     begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -287,10 +285,10 @@ def counted(limit_seconds: float) -> Iterator[Spent]:
         resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
     )
     try:
-        yield found
+        yield spent
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
-        found.seconds = _processor_seconds() - begin
+        spent.seconds = _processor_seconds() - begin
 
 
 def _processor_seconds() -> float:
@@ -301,20 +299,15 @@ def _processor_seconds() -> float:
     )
 
 
-def _shared(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / POINTS / f"{SHARED}.json").read_text(encoding="utf-8"))
-    return found
-
-
 def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict[str, Any]:
     """A fit, its predictions, and their cost."""
-    fit = _fit_of(point, rows, _shared(folder))  # imports happen here, outside the timing
+    fit = _fit_of(point, rows, stored_result(folder, SHARED))  # imports happen here, outside the timing
     with counted(limit_seconds) as time:
-        predict, summary = fit()
+        predict, figures = fit()
     predicted = predict(rows.X_test)
     write_arrays(folder / POINTS / f"{point.name}.npz", {"predicted": predicted})
     us, linear = measure_call(predict, rows.X_test, COST_SECONDS, repeats=COST_REPEATS)
-    return summary | {
+    return figures | {
         "quality": quality(predicted, rows),
         "us_per_row": us,
         "linear_us": linear,
@@ -331,13 +324,11 @@ def quality(predicted: NDArray[Any], rows: Rows) -> float:
 
 
 def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
-    if point.rival:
-        return baseline(point.rival, point.size, rows, shared)
+    if point.system in PACKAGED:
+        return packaged(point.system, point.size, rows, shared)
     if point.is_ours:
         return _ours(point, rows)
     kind = point.baseline
-    if kind is not None:
-        import_module(kind.module)
 
     def fit() -> tuple[Predict, dict[str, Any]]:
         values = shared["settings"] | shared["of"].get(point.system, {}) | point.settings
@@ -355,9 +346,8 @@ def _ours(point: Point, rows: Rows) -> Fit:
     from dcpred.estimators.settings import as_parameters  # noqa: PLC0415
 
     with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
-        for bitcode in ("engine.machine_code.ENGINE", "training.compiled_refinement.REFINEMENT"):
-            module, name = bitcode.rsplit(".", 1)
-            machine_code.warm("host", getattr(import_module(f"dcpred_tasks.{module}"), name))
+        for bitcode in (machine_code.ENGINE, REFINEMENT):
+            machine_code.warm("host", bitcode)
     made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
         random_state=0, n_jobs=1, cv=rows.held_out(), **as_parameters(point.settings)
     )

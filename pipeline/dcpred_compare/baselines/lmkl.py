@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.model.exact import KernelSums
 from dcpred_tasks.model.kernels import KERNELS, Kernel, RowArray
-from dcpred_tasks.model.leaf_model import LeafModelType
 from dcpred_tasks.model.packed_arrays import kernel_from_numbers, stored_numbers, taken, text_array, text_of
 
 if TYPE_CHECKING:
