@@ -107,26 +107,8 @@ def compare(
         Processor time of all fits of a system, in seconds.
     seed : int, default 0
         Seed of the row sample.
-    by_time : str, optional
-        Hold out the rows after those that train, by this array or feature; ``""``: as stored.
-    by_group : str, optional
-        Hold out whole groups: rows with the same value of this array or feature.
     task : {"classification", "regression"}, default "classification"
         What is learnt.
-    x : str, default "X"
-        Name of the array of features in stored data.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
-    id : sequence of str, optional
-        Columns of a table that name its rows: no features.
-    drop : sequence of str, optional
-        Columns of a table to omit.
-    workers : int, optional
-        Number of local processes; -1 starts one per core. By default this process compares.
-    client : distributed.Client or str, optional
-        A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
-    verbose : bool, default False
-        Print progress on standard error.
 
     Returns
     -------
