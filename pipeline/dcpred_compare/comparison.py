@@ -205,7 +205,7 @@ def run_comparison(
     write_tables(report, folder)
     write_plots(report, folder)
     replace_bytes(folder / PAGE, render(comparison_page(report)).html.encode())
-    if not any(one.status == "done" for one in report.results):
+    if not report.done:
         first = report.results[0]
         why = f"{first.status}: {first.why}" if first.why else first.status
         raise IncompleteError(
@@ -237,10 +237,7 @@ def _prepare(
         raise PlanConflictError(f"Cannot compare in {folder}: it holds other files. Choose another folder.")
     check_new_name(folder)
     if not (folder / ROWS).exists():
-        by = request.by_time, request.by_group
-        rows = draw_rows(
-            *(request.train, request.test, request.task, request.rows, request.test_rows, request.seed, by)
-        )
+        rows = draw_rows(**vars(request))
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}

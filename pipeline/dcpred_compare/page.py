@@ -44,17 +44,8 @@ def write_tables(report: CompareReport, folder: Path) -> None:
 
 def heads(report: CompareReport) -> list[str]:
     quality = report.quality_name + (", %" if report.percents else "")
-    return [
-        "system",
-        "with",
-        quality,
-        "cost",
-        "µs a row",
-        "fit, s",
-        "KiB",
-        "agrees with exact",
-        "multiplications",
-    ]
+    names = "cost", "µs a row", "fit, s", "KiB", "agrees with exact", "multiplications"
+    return ["system", "with", quality, *names]
 
 
 def cells(report: CompareReport, one: CompareResult) -> list[str]:
@@ -62,18 +53,11 @@ def cells(report: CompareReport, one: CompareResult) -> list[str]:
     if one.status != "done":
         why = f"{one.status}: {one.why}" if one.why else one.status
         return [one.system, one.what, why, *[""] * 6]
-    percent = report.percents
-    return [
-        one.system,
-        f"{one.what} ({one.why})".strip() if one.why else one.what,
-        _number(one.quality, 100.0 if percent else 1.0, 4),
-        _number(one.cost_ratio, 1.0, 3),
-        _number(one.us_per_row, 1.0, 3),
-        _number(one.seconds, 1.0, 3),
-        _number(one.bytes, 1 / 1024, 3),
-        _number(one.agreement, 1.0, 4),
-        _number(one.multiplications, 1.0, 3),
-    ]
+    what = f"{one.what} ({one.why})".strip() if one.why else one.what
+    costs = [_number(value, 1.0, 3) for value in (one.cost_ratio, one.us_per_row, one.seconds)]
+    quality, kibibytes = _number(one.quality, report.factor, 4), _number(one.bytes, 1 / 1024, 3)
+    agreement, multiplications = _number(one.agreement, 1.0, 4), _number(one.multiplications, 1.0, 3)
+    return [one.system, what, quality, *costs, kibibytes, agreement, multiplications]
 
 
 def markdown(report: CompareReport) -> str:
@@ -85,8 +69,7 @@ def markdown(report: CompareReport) -> str:
 
 def frontier(report: CompareReport) -> list[CompareResult]:
     """Points that no cheaper one beats, by cost: the Pareto front."""
-    done = [one for one in report.results if one.status == "done"]
-    return unbeaten(done, report.more_is_better)
+    return unbeaten(report.done, report.more_is_better)
 
 
 def unbeaten(points: list[CompareResult], more_is_better: bool) -> list[CompareResult]:
@@ -141,35 +124,25 @@ PLOT = (720, 450)  # CSS pixels of a plot in a separate file
 
 def comparison_page(report: CompareReport) -> Page:
     """One page that needs no other file."""
-    percents = report.percents
-    done = [one for one in report.results if one.status == "done"]
     front = frontier(report)
-    best = front[-1] if front else None
     facts = [
         ("systems", f"{len({one.system for one in report.results}):,}"),
         ("points", f"{len(report.results):,}"),
         ("training rows", f"{report.n_rows:,}"),
         ("test rows", f"{report.n_test_rows:,}"),
     ]
-    if best is not None:
-        facts.append(("best", f"{best.system}: {_quality(best, percents)}"))
-    starred = {(one.system, one.what) for one in front}
+    if front:
+        facts.append(("best", f"{front[-1].system}: {_quality(front[-1], report.percents)}"))
     lines = [
-        [
-            f"{'★ ' if (one.system, one.what) in starred else ''}{plain(one.system)}",
-            *map(plain, cells(report, one)[1:]),
-        ]
-        for one in done
+        ["★ " * (one in front) + plain(one.system), *map(plain, cells(report, one)[1:])]
+        for one in report.done
     ]
     text = "★ marks systems that no cheaper one beats."
     table = Table(heads(report), lines, "Points", text, texts=2, wide=True)
-    others = [
-        [plain(one.system), plain(one.what), plain(cells(report, one)[2])]
-        for one in report.results
-        if one.status != "done"
-    ]
+    others = [[*map(plain, cells(report, one)[:3])] for one in report.results if one.status != "done"]
     left = Table(["system", "with", "why"], others, texts=3, wraps=True)
-    parts: list[Picture | Table] = [_score(report, front)] if done else []
+    without = f"{counted(len(others), 'point', 'points')} without a result"
+    parts: list[Picture | Table] = [_score(report, front)] if front else []
     if report.kernel_errors:
         parts.append(_errors(report))
     return Page(
@@ -178,27 +151,18 @@ def comparison_page(report: CompareReport) -> Page:
         facts=facts,
         sections=[
             Section("Pictures", parts=parts),
-            Section(
-                "Numbers",
-                parts=[table] if lines else [],
-                folded=[(f"{counted(len(others), 'point', 'points')} without a result", left)]
-                if others
-                else [],
-            ),
+            Section("Numbers", parts=[table] if lines else [], folded=[(without, left)] if others else []),
         ],
     )
 
 
 def write_plots(report: CompareReport, folder: Path) -> None:
     """Write the plots as separate files."""
-    paints: dict[str, Paint | None] = {
-        SCORE_PLOT: score_paint(report) if any(one.status == "done" for one in report.results) else None,
-        ERROR_PLOT: _error_paint(report) if report.kernel_errors else None,
-    }
-    for name, paint in paints.items():
-        if paint is not None:
+    plots = [(SCORE_PLOT, score_paint, report.done), (ERROR_PLOT, _error_paint, report.kernel_errors)]
+    for name, paint, numbers in plots:
+        if numbers:
             with drawing(*PLOT) as figure:
-                paint(figure.add_subplot())
+                paint(report)(figure.add_subplot())
                 replace_bytes(folder / name, png_of(figure))
 
 
@@ -223,46 +187,40 @@ def _score(report: CompareReport, front: list[CompareResult]) -> Picture:
 
 
 def score_paint(report: CompareReport) -> Paint:
-    percents = report.percents
-    factor = 100.0 if percents else 1.0
-    done = [one for one in report.results if one.status == "done"]
     front = {one.system for one in frontier(report)}
-    systems = list(dict.fromkeys(one.system for one in done))
+    systems = list(dict.fromkeys(one.system for one in report.done))
     systems.sort(key=lambda name: (name != OURS, name not in front))
+
+    def quality(results: list[CompareResult]) -> list[float]:
+        return [report.factor * (one.quality or 0.0) for one in results]
 
     def paint(axes: Any) -> None:
         labels = []
         for system in systems:
-            its = unbeaten([one for one in done if one.system == system], report.more_is_better)
-            every = [one for one in done if one.system == system]
-            mine = system == OURS
-            colour = FIRST if mine else INK if system in front else MUTED
+            its = [one for one in report.done if one.system == system]
+            best = unbeaten(its, report.more_is_better)
+            ours = system == OURS
+            colour = FIRST if ours else INK if system in front else MUTED
             kind = "s" if system in PACKAGED else "o"
+            costs = [one.cost_ratio for one in its]
+            axes.plot(costs, quality(its), kind, color=PALE, markersize=3, zorder=1)
             axes.plot(
-                [one.cost_ratio for one in every],
-                [factor * (one.quality or 0.0) for one in every],
-                kind,
-                color=PALE,
-                markersize=3,
-                zorder=1,
-            )
-            axes.plot(
-                [one.cost_ratio for one in its],
-                [factor * (one.quality or 0.0) for one in its],
+                [one.cost_ratio for one in best],
+                quality(best),
                 marker=kind,
-                markersize=7 if mine else 4,
-                linewidth=3.0 if mine else 1.2,
+                markersize=7 if ours else 4,
+                linewidth=3.0 if ours else 1.2,
                 linestyle="--" if system in PACKAGED else "-",
                 color=colour,
-                zorder=3 if mine else 2,
+                zorder=3 if ours else 2,
             )
-            labels.append((its[-1].cost_ratio or 0.0, factor * (its[-1].quality or 0.0), system, colour))
+            labels.append((best[-1].cost_ratio or 0.0, quality(best)[-1], system, colour))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(pages.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
-        axes.set_ylabel(f"{report.quality_name} on test rows{', %' if percents else ''}")
-        ours = [factor * (one.quality or 0.0) for one in done if one.system == OURS]
-        axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], ours, report.more_is_better))
+        axes.set_ylabel(f"{report.quality_name} on test rows{', %' if report.percents else ''}")
+        ours_alone = [one for one in report.done if one.system == OURS]
+        axes.set_ylim(*_limits(quality(report.done), quality(ours_alone), report.more_is_better))
         axes.set_xlim(axes.get_xlim())
         pages.place_labels(axes, labels)
 
@@ -294,12 +252,10 @@ def _errors(report: CompareReport) -> Picture:
 
 
 def _error_paint(report: CompareReport) -> Paint:
-    found = report.kernel_errors
-
     def paint(axes: Any) -> None:
         drawn = []
-        for name in dict.fromkeys(one["basis"] for one in found):
-            its = [one for one in found if one["basis"] == name]
+        for name in dict.fromkeys(one["basis"] for one in report.kernel_errors):
+            its = [one for one in report.kernel_errors if one["basis"] == name]
             x, y = [float(one["functions"]) for one in its], [float(one["error"]) for one in its]
             drawn.append(Line(f"{name} ({its[0]['kernel']})", x, y))
         axes.set_xscale("log", base=2)

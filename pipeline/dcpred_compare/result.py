@@ -99,6 +99,16 @@ class CompareReport(Summary):
         return self.task == "classification" and self.metric in (None, *SHARES)
 
     @property
+    def factor(self) -> float:
+        """What a shown quality is multiplied by."""
+        return 100.0 if self.percents else 1.0
+
+    @property
+    def done(self) -> list[CompareResult]:
+        """The results that have numbers."""
+        return [result for result in self.results if result.status == "done"]
+
+    @property
     def more_is_better(self) -> bool:
         """Whether a greater quality is better."""
         return self.metric is not None or self.task == "classification"

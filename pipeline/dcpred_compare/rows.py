@@ -79,19 +79,14 @@ def draw_rows(
     train: tuple[str, str],
     test: tuple[str, str] | None,
     task: str,
-    n: int,
-    n_test: int,
+    rows: int,
+    test_rows: int,
     seed: int,
-    by: tuple[str | None, str | None] = (None, None),
+    by_time: str | None = None,
+    by_group: str | None = None,
 ) -> Rows:
-    """Draws at most n training rows and n_test test rows.
-
-    train, test  addresses of (features, targets); without `test` a fifth of the rows is held out, n_test at
-                 most
-    by           columns of time or of groups, by which rows are held out
-
-    Raises DataError.
-    """
+    """Draws the rows of a CompareRequest, which has these names. Raises DataError."""
+    n, n_test, by = rows, test_rows, (by_time, by_group)
     rng = np.random.default_rng(seed)
     total = int(zarr_arrays.open_array(train[0]).shape[0])
     held = 0 if test is not None else min(n_test, total // 5)

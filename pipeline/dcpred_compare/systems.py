@@ -50,12 +50,7 @@ class Point:
     def baseline(self) -> LeafModelType | None:
         """The leaf model of another system, of the size and tolerance of the point."""
         kind = leaf_model_types().get(self.system)
-        return kind.of_size(self.size, self.tolerance) if kind else None
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether an estimator of ours fits it, with scaling and γ of its own."""
-        return self.system == OURS
+        return replace(kind, size=self.size, tolerance=self.tolerance) if kind else None
 
     def most_trained_on(self, n_rows: int) -> int:
         """How many of the rows of a leaf it is fitted to."""

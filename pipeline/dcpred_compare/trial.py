@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dcpred.cost import measure_call
 from dcpred_compare.baselines.leaf_model_type import LeafModelType, leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, SHARED, store_result, stored_result
 from dcpred_compare.rows import Rows, read_rows
-from dcpred_compare.systems import PACKAGED, Point
+from dcpred_compare.systems import OURS, PACKAGED, Point
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.model.kernels import Kernel, median_gamma
@@ -72,14 +72,8 @@ def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
                 Z = basis(scaled.astype(np.float64))
                 functions = Z.shape[1]
                 errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))
-            lines.append(
-                {
-                    "basis": name,
-                    "kernel": kernel.name,
-                    "functions": functions,
-                    "error": float(np.mean(errors)),
-                }
-            )
+            error = float(np.mean(errors))
+            lines.append({"basis": name, "kernel": kernel.name, "functions": functions, "error": error})
     return lines
 
 
@@ -181,7 +175,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     own_penalties = {}
     for kind in leaf_model_types().values():
         if kind.own_penalty and rows.n_classes:
-            sized = kind.of_size(kind.sizes[1])
+            sized = replace(kind, size=kind.sizes[1])
             errors = {C: error({"scaling": "standard", "C": C}, sized) for C in OWN_PENALTIES}
             own_penalties[kind.name] = {"C": min(errors, key=errors.__getitem__)}
     strength = min(tried, key=lambda one: one["error"])["settings"][name]
@@ -326,7 +320,7 @@ def quality(predicted: NDArray[Any], rows: Rows) -> float:
 def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
     if point.system in PACKAGED:
         return packaged(point.system, point.size, rows, shared)
-    if point.is_ours:
+    if point.system == OURS:
         return _ours(point, rows)
     kind = point.baseline
 

@@ -56,7 +56,8 @@ def fit_model(
     if name == EXACT:
         return fit_exact(rows, kernel, settings)
     kind = LEAF_MODELS[name]
-    sized = kind.of_size(size or SIZES.get(name, 0), tolerance or kind.tolerances[0])
+    size, tolerance = size or SIZES.get(name, 0), tolerance or kind.tolerances[0]
+    sized = replace(kind, size=size, tolerance=tolerance)
     return sized.fit(sized, rows, kernel, settings, 0)
 
 

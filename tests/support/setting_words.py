@@ -22,6 +22,7 @@ from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings, de
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"
+SECOND_HAND = " Written from descriptions by others, not from the paper."
 SYSTEMS_PAGE = ROOT / "pipeline/docs/comparison.md"
 # The tables of the page of settings: heading, what is in it, names. Each setting is in one of them.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -110,7 +111,8 @@ def systems_table() -> str:
     lines = ["| system | what it is | kernel | learns | size | tolerance |", "|---|---|---|---|---|---|"]
     for name, one in LEAF_MODELS.items():
         tasks = "classes" if one.tasks == CLASSES else "classes and numbers"
-        cells = (f"`{name}`", one.words, one.kernel, tasks, one.counted or "–", one.tolerated or "–")
+        meaning = one.meaning + SECOND_HAND * one.second_hand
+        cells = (f"`{name}`", meaning, one.kernel, tasks, one.counted or "–", one.tolerated or "–")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -481,7 +481,7 @@ def test_a_comparison_holds_out_by_time_and_by_group(tmp_path: Path) -> None:
     group["X"][:, 1] = CUSTOMER
     given = (f"{data}/X", f"{data}/y"), None, "classification", 400, 100, 0
     for by in (("day", None), (None, "customer")):
-        rows = draw_rows(*given, by)
+        rows = draw_rows(*given, *by)
         write_rows(tmp_path, rows)
         for own in (rows, read_rows(tmp_path)):
             pairs = own.held_out()

@@ -17,7 +17,7 @@ from dcpred_compare.baselines import adapt_svm, ball_tree, ldkl, linear, lmkl, s
 from dcpred_compare.baselines.leaf_model_type import CLASSES, LOCAL, LeafModelType
 from dcpred_tasks.model.exact import Exact, exact_from_arrays
 
-_LANDMARKS, _FEATURES = (16, 64, 256, 1024), (64, 256, 1024, 4096)
+_LANDMARKS, _FEATURES = ("landmarks", (16, 64, 256, 1024)), ("features", (64, 256, 1024, 4096))
 _GROUPS = (2, 16, 64, 256)
 _CANCELLATION = (
     "AdaptSVM and GroupSVM approximate the sums of both signs, whose difference is the decision, with errors"
@@ -40,72 +40,50 @@ def _fit_reduced_set(*args: Any) -> Exact:
     return fit(*args)
 
 
+def _basis(
+    name: str, meaning: str, counted: str, sizes: tuple[int, ...], kernel: str = "rbf"
+) -> LeafModelType:
+    """A linear model on the functions of a basis."""
+    return LeafModelType(
+        name,
+        meaning,
+        linear.fit,
+        linear.from_arrays,
+        fit_basis=linear.fit_basis,
+        kernel=kernel,
+        counted=counted,
+        sizes=sizes,
+    )
+
+
 _ALL = (
-    LeafModelType(
+    _basis(
         "nystrom",
         "Kernel values of rows drawn at random, whitened (Williams and Seeger 2001).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
-        counted="landmarks",
-        sizes=_LANDMARKS,
+        *_LANDMARKS,
     ),
-    LeafModelType(
+    _basis(
         "kmeans_nystrom",
         "Kernel values of k-means centres, whitened (Zhang, Tsang and Kwok 2008).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
-        counted="landmarks",
-        sizes=_LANDMARKS,
+        *_LANDMARKS,
     ),
-    LeafModelType(
-        "fourier",
-        "Random Fourier features (Rahimi and Recht 2007).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
-        counted="features",
-        sizes=_FEATURES,
+    _basis("fourier", "Random Fourier features (Rahimi and Recht 2007).", *_FEATURES),
+    _basis(
+        "fastfood", "Fourier features of products with S H G Π H B (Le, Sarlós and Smola 2013).", *_FEATURES
     ),
-    LeafModelType(
-        "fastfood",
-        "Fourier features of products with S H G Π H B (Le, Sarlós and Smola 2013).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
-        counted="features",
-        sizes=_FEATURES,
-    ),
-    LeafModelType(
+    _basis(
         "tensor_sketch",
         "Count sketches of the tensor product, by Fourier transforms (Pham and Pagh 2013).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
+        *_FEATURES,
         kernel="polynomial",
-        counted="features",
-        sizes=_FEATURES,
     ),
-    LeafModelType(
-        "maclaurin",
-        "Random products of signs (Kar and Karnick 2012).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
-        kernel="polynomial",
-        counted="features",
-        sizes=_FEATURES,
-    ),
-    LeafModelType(
+    _basis("maclaurin", "Random products of signs (Kar and Karnick 2012).", *_FEATURES, kernel="polynomial"),
+    _basis(
         "maclaurin_h01",
         "The same with exact constant and linear parts, H0/1 (Kar and Karnick 2012).",
-        linear.fit,
-        linear.from_arrays,
-        linear.fit_basis,
+        "random features beside those parts",
+        _FEATURES[1],
         kernel="polynomial",
-        counted="random features beside those parts",
-        sizes=_FEATURES,
     ),
     LeafModelType(
         "adapt_svm",

@@ -1,7 +1,7 @@
 """What a comparison has to know of a kind of leaf model that another method fits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dcpred_tasks.model.leaf_model import LeafModel, registered_leaf_models
@@ -55,17 +55,6 @@ class LeafModelType:
     caveat: str = ""
     fallback: str = ""
     second_hand: bool = False
-
-    @property
-    def words(self) -> str:
-        """The meaning, and what its citation does not state."""
-        return self.meaning + (
-            " Written from descriptions by others, not from the paper." if self.second_hand else ""
-        )
-
-    def of_size(self, size: int = 0, tolerance: float = 0.0) -> "LeafModelType":
-        """The same, to be fitted with a size and a tolerance."""
-        return replace(self, size=size, tolerance=tolerance)
 
     def most_trained_on(self, n_rows: int, local_rows: int) -> int:
         """How many of the rows of a leaf it is fitted to."""
