@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
-    from dcpred.api.learning import train, tune, validate
     from dcpred.api.running import (
         Evaluation,
         PublishReport,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         verify,
     )
     from dcpred.api.tables import export, split
+    from dcpred.api.training import train, tune, validate
     from dcpred.datasets.importing import Imported, import_data
     from dcpred.datasets.splitting import Split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
@@ -53,9 +53,7 @@ if TYPE_CHECKING:
     from dcpred.scoring.deliver import DeliverReport
     from dcpred.scoring.score_shard import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
-    from dcpred.training.steps import TrainReport
-    from dcpred.tuning.tune import TuneReport
-    from dcpred.validation import FoldReport, ValidationReport
+    from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
     from dcpred.verification.verify import VerifyReport
     from dcpred_tasks.task_bodies.verify_block import Finding
 
@@ -135,8 +133,8 @@ _HOMES = {
     "Exported": "results.export",
     "ExportedModel": "model_export.export",
     "FeaturePart": "explanation",
-    "Finding": "verification",
-    "FoldReport": "validation",
+    "Finding": "verification.verify",
+    "FoldReport": "training.reports",
     "Imported": "datasets.importing",
     "LandmarkPart": "explanation",
     "NotFinite": "datasets.writing",
@@ -151,12 +149,12 @@ _HOMES = {
     "ServedModel": "serving",
     "Settings": "estimators",
     "Shard": "runs.shards",
-    "ShardReport": "scoring.score",
+    "ShardReport": "scoring.score_shard",
     "Split": "datasets.splitting",
-    "TrainReport": "training.steps",
-    "TuneReport": "tuning.tune",
-    "ValidationReport": "validation",
-    "VerifyReport": "verification",
+    "TrainReport": "training.reports",
+    "TuneReport": "training.reports",
+    "ValidationReport": "training.reports",
+    "VerifyReport": "verification.verify",
     "compare": "extensions",
     "contributions": "explanation",
     "deliver": "api.running",
@@ -175,9 +173,9 @@ _HOMES = {
     "split": "api.tables",
     "status": "api.running",
     "storage_options": "serving",
-    "train": "api.learning",
-    "tune": "api.learning",
-    "validate": "api.learning",
+    "train": "api.training",
+    "tune": "api.training",
+    "validate": "api.training",
     "verify": "api.running",
 }
 

@@ -332,7 +332,7 @@ def explain(
     rows : sequence of int, optional
         Numbers of rows. By default all, at most 1,000.
     landmarks : bool, default False
-        Also return the landmarks of the leaf, and the distance to the nearest of them.
+        Also list the landmarks of the leaf, and the distance to the nearest of them.
 
     Returns
     -------

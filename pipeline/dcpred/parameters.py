@@ -44,8 +44,8 @@ by_time : str, optional
 client : distributed.Client or str, optional
     A running Dask cluster, or the address of its scheduler. The client is neither configured nor closed.
 costs : array-like of shape (n_classes, n_classes), str or Path, optional
-    Cost of each label (column) for rows of each class, or the path of a CSV file of them: rows get the label
-    with the least expected cost.
+    CSV file of the cost of each mistake, a line for each class and a column for each label, in the order of
+    the model's classes: rows get the label with the least expected cost. In Python also an array.
 delta : str or Path, optional
     Path or address of a Delta table, which gets all Parquet files in one transaction once the run is
     finished.
@@ -58,9 +58,9 @@ folds : int, optional
 id : sequence of str, optional
     Columns of a table that name its rows: no features.
 max_bad_fraction : float, optional
-    Maximum fraction of rows without a score, from 0 to 1.
+    Maximum fraction of rows without a score, from 0 to 1. By default no limit.
 max_bad_rows : int, optional
-    Maximum number of rows without a score.
+    Maximum number of rows without a score: the run stops beyond it. By default no limit.
 max_failures : int, default 20
     Maximum number of failed blocks.
 metric : str, optional
@@ -76,13 +76,13 @@ outputs : sequence of str, optional
 parquet : bool, default False
     Write a Parquet file for each block, too: `OUTPUT/scores.parquet`.
 quarantine : bool, default False
-    Skip rows whose input chunks are damaged or missing.
+    Skip rows whose input chunks are damaged or missing, and go on. By default they are refused.
 root : str or Path
     Directory or address of the runs.
 sample_weight : str or array-like of shape (n_rows,), optional
-    Row weights, as `y`.
+    Array of row weights in stored data, or its column in a table. In Python also the weights, as `y`.
 scratch : Path, optional
-    Directory for temporary files that workers share. By default next to the model.
+    Directory for temporary files that driver and workers share. By default next to the model.
 storage_options : dict, optional
     Options of the object store, as for `load_model`.
 task : {{"classification", "regression"}}, optional
@@ -96,9 +96,10 @@ workers : int, optional
     Number of local processes; -1 starts one per core, unless there is little to do. By default this process
     does the work.
 x : str, default "X"
-    Name of the array of features in stored data.
+    Array of features in stored data.
 y : str or array-like of shape (n_rows,), default "y"
-    Targets: the name of an array in stored data or of a column of a table, or an array where data is one.
+    Array of targets in stored data, or its column in a table. In Python also the targets, if data is an
+    array.
 """)
 
 

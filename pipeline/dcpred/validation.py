@@ -4,7 +4,7 @@ rows, like `dcpred train`, and predicts them. Folds are weights of rows: those o
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.plan import plan_routing
-from dcpred.summary import Summary
+from dcpred.training.reports import FoldReport, ValidationReport
 from dcpred.training.train import train
 from dcpred.tuning.metrics import Metric, check_held_classes
 from dcpred.tuning.policy import SearchPolicy
@@ -32,65 +32,6 @@ from dcpred_tasks.training.settings import Settings
 
 OUTER_SEED = 2**20  # added to the seed of folds, which the search draws by the same rule
 InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
-
-
-@dataclass(frozen=True)
-class FoldReport:
-    """The result of one fold.
-
-    Attributes
-    ----------
-    n_train : int
-        Number of rows that trained.
-    n_held_out : int
-        Number of rows held out.
-    quality : float
-        Quality on the rows held out, by the metric.
-    standard_error : float
-        Standard error of the quality.
-    predicted : float or None
-        The prediction of the search; None if settings were given.
-    predicted_error : float or None
-        Standard error of that prediction.
-    n_unknown : int
-        Number of skipped rows: their class has no training row, or they have no score.
-    """
-
-    n_train: int
-    n_held_out: int
-    quality: float
-    standard_error: float
-    predicted: float | None = None
-    predicted_error: float | None = None
-    n_unknown: int = 0
-
-
-@dataclass(frozen=True, repr=False)
-class ValidationReport(Summary):
-    """The result of a cross-validation.
-
-    Attributes
-    ----------
-    metric : str
-        Name of the score.
-    mean : float
-        The mean quality over folds.
-    standard_error : float
-        Standard error of the mean, by the differences of folds.
-    predicted : float or None
-        The mean of what the searches predicted; None if settings were given.
-    held_out : str
-        How rows are held out.
-    folds : list of FoldReport
-        The result of each fold.
-    """
-
-    metric: str
-    mean: float
-    standard_error: float
-    predicted: float | None
-    held_out: str
-    folds: list[FoldReport] = field(default_factory=list)
 
 
 def validate(

@@ -40,7 +40,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.scoring.score_shard import ShardReport, score_shard
-from dcpred.training.steps import TrainReport
+from dcpred.training.reports import TrainReport
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import TABLES, list_records

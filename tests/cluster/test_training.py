@@ -16,7 +16,7 @@ import zarr
 from dcpred.execution.progress import Silent
 from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.column_report import describe_map
-from dcpred.training.steps import TrainReport
+from dcpred.training.reports import TrainReport
 from dcpred.training.train import check_training_data, fingerprints, train, training_hashes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError

@@ -23,10 +23,11 @@ from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
+from dcpred.training.reports import TuneReport
 from dcpred.training.train import train, training_hashes
 from dcpred.tuning import tune as tuning
 from dcpred.tuning.policy import CLASSES, DEFAULT, Budget
-from dcpred.tuning.tune import TuneReport, choose_settings, decision_in_words, parse_budget, tune
+from dcpred.tuning.tune import choose_settings, decision_in_words, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import (

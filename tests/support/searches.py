@@ -24,8 +24,8 @@ FEW_TRIALS: dict[str, Any] = {"rounds": 1, "mutated_rows": 0, "survivors": 2, "v
 SMALL = replace(STANDARD, name="small", **FEW_TRIALS)
 POLICIES = {  # where a search takes its policy from
     "dcpred.estimators.out_of_core.STANDARD": STANDARD,
-    "dcpred.api.learning.STANDARD": STANDARD,
-    "dcpred.api.learning.THOROUGH": THOROUGH,
+    "dcpred.tuning.policy.STANDARD": STANDARD,
+    "dcpred.tuning.policy.THOROUGH": THOROUGH,
 }
 FEW_REPETITIONS = {"REPETITIONS": 2, "USUAL_REPETITIONS": 2}  # a scaling is still a mean
 BRIEF = {"ROUNDS": 3, **FEW_REPETITIONS}

@@ -213,8 +213,8 @@ def test_a_training_of_rows_resumes(tmp_path: Path, client: Client) -> None:
     rows = da.from_array(BLOBS.X, chunks=(70, -1)), da.from_array(BLOBS.y, chunks=70)
     first = dcpred.train(rows[0], tmp_path / "model", y=rows[1], client=client, **KEYS)
     again = dcpred.train(rows[0], tmp_path / "model", y=rows[1], client=client, **KEYS)
-    assert isinstance(first, dcpred.api.learning.TrainReport)
-    assert isinstance(again, dcpred.api.learning.TrainReport)
+    assert isinstance(first, dcpred.TrainReport)
+    assert isinstance(again, dcpred.TrainReport)
     assert again.already_trained
     assert again.hash == first.hash
     assert first.predicted_cost is not None

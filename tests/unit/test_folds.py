@@ -428,7 +428,7 @@ def test_validate_counts_the_rows_that_train(tmp_path: Path) -> None:
 
 
 def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.api.learning.STANDARD", SMALL)
+    monkeypatch.setattr("dcpred.tuning.policy.STANDARD", SMALL)
     data = data_set(tmp_path / "d.zarr", (X[:, 0] > 0).astype(np.int64))
     with few_candidates():
         done = run("validate", data, "--by-group", "customer", "--folds", "2")

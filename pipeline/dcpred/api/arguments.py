@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 import numpy as np
 import zarr
@@ -26,6 +26,7 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Columns
 from dcpred.scoring.pools import store_threads
 from dcpred.serving import ServedModel
+from dcpred.training.reports import TrainReport
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
@@ -35,9 +36,6 @@ from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import Settings
-
-if TYPE_CHECKING:
-    from dcpred.training.steps import TrainReport
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -186,7 +184,7 @@ def training_data(
 
     id, drop  columns of a table that are not features: stored next to X, or omitted
     """
-    from dcpred.training import scratch as tables  # noqa: PLC0415 - scoring needs no SciPy
+    from dcpred.training import scratch as tables
 
     _check_target(y)
     if isinstance(data, str | Path) and tables.is_table(data):
@@ -214,13 +212,13 @@ def finished_training(
     drop: Sequence[str],
     scratch: Path | None,
     asked: Mapping[str, Any],
-) -> "tuple[str, TrainReport | None]":
+) -> tuple[str, TrainReport | None]:
     """A digest of a training on a table, "" for other data; and the report of the model that it made.
 
     asked  the other arguments that decide the model
     """
-    from dcpred.training import scratch as tables  # noqa: PLC0415 - scoring needs no SciPy
-    from dcpred.training.train import finished_on_table  # noqa: PLC0415
+    from dcpred.training import scratch as tables
+    from dcpred.training.train import finished_on_table
 
     columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
     source = tables.source_of(data, columns, asked)
@@ -295,7 +293,7 @@ def _located(
     if all(found.values()):
         yield Addresses(str(found["X"]), found.get("y") or "", found.get("sample_weight"))
         return
-    from dcpred.estimators.out_of_core import write_data  # noqa: PLC0415 - it needs Dask
+    from dcpred.estimators.out_of_core import write_data
 
     names = None if model is None else open_artifact(model).feature_names
     with TemporaryDirectory(prefix="dcpred-") as folder:
@@ -361,7 +359,7 @@ def settings_given(settings: Any, task: str | None) -> dict[str, object]:
     values: dict[str, object] = {}
     if settings is not None:
         if not isinstance(settings, Mapping):
-            from dcpred.estimators.settings import Settings  # noqa: PLC0415 - it needs scikit-learn
+            from dcpred.estimators.settings import Settings
 
             if not isinstance(settings, Settings):
                 raise SettingsError(

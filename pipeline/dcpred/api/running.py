@@ -314,16 +314,18 @@ def refresh(
     keep : int, optional
         Number of newest finished runs to keep. By default all.
     max_bad_rows : int, optional
-        Maximum number of rows without a score in a run to publish.
+        Maximum number of rows without a score in a run to publish. By default no limit.
     max_bad_fraction : float, optional
-        Maximum fraction of rows without a score in a run to publish, from 0 to 1.
+        Maximum fraction of rows without a score in a run to publish, from 0 to 1. By default no limit.
     max_drift : float, optional
         Maximum population stability index of leaves, features and scores in a run to publish; 0.25 is large.
     max_shift : float, optional
-        Maximum shift of a feature, in standard deviations, in a run to publish; 0.8 is large.
+        Maximum shift of a feature, in standard deviations, in a run to publish; 0.8 is large, as is a spread
+        3 times as large or small.
     ignore_drift : sequence of str, optional
         Columns that `max_drift` and `max_shift` leave out, for example dates and counters, in which new rows
-        always differ. The column of ``by_time`` is left out anyway. By default those of the last run.
+        always differ. A column that held out later rows is left out anyway. By default those of the last
+        run.
 
     Returns
     -------
@@ -554,8 +556,6 @@ def evaluate(
     metric : str, optional
         Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
         ``"neg_mean_cost=50"``.
-    y : str or array-like of shape (n_rows,), default "y"
-        Targets: the name of an array in stored data, or an array where data is one.
 
     Returns
     -------
@@ -568,6 +568,11 @@ def evaluate(
         For wrong arguments or data.
     IncompleteError
         If workers died.
+
+    Notes
+    -----
+    Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
+    residuals. Local processes or a Dask cluster evaluate large data, with the same result.
 
     Examples
     --------

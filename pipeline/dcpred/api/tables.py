@@ -59,7 +59,8 @@ def split(
     Notes
     -----
     Rows are drawn at random, the same fraction of each class, without `by_time` and `by_group`. Arrays next
-    to the features are copied. The same call again writes a part that is missing.
+    to the features are copied. Each part is written completely or not at all. The same call again writes a
+    part that is missing.
     """
     with progress(verbose).step("splitting", 1.0, "") as advance:
         return split_data(
@@ -99,7 +100,7 @@ def export(
         the scored data set or of DATA, or features by name. By default the ids that import stored, or else
         row numbers.
     status : sequence of str, optional
-        Statuses of the rows to keep, ``["ok"]`` for example. By default all rows.
+        Statuses of the rows to keep: ok, non_finite_feature, … By default all rows.
     columns : sequence of str, optional
         Columns of the scores. By default all but row and status_name.
     partial : bool, default False
@@ -120,6 +121,11 @@ def export(
     See Also
     --------
     open_scores : Open the scores as arrays.
+
+    Notes
+    -----
+    Rows keep their order. Classes appear by name, several outputs become a column each (decision_CLASS), and
+    a row without a score has a status and no values. The table is written completely or not at all.
     """
     return exporting.export(
         scores,

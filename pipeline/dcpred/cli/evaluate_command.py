@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import ADDRESS, PATH, cluster_options, costs_options, emit, files, result_options
+from dcpred.cli.commands import command
+from dcpred.cli.options import ADDRESS, PATH, emit, result_options
 from dcpred.cli.rendering import beyond_training, drift_words, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
 from dcpred.pages import check_free, size
@@ -171,34 +172,10 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.2f} %"
 
 
-@click.command("evaluate")
-@click.argument("model", type=ADDRESS)
-@click.argument("data", shell_complete=files)
-@click.option(
-    "--early", is_flag=True, help="Also report the accuracy of the local models (early prediction)."
-)
-@click.option("--no-cost", is_flag=True, help="Do not measure the cost, which takes two or three seconds.")
-@click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target [default: refuse them].")
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
-@costs_options
-@click.option(
-    "--metric",
-    metavar="NAME",
-    help="Also compute this score: the name of a scikit-learn scorer, neg_mean_pinball_loss=0.9 or"
-    " neg_mean_cost=50.",
-)
-@cluster_options
-@result_options
-def evaluate_command(model: str | Path, data: str, no_cost: bool, as_json: bool, **options: Any) -> None:
-    """Report accuracy (or RMSE and R²) on labelled data, error details, and the cost in linear predictions.
-
-    Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
-    residuals. Local processes or a Dask cluster evaluate large data, with the same result. With --json the
-    output also holds what `dcpred report` draws: that command accepts it as a file.
-    """
-    found = dcpred.evaluate(model, data, cost=not no_cost, **options, verbose=True)
-    emit(found.as_dict(), as_json, evaluated)
+@command("evaluate", "model", "data")
+def evaluate_command(model: str | Path, data: str, as_json: bool, **options: Any) -> None:
+    """With --json the output also holds what `dcpred report` draws: that command accepts it as a file."""
+    emit(dcpred.evaluate(model, data, **options, verbose=True).as_dict(), as_json, evaluated)
 
 
 @click.command("report")

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli.options import ADDRESS, emit, result_options
+from dcpred.cli.commands import command
+from dcpred.cli.options import emit
 from dcpred.execution.progress import counted
 from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, shown
 
@@ -161,21 +162,13 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
         return tuple(found)
 
 
-@click.command("explain")
-@click.argument("model", type=ADDRESS)
-@click.argument("data")
-@click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Rows to explain: 5,17,100-110.")
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--landmarks", is_flag=True, help="Also print landmarks, and the distance to the nearest one.")
-@result_options
-def explain_command(
-    model: str | Path, data: str, rows: tuple[int, ...], x: str, landmarks: bool, as_json: bool
-) -> None:
-    """Explain predictions: how much each column of the table and the leaf add to the decision value, and how
-    unusual the row is.
+ROWS = {"type": RowsType(), "required": True, "metavar": "ROWS", "help": "Rows to explain: 5,17,100-110."}
 
-    With several classes, explains the decision value of the predicted class; in Python
+
+@command("explain", "model", "X", rows=ROWS)
+def explain_command(model: str | Path, data: str, as_json: bool, **options: Any) -> None:
+    """With several classes, explains the decision value of the predicted class; in Python
     contributions(…, label=) explains another class.
     """
-    found = dcpred.explain(model, data, rows, x=x, landmarks=landmarks)
-    emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))
+    rows = dcpred.explain(model, data, **options)
+    emit({"rows": [asdict(row) for row in rows]}, as_json, lambda _: explained(rows))

@@ -1,77 +1,27 @@
 """dcpred export and dcpred export-model."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import click
 
 import dcpred
-from dcpred.cli.options import ADDRESS, PATH, emit, result_options
+from dcpred.cli.commands import command
+from dcpred.cli.options import PATH, emit
 from dcpred.cli.rendering import rows, short
-from dcpred.model_export.export import DTYPES, export_model
 from dcpred.pages import size
 
 
-@click.command("export")
-@click.argument("scores", type=ADDRESS)
-@click.argument("out", type=ADDRESS)
-@click.option(
-    "--with",
-    "beside",
-    multiple=True,
-    metavar="[DATA:]NAMES",
-    help=(
-        "Columns to write before the scores, with commas: one-dimensional arrays of DATA, or features by name"
-        " [DATA: the scored data set; default columns: the ids that import stored, else row numbers];"
-        " repeatable."
-    ),
+@command(
+    "export",
+    "scores",
+    "out",
+    beside={"flags": ("--with",), "type": click.STRING, "metavar": "[DATA:]NAMES", "note": "Repeatable."},
+    status={"metavar": "NAMES"},
+    columns={"metavar": "NAMES"},
 )
-@click.option(
-    "--status",
-    metavar="NAMES",
-    help="Keep rows of these statuses, with commas: ok, non_finite_feature, … [default: all].",
-)
-@click.option(
-    "--columns",
-    metavar="NAMES",
-    help="Columns of the scores, with commas; also available: row, status_name [default: all].",
-)
-@click.option(
-    "--partial",
-    is_flag=True,
-    help="Export an unfinished run, too: rows not yet scored have status 0 and no values.",
-)
-@result_options
-def export_command(
-    scores: str | Path,
-    out: str | Path,
-    beside: tuple[str, ...],
-    status: str | None,
-    columns: str | None,
-    partial: bool,
-    as_json: bool,
-) -> None:
-    """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather or .arrow.
-
-    Rows keep their order. Classes appear by name, several outputs become a column each
-    (decision_CLASS), and a row without a score has a status and no values. OUT is written completely or not
-    at all.
-    """
-    result = dcpred.export(
-        scores,
-        out,
-        beside=beside,
-        status=_names(status),
-        columns=_names(columns),
-        partial=partial,
-        verbose=True,
-    )
-    emit(result.as_dict(), as_json, _written)
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in next(csv.reader([text]), [])]
+def export_command(scores: str | Path, out: str | Path, as_json: bool, **options: Any) -> None:
+    emit(dcpred.export(scores, out, **options, verbose=True).as_dict(), as_json, _written)
 
 
 def _written(r: dict[str, Any]) -> str:
@@ -94,24 +44,9 @@ def _listed(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
-@click.command("export-model")
-@click.argument("model", type=ADDRESS)
-@click.argument("out", type=PATH)
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    default="float32",
-    show_default=True,
-    help="Data type of the rows that the file takes. float64 suits dates and large numbers.",
-)
-@result_options
+@command("export-model", "model", "out", out={"type": PATH})
 def export_model_command(model: str | Path, out: Path, dtype: str, as_json: bool) -> None:
-    """Write MODEL as a file that predicts without dcpred: OUT.onnx for ONNX runtimes, OUT.c for a C compiler.
-
-    Rows hold the features of training in their order, raw. Categories are their numbers, as `dcpred import`
-    writes them; --json lists them.
-    """
-    emit(export_model(model, out, dtype=dtype).as_dict(), as_json, _written_model)
+    emit(dcpred.export_model(model, out, dtype=dtype).as_dict(), as_json, _written_model)
 
 
 def _written_model(r: dict[str, Any]) -> str:

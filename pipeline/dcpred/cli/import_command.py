@@ -9,6 +9,7 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
+from dcpred.cli.commands import command
 from dcpred.cli.options import PATH, emit, files, json_option, names_option, reports_errors, result_options
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import counted, reporter, rows_of
@@ -130,44 +131,13 @@ SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
 MISSED = 0.1  # minimum difference from the requested test rows to report, as a fraction of them
 
 
-@click.command("split")
-@click.argument("data", shell_complete=files)
-@click.option(
-    "--test",
-    type=float,
-    default=0.2,
-    show_default=True,
-    metavar="SHARE",
-    help="Fraction of rows in the test set.",
+@command(
+    "split",
+    "data",
+    test={"metavar": "SHARE"},
+    into={"nargs": 2, "metavar": "TRAIN TEST", "shell_complete": files},
 )
-@click.option(
-    "--by-time",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME]",
-    help="Test on the last rows: by an array or feature, else in stored order. Write it after DATA.",
-)
-@click.option(
-    "--by-group", metavar="NAME", help="Keep rows with the same value of an array or feature together."
-)
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the random split [default: 0].")
-@click.option(
-    "--into",
-    nargs=2,
-    metavar="TRAIN TEST",
-    shell_complete=files,
-    help="The two outputs [default: DATA-train.zarr and DATA-test.zarr].",
-)
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
-@result_options
 def split_command(data: str, as_json: bool, **options: Any) -> None:
-    """Split a data set into training and test rows: two new Zarr groups.
-
-    Rows are drawn at random, the same fraction of each class. Arrays next to X (targets, weights, ids),
-    names, classes and the schema are copied. Each part is written completely or not at all. The same
-    command writes a part that is missing.
-    """
     emit(dcpred.split(data, **options, verbose=True).as_dict(), as_json, _written)
 
 

@@ -25,7 +25,6 @@ from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line, pages_opened
-from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import (
     DcpredError,
     InterruptedRunError,
@@ -34,10 +33,7 @@ from dcpred_tasks.errors import (
     SettingsError,
     for_people,
 )
-from dcpred_tasks.model.label_rule import given_costs
-from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS, QUANTILES
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, path_on_disk, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 from dcpred_tasks.storage.once import reading_once
@@ -244,15 +240,6 @@ def _of_tls(meaning: str) -> str:
     return f"{meaning}, a PEM file [default: as Dask is configured]."
 
 
-def scratch_option(command: F) -> F:
-    return click.option(
-        "--scratch",
-        type=FolderType(),
-        metavar="DIR",
-        help="Directory for temporary files that driver and workers share [default: next to MODEL].",
-    )(command)
-
-
 def storage_option(command: F) -> F:
     """Options of object stores, which apply to all addresses of a command."""
 
@@ -311,43 +298,6 @@ def table_options(command: F) -> F:
     return command
 
 
-def data_options(command: F) -> F:
-    """The task, and the arrays of features, targets and weights in DATA."""
-    for option in (
-        click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
-        click.option(
-            "--y",
-            "y",
-            metavar="NAME",
-            default="y",
-            show_default=True,
-            help="Array of targets in DATA, or its column in a table.",
-        ),
-        click.option(
-            "--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."
-        ),
-        click.option(
-            "--task", type=click.Choice(["classification", "regression"]), help="[default: classification]"
-        ),
-    ):
-        command = option(command)
-    return table_options(command)
-
-
-def metric_option(command: F) -> F:
-    """Option of commands that search for settings."""
-    return click.option(
-        "--metric",
-        metavar="NAME",
-        help=(
-            "The score that the search optimises: a scorer of scikit-learn (roc_auc, average_precision,"
-            " balanced_accuracy, neg_log_loss, neg_mean_absolute_error, …), neg_mean_pinball_loss=0.9 or"
-            " neg_mean_cost=50 [default: accuracy, log-loss where"
-            " one class has at least 90 % of the rows, squared error]."
-        ),
-    )(command)
-
-
 def held_out_options(command: F) -> F:
     """Which rows are held out, as `dcpred.datasets.split_rules.folds_of_data` accepts it."""
     command = click.option(
@@ -363,18 +313,6 @@ def held_out_options(command: F) -> F:
         help="Hold out the rows after those that train: by an array or feature, else as stored. Write it"
         " after DATA.",
     )(command)
-
-
-def folds_options(command: F) -> F:
-    """The same, and the number of folds."""
-    return held_out_options(
-        click.option(
-            "--folds",
-            type=click.IntRange(2, 20),
-            metavar="K",
-            help="Number of folds, each held out once [default: 4; with --by-time 3; `dcpred validate`: 5].",
-        )(command)
-    )
 
 
 def emit(
@@ -491,74 +429,6 @@ def _fail(sentence: str, code: int, as_json: bool) -> None:
     sys.exit(code)
 
 
-def outputs_options(command: F) -> F:
-    """What to write for each row. `outputs` reaches the command as a tuple of names, or None."""
-    asked = (column.name for column in OUTPUT_COLUMNS if not column.standard)
-
-    @click.option(
-        "--outputs",
-        metavar="NAMES",
-        help=f"Columns: {', '.join(OUTPUTS)} [default: all but {', '.join(asked)}]; regression also has"
-        f" quantiles, {QUANTILES[0]} to {QUANTILES[-1]}.",
-    )
-    @click.option(
-        "--alpha",
-        metavar="SHARE",
-        type=float,
-        help=f"Fraction of rows outside of intervals [default: {DEFAULT_ALPHA}].",
-    )
-    @wraps(command)
-    def run(*args: Any, outputs: str | None, **kwargs: Any) -> None:
-        names = (
-            None if outputs is None else tuple(name.strip() for name in outputs.split(",") if name.strip())
-        )
-        command(*args, outputs=names, **kwargs)
-
-    return run  # type: ignore[return-value]
-
-
-def parquet_options(command: F) -> F:
-    """Parquet files of a run. The columns of ids reach the command as `id`, a list."""
-    parquet = click.option(
-        "--parquet", is_flag=True, help="Write a Parquet file for each block, too: OUTPUT/scores.parquet."
-    )
-    ids = names_option(
-        "--id",
-        metavar="A,B",
-        help="Columns of DATA to write before the scores in these files [default: the ids that import"
-        " stored, else row numbers].",
-    )
-    return parquet(ids(command))
-
-
-def costs_options(command: F) -> F:
-    """How to label rows. The file of the matrix reaches the command as `costs`."""
-
-    @click.option(
-        "--threshold",
-        metavar="P",
-        help="Minimum probability for the label of the second of two classes; or cost=50: a"
-        " missed row costs 50 times a false alarm [default: that of the model].",
-    )
-    @click.option(
-        "--costs",
-        "file",
-        metavar="FILE",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="CSV of the cost of each mistake, a line for each class and a column for each label, in the"
-        " order of the model's classes: rows get the label with the least expected cost.",
-    )
-    @wraps(command)
-    def run(*args: Any, threshold: str | None, file: Path | None, **kwargs: Any) -> None:
-        try:
-            given_costs(threshold, file)
-        except SettingsError as error:
-            raise click.UsageError(str(error)) from None
-        command(*args, threshold=threshold, costs=file, **kwargs)
-
-    return run  # type: ignore[return-value]
-
-
 class RowCount(click.IntRange):
     """A number of rows. Another option takes a fraction."""
 
@@ -574,35 +444,3 @@ class RowCount(click.IntRange):
                 param,
                 ctx,
             )
-
-
-def bad_row_options(effect: str) -> Callable[[F], F]:
-    """Limits of rows without a score.
-
-    effect  what the command does when a limit is exceeded
-    """
-
-    def options(command: F) -> F:
-        @click.option(
-            "--max-bad-rows",
-            metavar="N",
-            type=RowCount(0),
-            help=f"Maximum number of rows without a score; {effect} [default: no limit].",
-        )
-        @click.option(
-            "--max-bad-fraction",
-            metavar="F",
-            type=click.FloatRange(0, 1),
-            help="Maximum fraction of rows without a score, from 0 to 1 [default: no limit].",
-        )
-        @wraps(command)
-        def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
-            try:
-                BadRowLimit(max_bad_rows, max_bad_fraction)
-            except SettingsError as error:  # NaN is in every range of click
-                raise click.UsageError(str(error)) from None
-            command(*args, max_bad_rows=max_bad_rows, max_bad_fraction=max_bad_fraction, **kwargs)
-
-        return run  # type: ignore[return-value]
-
-    return options

@@ -14,23 +14,8 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.observation import observation_options
-from dcpred.cli.options import (
-    ADDRESS,
-    SCHEDULER_VARIABLE,
-    bad_row_options,
-    cluster_options,
-    costs_options,
-    emit,
-    files,
-    json_option,
-    outcome_of,
-    outputs_options,
-    parquet_options,
-    reports_errors,
-    result_options,
-    storage_option,
-)
+from dcpred.cli.commands import command
+from dcpred.cli.options import ADDRESS, SCHEDULER_VARIABLE, emit, outcome_of
 from dcpred.cli.rendering import drift_words, rows
 from dcpred.execution.progress import counted
 from dcpred.runs.bad_rows import without_score
@@ -55,34 +40,7 @@ class ShardType(click.ParamType):  # type: ignore[type-arg]  # generic in some v
 SHARD = ShardType()
 
 
-@click.command("score")
-@click.argument("model", type=ADDRESS)
-@click.argument("data", shell_complete=files)
-@click.argument("output", type=ADDRESS)
-@outputs_options
-@costs_options
-@parquet_options
-@click.option(
-    "--delta",
-    type=ADDRESS,
-    metavar="TABLE",
-    help="A Delta table that gets all Parquet files in one transaction once the run is finished.",
-)
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option(
-    "--quarantine",
-    is_flag=True,
-    help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
-)
-@click.option(
-    "--max-failures",
-    metavar="N",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help="Maximum number of failed blocks.",
-)
-@bad_row_options("stop the run when exceeded")
+@command("score", "model", "data", "output", omit=("shard",), observed=True)
 @click.option(
     "--repair", "mend", is_flag=True, help="Verify OUTPUT, and score again only what is wrong or was skipped."
 )
@@ -96,11 +54,6 @@ SHARD = ShardType()
     help="Score only blocks I, I + N, I + 2N, …; other shards score the rest. auto/N takes I from a Slurm"
     " array or an Indexed Job, auto also N from a Slurm array.",
 )
-@cluster_options
-@json_option
-@reports_errors
-@observation_options
-@storage_option
 def score_command(
     model: str | Path,
     data: str,
@@ -111,11 +64,8 @@ def score_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Score every row of DATA into the directory OUTPUT.
-
-    OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. The same command
-    resumes an interrupted run; a finished run does nothing. With --shard the last shard to end verifies
-    everything; the others exit with 0 before that.
+    """OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. With --shard
+    the last shard to end verifies everything; the others exit with 0 before that.
     """
     if level is not None and not mend:
         raise click.UsageError(
@@ -151,17 +101,8 @@ def delivered(r: dict[str, Any]) -> str:
     )
 
 
-@click.command("deliver")
-@click.argument("output", type=ADDRESS)
-@click.argument("table", type=ADDRESS, required=False)
-@click.option("--again", is_flag=True, help="Add the rows although TABLE holds equal rows, or some of them.")
-@result_options
+@command("deliver", "output", "table")
 def deliver_command(output: str | Path, table: str | Path | None, again: bool, as_json: bool) -> None:
-    """Commit the finished OUTPUT of `dcpred score` to the Delta table TABLE [default: that of the run].
-
-    All rows come in one transaction. Rows that TABLE holds are not added again; rows that were removed from
-    it since are, for example where an earlier version was restored. Needs neither the model nor the data.
-    """
     report = dcpred.deliver(output, table, again=again, verbose=True)
     emit(report.as_dict(), as_json, delivered)
 
@@ -206,63 +147,21 @@ def published(r: dict[str, Any]) -> str:
 NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
 
 
-@click.command("refresh")
+@command(
+    "refresh",
+    omit=("model", "data", "root"),
+    observed=True,
+    ignore_drift={"type": click.STRING, "metavar": "NAME", "note": "Repeatable."},
+)
 @click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
-@outputs_options
-@costs_options
-@parquet_options
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and blocks anew.")
-@click.option(
-    "--keep",
-    metavar="N",
-    type=click.IntRange(1),
-    help="Number of newest finished runs to keep [default: all].",
-)
 @click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest one.")
-@bad_row_options("do not publish the run when exceeded")
-@click.option(
-    "--max-drift",
-    metavar="PSI",
-    type=float,
-    help="The same for the stability index of leaves, features and scores; 0.25 is large.",
-)
-@click.option(
-    "--max-shift",
-    metavar="SD",
-    type=float,
-    help="The same for the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
-)
-@click.option(
-    "--ignore-drift",
-    metavar="NAME",
-    multiple=True,
-    help="Leave a column out of these two limits, for example a date or counter; may be repeated [default:"
-    " those of the last run; the column of --by-time always].",
-)
-@click.option(
-    "--quarantine",
-    is_flag=True,
-    help="Skip rows whose input chunks are damaged or missing, and go on [default: refuse].",
-)
 @click.option(
     "--notify", metavar="CMD", help="A shell command that gets the result as JSON, also after a failure."
 )
-@cluster_options
-@json_option
-@reports_errors
-@observation_options
-@storage_option
 def refresh_command(
     places: tuple[Any, ...], publish_run: str | None, notify: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Score what is new or changed in DATA since the last run, and make ROOT/latest the complete result.
-
-    ROOT/runs/NNNN-HASH are complete runs, as `dcpred score` makes them. A run reuses the blocks of an
-    earlier one whose input is unchanged. Without any change, nothing is written. A new model scores
-    everything.
-
-    DATA may be a pattern of several data sets, for example 'in/*.zarr' with one for every day. One run
+    """DATA may be a pattern of several data sets, for example 'in/*.zarr' with one for every day. One run
     publishes all of them at once.
 
     With --publish, name ROOT alone: `dcpred refresh ROOT --publish RUN`.
@@ -274,7 +173,6 @@ def refresh_command(
         emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
         return
     model, data, root = _places(places, 3)
-    options["ignore_drift"] = options["ignore_drift"] or None
     with _notified(notify) as outcome:
         report, error = outcome_of(lambda: dcpred.refresh(model, data, root, **options, verbose=True))
         outcome.update(report.as_dict())

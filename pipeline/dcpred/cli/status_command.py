@@ -8,29 +8,22 @@ import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.options import ADDRESS, cluster_options, emit, result_options
+from dcpred.cli.commands import command
+from dcpred.cli.options import ADDRESS, emit, result_options
 from dcpred.cli.rendering import drift_words, rows, schema_lines
 from dcpred.execution.progress import counted
 from dcpred.inspection import inspect_path
 from dcpred.refreshing.root import RootStatus
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.training.column_report import map_in_words
-from dcpred.verification.verify import LEVELS, SAMPLE_ROWS
 from dcpred_tasks.errors import IncompleteError
 
 
-@click.command("status")
-@click.argument("output", type=ADDRESS)
-@result_options
+@command("status", "output")
 def status_command(output: str | Path, as_json: bool) -> None:
-    """Show the progress of the scoring of OUTPUT: what is done, failing and left, the speed and the time
-    left. For the root of a refresh, list the last runs.
-
-    Works during scoring, and needs neither the model nor the data.
-    """
-    found = dcpred.status(output)
-    show = rendering.root_runs if isinstance(found, RootStatus) else rendering.run_state
-    emit(found.as_dict(), as_json, show)
+    state = dcpred.status(output)
+    show = rendering.root_runs if isinstance(state, RootStatus) else rendering.run_state
+    emit(state.as_dict(), as_json, show)
 
 
 @click.command("errors")
@@ -59,32 +52,10 @@ def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -
     emit(asdict(list_bad_rows(output, limit, every)), as_json, rendering.bad_rows)
 
 
-@click.command("verify")
-@click.argument("output", type=ADDRESS)
-@click.option(
-    "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much to check."
-)
-@click.option(
-    "--rows",
-    metavar="N",
-    type=click.IntRange(1),
-    default=SAMPLE_ROWS,
-    show_default=True,
-    help="Number of rows that level sample scores.",
-)
-@click.option("--seed", metavar="N", type=click.IntRange(0), help="Seed of the sample [default: random].")
-@cluster_options
-@result_options
-def verify_command(
-    output: str | Path, level: str, rows: int, seed: int | None, as_json: bool, **cluster: Any
-) -> None:
-    """Check that OUTPUT of `dcpred score` is complete and unmodified. Writes nothing.
-
-    Level fast compares records, names, sizes and counts. Level full also decodes everything and compares
-    digests. Level sample is fast, and scores some rows again by a plain definition, which needs model and
-    input. Exit code 4: something is wrong, or blocks are left.
-    """
-    report = dcpred.verify(output, level, rows=rows, seed=seed, verbose=True, **cluster)
+@command("verify", "output", rows={"type": click.IntRange(1)})
+def verify_command(output: str | Path, as_json: bool, **options: Any) -> None:
+    """Level sample needs model and input. Exit code 4: something is wrong, or blocks are left."""
+    report = dcpred.verify(output, **options, verbose=True)
     emit(report.as_dict(), as_json, rendering.verified)
     if not report.ok:
         raise SystemExit(IncompleteError.exit_code)

@@ -1,35 +1,21 @@
 """dcpred train, dcpred tune and dcpred validate."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 import dcpred
 from dcpred.cli import rendering
-from dcpred.cli.observation import observation_options
-from dcpred.cli.options import (
-    ADDRESS,
-    FolderType,
-    SettingsType,
-    cluster_options,
-    data_options,
-    emit,
-    files,
-    folds_options,
-    json_option,
-    metric_option,
-    read_values,
-    reports_errors,
-    result_options,
-    scratch_option,
-    setting_help,
-    storage_option,
-)
+from dcpred.cli.commands import command
+from dcpred.cli.options import SettingsType, emit, read_values, setting_help
 from dcpred.cli.rendering import table
 from dcpred.execution.progress import counted
 from dcpred.tuning.search_result import is_share, words_of
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _TrainCommand(click.Command):
@@ -43,126 +29,61 @@ class _TrainCommand(click.Command):
             )
 
 
-@click.command("train", cls=_TrainCommand)
-@click.argument("data", shell_complete=files)
-@click.argument("model", type=ADDRESS)
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    type=SettingsType(),
-    metavar="KEY=VALUE",
-    help="A setting, for example landmarks=24; repeatable. All settings are listed below.",
+def set_option(meaning: str, only: frozenset[str] | None = None) -> Callable[[F], F]:
+    """Settings by name."""
+    kind = SettingsType(only)
+    return click.option("--set", "assignments", multiple=True, type=kind, metavar="KEY=VALUE", help=meaning)
+
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings."
 )
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
-@metric_option
-@folds_options
-@data_options
-@cluster_options
-@scratch_option
-@json_option
-@reports_errors
-@observation_options
-@storage_option
+
+
+@command("train", "data", "model", omit=("settings",), observed=True, kind=_TrainCommand)
+@set_option("A setting, for example landmarks=24; repeatable. All settings are listed below.")
+@config_option
 def train_command(
     data: str,
     model: str | Path,
-    task: str | None,
     assignments: tuple[str, ...],
     config: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a model on a table or a Zarr data set and write it to the new directory MODEL.
-
-    Settings come from --config, then --set, then --task. A short search chooses the others by validation,
+    """Settings come from --config, then --set, then --task. A short search chooses the others by validation,
     unless a setting is given that the search varies (it does not vary categorical, missing, class_weight,
-    seed, limits of rows). `dcpred tune` searches longer, and within a cost. The same command resumes an
-    interrupted search or training.
+    seed, limits of rows). `dcpred tune` searches longer, and within a cost.
 
     --by-time, --by-group and --folds apply to the search, and to the rows that calibrate probabilities,
     thresholds and intervals. A feature that they name stays a feature; a column of --id is not a feature.
     """
-    report = dcpred.train(
-        data, model, settings=read_values(config, assignments), task=task, **options, verbose=True
-    )
+    report = dcpred.train(data, model, settings=read_values(config, assignments), **options, verbose=True)
     emit(report.as_dict(), as_json, rendering.trained if "settings" not in vars(report) else rendering.tuned)
 
 
-@click.command("tune")
-@click.argument("data", shell_complete=files)
-@click.argument("model", type=ADDRESS)
-@click.option(
-    "--budget",
-    metavar="COST",
-    help=(
-        "Maximum predicted cost of a row: 8x (linear predictions), or 0.2us, 200ns, compared with"
-        " the time of a linear prediction on this computer [default: 20x or 100ns, whichever is more]."
-    ),
+@command("tune", "data", "model", omit=("settings",), plot={"metavar": "FILE"})
+@set_option(
+    f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); repeatable.", BESIDE_A_SEARCH
 )
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    type=SettingsType(BESIDE_A_SEARCH),
-    metavar="KEY=VALUE",
-    help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); repeatable.",
-)
-@metric_option
-@folds_options
-@click.option("--short", is_flag=True, help="Search less, as `dcpred train` without settings does.")
-@click.option(
-    "--plot",
-    type=ADDRESS,
-    metavar="FILE",
-    help="Also plot the Pareto front (.png, .svg or .pdf; needs matplotlib).",
-)
-@data_options
-@cluster_options
-@scratch_option
-@result_options
 def tune_command(
     data: str, model: str | Path, assignments: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
-    """Choose settings for a table or a Zarr data set by validation, within a cost, and train with them.
-
-    Candidates differ in leaves, landmarks, pairwise products, overlap, kernel width, ridge, loss, scaling
+    """Candidates differ in leaves, landmarks, pairwise products, overlap, kernel width, ridge, loss, scaling
     and feature map. Held-out rows evaluate them. Prints the Pareto front, the least error at every cost,
-    and writes the model to the new directory MODEL. The same command resumes an interrupted search or
-    training.
+    and writes the model to the new directory MODEL.
     """
     report = dcpred.tune(data, model, settings=read_values(None, assignments), **options, verbose=True)
     emit(report.as_dict(), as_json, rendering.tuned)
 
 
-@click.command("validate")
-@click.argument("data", shell_complete=files)
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    type=SettingsType(),
-    metavar="KEY=VALUE",
-    help="A setting, as for `dcpred train`; repeatable.",
-)
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
-@click.option(
-    "--scratch",
-    type=FolderType(),
-    metavar="DIR",
-    help="Directory for temporary files that driver and workers share [default: that of the system].",
-)
-@metric_option
-@folds_options
-@data_options
-@cluster_options
-@result_options
+@command("validate", "data", omit=("settings",))
+@set_option("A setting, as for `dcpred train`; repeatable.")
+@config_option
 def validate_command(
     data: str, assignments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Cross-validate `dcpred train` with the same options on a table or a Zarr data set. No model is kept.
-
-    Holds out five folds, or those of --folds, in turn: rows at random, whole groups, or the rows after
+    """Holds out five folds, or those of --folds, in turn: rows at random, whole groups, or the rows after
     those that train. Each training sees no row of its fold: it chooses settings, scales, encodes and fits
     anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
     """

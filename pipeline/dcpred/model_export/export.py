@@ -236,8 +236,8 @@ def export_model(
         A model, or its address.
     out : str or Path
         A file that does not exist yet. Its name ends in ``.onnx`` or ``.c``.
-    dtype : {"float32", "float64"}
-        Data type of the rows that the file takes.
+    dtype : {"float32", "float64"}, default "float32"
+        Data type of the rows that the file takes. float64 suits dates and large numbers.
 
     Returns
     -------

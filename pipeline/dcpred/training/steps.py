@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 from dcpred.execution.progress import Reporter, Shares, Step, counted, reporter
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
-from dcpred.summary import Summary
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
+from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import Identity
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
@@ -150,81 +150,6 @@ def _neighbours(work: Sequence[LeafWork], most: int) -> list[tuple[LeafWork, ...
         groups[-1].append(w)
         filled += w.n_rows
     return [tuple(group) for group in groups]
-
-
-@dataclass(frozen=True, repr=False)
-class TrainReport(Summary):
-    """The result of a training job.
-
-    Attributes
-    ----------
-    model : str
-        Path or address of the model.
-    hash : str
-        The hash of the model.
-    n_rows : int
-        Number of rows of X.
-    n_features : int
-        Number of features of X.
-    n_leaves : int
-        Number of leaves.
-    n_constant_leaves : int
-        Number of leaves without landmarks: all their rows get the same value.
-    n_landmarks : int
-        Number of landmarks of all leaves together.
-    largest_leaf_rows : int
-        Number of rows of the largest leaf.
-    thinned_leaves : int
-        Number of leaves with more than `max_leaf_rows` identical rows, which were thinned because they cannot
-        be split.
-    gaps : dict
-        Missing values: the features that have them, and how they are filled.
-    feature_map : dict or None
-        The feature map; None without one.
-    threshold : float or None
-        With two classes, the minimum probability for the label of the second one; else None.
-    already_trained : bool
-        Whether the model existed, and nothing was written.
-    seconds : dict of str to float
-        Time by step, in seconds.
-    worker_peak_memory_bytes : dict of str to int
-        Peak memory of each worker process in bytes, by host:pid.
-    driver_peak_memory_bytes : int
-        Peak memory of this process, in bytes.
-    predicted_cost : dict of str to float or None
-        Predicted cost of a row, in linear predictions, and its parts; None if it was not computed.
-    remarks : tuple of str
-        Sentences on settings that the training could not keep.
-    """
-
-    model: str
-    hash: str
-    n_rows: int
-    n_features: int
-    n_leaves: int
-    n_constant_leaves: int
-    n_landmarks: int
-    largest_leaf_rows: int
-    thinned_leaves: int
-    gaps: dict[str, Any] = field(default_factory=dict)
-    feature_map: dict[str, Any] | None = None
-    threshold: float | None = None
-    already_trained: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)
-    worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
-    driver_peak_memory_bytes: int = 0
-    predicted_cost: dict[str, float] | None = None
-    remarks: tuple[str, ...] = ()
-
-    def stored(self) -> dict[str, Any]:
-        """Return the fields that the model stores, and a search reports.
-
-        Returns
-        -------
-        dict
-            Values by name.
-        """
-        return {name: value for name, value in vars(self).items() if name != "predicted_cost"}
 
 
 @dataclass(frozen=True)

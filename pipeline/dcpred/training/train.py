@@ -14,6 +14,7 @@ from dcpred.execution.lease import check_free
 from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
 from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
+from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import (
     Identity,
     check_scratch,
@@ -23,7 +24,7 @@ from dcpred.training.scratch import (
     drop_scratch,
     search_folder,
 )
-from dcpred.training.steps import Known, Training, TrainReport, driver_bytes, leaf_bytes
+from dcpred.training.steps import Known, Training, driver_bytes, leaf_bytes
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import (

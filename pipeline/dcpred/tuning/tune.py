@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
-from dcpred.summary import Summary
+from dcpred.training.reports import TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.steps import START_SECONDS, Known, Training, TrainReport, forecast_training, row_seconds
+from dcpred.training.steps import START_SECONDS, Known, Training, forecast_training, row_seconds
 from dcpred.training.train import (
     check_driver,
     check_name,
@@ -249,59 +249,6 @@ MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chu
 NOT_JUDGED = (
     "too few rows to hold any out: nothing was evaluated; settings are those that a search begins with"
 )
-
-
-@dataclass(frozen=True, repr=False)
-class TuneReport(Summary):
-    """The result of a search, and of the training that followed.
-
-    Attributes
-    ----------
-    settings : dict
-        The chosen settings by name.
-    chosen : dict of str to float
-        Quality and its standard error, predicted cost of the model with them, and its shape.
-    frontier : list of dict
-        The same of every point of the Pareto front, by cost; some may be beyond the budget.
-    seconds : dict of str to float
-        Time by step, in seconds.
-    made : dict
-        Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than chosen.
-    trace : list of dict
-        Every decision of the search: candidate, incumbent, both losses, gain with its standard error, rows,
-        verdict.
-    references : list of dict
-        The same of the default settings and of reference models, on the rows of `chosen`.
-    words : str
-        A sentence if a reference is better by more than a standard error.
-    trained : dict
-        The fields of `TrainReport`.
-    """
-
-    settings: dict[str, Any]
-    chosen: dict[str, float]
-    frontier: list[dict[str, Any]]
-    seconds: dict[str, float]
-    made: dict[str, Any] = field(default_factory=dict)
-    trace: list[dict[str, Any]] = field(default_factory=list)
-    references: list[dict[str, Any]] = field(default_factory=list)
-    words: str = ""
-    trained: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def model(self) -> str:
-        """The directory or address of the model."""
-        return str(self.trained["model"])
-
-    def found(self) -> dict[str, Any]:
-        """Return the result of the search alone, without the training that followed.
-
-        Returns
-        -------
-        dict
-            Values by name.
-        """
-        return {name: value for name, value in vars(self).items() if name not in ("made", "trained")}
 
 
 def parse_budget(budget: object) -> Budget:

@@ -1,11 +1,10 @@
-"""Models: train, tune, cross-validate."""
+"""Models: train, tune, cross-validate. Libraries of training are imported when a function is called."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dcpred import validation
 from dcpred.api.arguments import (
     Addresses,
     finished_training,
@@ -18,15 +17,8 @@ from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
-from dcpred.training import train as training
-from dcpred.training.steps import TrainReport
-from dcpred.training.train import trained_beside
-from dcpred.tuning import tune as tuning
-from dcpred.tuning.metrics import metric_of
-from dcpred.tuning.policy import STANDARD, THOROUGH
+from dcpred.training.reports import TrainReport, TuneReport, ValidationReport
 from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
-from dcpred.tuning.tune import TuneReport, check_beside_a_search, parse_budget
-from dcpred.validation import OUTER_SEED, ValidationReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
@@ -99,6 +91,12 @@ def train(
     >>> dcpred.train("known.zarr", "model", settings={"landmarks": 24})  # doctest: +SKIP
     >>> dcpred.train(X, "model", y=y, client=client)  # doctest: +SKIP
     """
+    from dcpred.training.train import train as train_arrays
+    from dcpred.training.train import trained_beside
+    from dcpred.tuning import tune as tuning
+    from dcpred.tuning.metrics import metric_of
+    from dcpred.tuning.policy import STANDARD
+
     values = settings_given(settings, task)
     asked = make_settings(values)
     searches = values.keys() <= BESIDE_A_SEARCH
@@ -127,7 +125,7 @@ def train(
                 policy = replace(STANDARD, metric=metric)
                 tuned = tuning.tune(at.x, at.y, here, pool, start=asked, policy=policy, **given)
             else:
-                report = training.train(at.x, at.y, here, asked, pool, **given)
+                report = train_arrays(at.x, at.y, here, asked, pool, **given)
                 cost = cost_of(read_model(here))
     if searches:
         return replace(tuned, trained=tuned.trained | {"model": str(model)})
@@ -187,7 +185,7 @@ def tune(
     short : bool, default False
         Search less, as `train` without settings does.
     plot : Path, optional
-        File for a plot of the Pareto front (.png, .svg or .pdf).
+        File for a plot of the Pareto front (.png, .svg or .pdf; it needs matplotlib).
 
     Returns
     -------
@@ -199,13 +197,18 @@ def tune(
     DcpredError
         What `train` raises.
     """
+    from dcpred.training.train import trained_beside
+    from dcpred.tuning import tune as tuning
+    from dcpred.tuning.metrics import metric_of
+    from dcpred.tuning.policy import STANDARD, THOROUGH
+
     check_plot(plot)
     values = settings_given(settings, task)
     start = make_settings(values)
-    check_beside_a_search(values)
+    tuning.check_beside_a_search(values)
     if metric is not None:
         metric_of(metric, start.task, 2)
-    limit = parse_budget(budget) if budget is not None else None
+    limit = tuning.parse_budget(budget) if budget is not None else None
     pool, say = chosen_pool(workers, client), progress(verbose)
     check_writable(model, "a model's files")
     call = {"settings": settings_dict(start), "searches": True, "metric": metric, "budget": budget}
@@ -270,7 +273,7 @@ def validate(
     folds : int, optional
         Number of folds, from 2 to 20. By default 5.
     scratch : Path, optional
-        Directory for temporary files that workers share. By default that of the system.
+        Directory for temporary files that driver and workers share. By default that of the system.
 
     Returns
     -------
@@ -282,6 +285,10 @@ def validate(
     RefusedError
         For wrong arguments or data.
     """
+    from dcpred import validation
+    from dcpred.tuning.metrics import metric_of
+    from dcpred.tuning.policy import STANDARD
+
     values = settings_given(settings, task)
     asked = make_settings(values)
     if metric is not None:
@@ -290,7 +297,9 @@ def validate(
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": progress(verbose)}
     with training_data(data, x, y, sample_weight, client, None, **more) as at:
         by = at.x, by_time, by_group
-        outer = folds_of_data(*by, FOLDS if folds is None else folds, asked.seed + OUTER_SEED, y=at.y)
+        outer = folds_of_data(
+            *by, FOLDS if folds is None else folds, asked.seed + validation.OUTER_SEED, y=at.y
+        )
         assert outer is not None
         return validation.validate(
             at.x,
