@@ -119,11 +119,13 @@ extern "C" double scalar(int64_t family, double t, double *shape, int64_t size) 
 
 
 def compile_kernels(folder: Path) -> None:
-    """native/kernels.h as a library of its own, by the compiler of ziglang."""
+    """native/kernels.h as a library, by the compiler of ziglang. To link it with the standard library
+    of C++ would take a minute: ziglang compiles that first.
+    """
     (folder / "kernels.cpp").write_text(KERNELS_CPP)
-    options = ("-shared", "-fPIC", "-std=c++20", "-O1", "-ffp-contract=off", "-g0", f"-I{FOLDER}")
-    command = [sys.executable, "-m", "ziglang", "c++", *options, "kernels.cpp", "-o", "kernels.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    options = ("-shared", "-nostdlib++", "-fPIC", "-std=c++20", "-O1", "-ffp-contract=off", "-g0")
+    command = [sys.executable, "-m", "ziglang", "c++", *options, f"-I{FOLDER}"]
+    subprocess.run([*command, "kernels.cpp", "-o", "kernels.so"], cwd=folder, check=True)
 
 
 class Kernels:
