@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
     from dcpred.verification.verify import VerifyReport
-    from dcpred_tasks.task_bodies.verify_block import Finding
+    from dcpred_tasks.artifacts.block_files import Finding
 
 __all__ = [
     "ClassPart",

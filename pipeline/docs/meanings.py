@@ -80,6 +80,7 @@ PLAN = {
     "chunk_rows": "Number of rows of an output chunk.",
     "block_rows": "Number of rows of a block.",
     "stride": "The statistics sample one row of so many; 0: by the size of the block.",
+    "artifacts": "What each block leaves: zarr, the chunks of the arrays; parquet, a file.",
     "sampling": "Where that row lies: hashed, at a hashed place; absent in runs of earlier versions: first.",
     "input": "Digests of the input by array: of the list of its chunks, and of their sizes.",
 }

@@ -43,14 +43,8 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.zarr_arrays import chunk_files
-from dcpred_tasks.task_bodies.score_block import (
-    _Writer,
-    create_scores,
-    digest_values,
-    open_model,
-    rows_room,
-    score_block,
-)
+from dcpred_tasks.task_bodies.score_block import _Writer, open_model, rows_room, score_block
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores, digest_values
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {

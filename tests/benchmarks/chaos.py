@@ -62,7 +62,7 @@ from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
 from dcpred.scoring.score_shard import score_shard
 from dcpred.training.train import train
-from dcpred_tasks.artifacts.commit_records import TABLES
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.place import open_place
@@ -129,7 +129,7 @@ class Arena:
 
     def options(self, output: Place) -> dict[str, Any]:
         table = f"{str(output).removesuffix(TWIN)}{TABLE}" if self.delta else None
-        return {"ids": ("id",), "delta": table} if self.parquet else {}
+        return {"artifacts": (ZARR, PARQUET), "ids": ("id",), "delta": table} if self.parquet else {}
 
     def args(self, output: Place) -> tuple[str | Path, str, Place]:
         return self.model, f"{self.data}/X", output
@@ -479,10 +479,10 @@ def in_order(table: pa.Table) -> pa.Table:
 def tables_of(output: Place, *, delta: bool) -> list[pa.Table]:
     """The rows of the Parquet files of an output, and of its Delta table."""
     place = open_place(output)
-    names = sorted(name for name in place.listing(TABLES) if ".partial" not in name)
+    names = sorted(name for name in place.listing(TABLE_FORMATS[PARQUET].folder) if ".partial" not in name)
     found = [pa.concat_tables([pq.read_table(io.BytesIO(place.read(name).data)) for name in names])]
     if place.folder is not None:
-        assert pq.read_table(place.folder / TABLES).equals(found[0])
+        assert pq.read_table(place.folder / TABLE_FORMATS[PARQUET].folder).equals(found[0])
     if delta:
         table = DeltaTable(f"{output}{TABLE}")
         found.append(table.to_pyarrow_table().cast(found[0].schema))

@@ -31,9 +31,9 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import VerifyReport, verify
+from dcpred_tasks.artifacts.block_files import HARMLESS, PARQUET, ZARR
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.task_bodies.verify_block import HARMLESS
 from dcpred_tasks.training.settings import make_settings
 from support.stores import StoreServer
 
@@ -121,7 +121,8 @@ def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: Store
             inline,
             outputs=wanted,
             tolerance=tolerance,
-            ids=("y",) if name == "Parquet" else None,
+            artifacts=(ZARR, PARQUET) if name == "Parquet" else (ZARR,),
+            ids=("y",),
         )
         outputs.append(fetch(open_place(output), folder / "out") if store else folder / "out")
     return outputs

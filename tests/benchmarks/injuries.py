@@ -17,11 +17,11 @@ from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import make_manifest
 from dcpred_tasks.artifacts import commit_records
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_json
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.task_bodies.score_block import digest_values
-from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.task_bodies.zarr_chunks import digest_values
 
 EVERY = ("fast", "sample", "full")
 Random = np.random.Generator

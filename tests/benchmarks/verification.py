@@ -22,7 +22,7 @@ from dcpred.training.train import train
 from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record, record_bytes
 from dcpred_tasks.artifacts.model_artifact import read_model
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 from dcpred_tasks.training.settings import make_settings
 
 ROWS = 64  # of a block, which is one chunk

@@ -37,16 +37,17 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
+from dcpred.scoring.planning import Columns
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred.training.reports import TrainReport
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
-from dcpred_tasks.artifacts.commit_records import TABLES, list_records
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kind
+from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
@@ -274,17 +275,17 @@ class Job:
     model: Path
     data: Path
     truth: Path
-    ids: tuple[str, ...] | None = None  # of Parquet files
+    columns: Columns = field(default_factory=Columns)
     delta: Path | None = None
 
     def score(self, output: Path, pool: Any = inline) -> ScoreReport:
-        return score(self.model, f"{self.data}/X", output, pool, ids=self.ids, delta=self.delta)
+        return score(self.model, f"{self.data}/X", output, pool, **self.columns, delta=self.delta)
 
     def shard(self, output: Path, index: int) -> ScoreReport | ShardReport:
         return score_shard(self.model, f"{self.data}/X", output, Shard(index, N_BLOCKS), inline)
 
     def repair(self, output: Path) -> ScoreReport:
-        return repair(self.model, f"{self.data}/X", output, inline, ids=self.ids, delta=self.delta)
+        return repair(self.model, f"{self.data}/X", output, inline, **self.columns, delta=self.delta)
 
 
 @pytest.fixture(scope="module")
@@ -305,9 +306,11 @@ def job(tmp_path_factory: pytest.TempPathFactory, small: None) -> Job:
 def parquet_job(job: Job) -> Job:
     """The same with Parquet files and ids."""
     zarr.open_group(job.data, mode="r+").create_array("id", data=np.arange(N_ROWS) + 1_000, chunks=(70,))
-    made = replace(job, truth=job.truth.with_name("parquet"), ids=("id",))
+    made = replace(
+        job, truth=job.truth.with_name("parquet"), columns={"artifacts": (ZARR, PARQUET), "ids": ("id",)}
+    )
     made.score(made.truth)
-    assert len(pq.read_table(made.truth / TABLES)) == N_ROWS
+    assert len(pq.read_table(made.truth / TABLE_FORMATS[PARQUET].folder)) == N_ROWS
     return made
 
 
@@ -318,7 +321,7 @@ def stored(job: Job, output: Path) -> State:
     own = () if job.delta is None else ("zarr.json",)
     return {
         f"{folder}/{name}": data
-        for folder in ("scores.zarr", TABLES)
+        for folder in ("scores.zarr", TABLE_FORMATS[PARQUET].folder)
         for name, data in state_of(output / folder).items()
         if not UNNAMED.search(name) and name not in own
     }
@@ -336,12 +339,12 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert all(UNNAMED.search(name) for name in ledger.place.names("blocks") - records)
     assert run_status(output).failing == []
     for mine, its in zip(ledger.records(), right.records(), strict=True):
-        assert (mine.block, mine.digest, mine.sizes, mine.status, mine.table) == (
+        assert (mine.block, mine.digest, mine.sizes, mine.status, mine.files) == (
             its.block,
             its.digest,
             its.sizes,
             its.status,
-            its.table,
+            its.files,
         )
     found = verify(output, "full", inline)
     assert found.ok
@@ -389,7 +392,7 @@ def test_scoring_with_parquet_is_resumed_from_every_crash_point(
     output = points.root / "out"
     with watched(points.root, points):
         parquet_job.score(output)
-    assert f"replace out/{TABLES}/000001.parquet" in points.operations
+    assert f"replace out/{TABLE_FORMATS[PARQUET].folder}/000001.parquet" in points.operations
     resume_each(points, lambda: check_whole(parquet_job, output, parquet_job.score(output)), every)
 
 
@@ -398,7 +401,7 @@ def test_a_repair_of_parquet_is_resumed_from_every_crash_point(
 ) -> None:
     output = points.root / "out"
     parquet_job.score(output)
-    (output / TABLES / "000000.parquet").write_bytes(b"PAR1")
+    (output / TABLE_FORMATS[PARQUET].folder / "000000.parquet").write_bytes(b"PAR1")
     with watched(points.root, points):
         check_whole(parquet_job, output, parquet_job.repair(output))
     resume_each(points, lambda: check_whole(parquet_job, output, parquet_job.repair(output)), every)

@@ -34,6 +34,7 @@ from dcpred.training import steps
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import model_artifact, model_layout
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model
 from dcpred_tasks.errors import (
@@ -49,7 +50,6 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import NoDocumentError, decoded, read_json, read_plain, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
-from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.hostile import replace_file

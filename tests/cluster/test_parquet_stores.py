@@ -11,8 +11,8 @@ import zarr
 from deltalake import DeltaTable
 
 import dcpred
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.task_bodies.verify_block import Kind
 from support.data import make_blobs, make_group
 from support.stores import Proxy, used
 

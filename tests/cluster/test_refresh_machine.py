@@ -151,7 +151,7 @@ class RefreshMachine(RuleBasedStateMachine):
     # --- drivers ---
 
     def call(self, **more: Any) -> RefreshReport:
-        return refresh(self.model, self.x, self.root, inline, **{"ids": self.input.ids} | more)
+        return refresh(self.model, self.x, self.root, inline, **self.input.columns | more)
 
     @property
     def x(self) -> str:
@@ -273,7 +273,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def scored(self, x: str, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
         output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
-        planned = plan_run(self.model, x, output, cut=cut, ids=self.input.ids)
+        planned = plan_run(self.model, x, output, cut=cut, **self.input.columns)
         score(self.model, x, output, inline, planned=planned)
         manifest = open_ledger(output).whole_manifest()
         assert manifest is not None

@@ -21,6 +21,7 @@ from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
+from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.place import open_place
@@ -74,7 +75,13 @@ def same_as_fresh(model: Path, x: str, root: str, report: RefreshReport, scratch
     """A run of a refresh equals a run of all rows that begins anew."""
     run = open_ledger(f"{root}/runs/{report.run}").run
     cut = Cut(run.chunk_rows, run.block_rows, run.stride)
-    score(model, x, scratch, inline, planned=plan_run(model, x, scratch, cut=cut, ids=run.ids))
+    score(
+        model,
+        x,
+        scratch,
+        inline,
+        planned=plan_run(model, x, scratch, cut=cut, artifacts=run.artifacts, ids=run.ids),
+    )
     place = open_place(run.output)
     stored = [name for folder in ("scores.zarr", "scores.parquet") for name in place.listing(folder)]
     found = {name: place.read(name) for name in stored}
@@ -107,7 +114,7 @@ def test_a_refresh_equals_a_fresh_score(
     rng, model, root = np.random.default_rng(seed), models[kind], str(tmp_path / "root")
     one, reused = INPUTS[kind](tmp_path, 230, CHUNK_ROWS, seed), 0
     for step in range(6):
-        report = refresh(model, one.x(model), root, inline, ids=one.ids)
+        report = refresh(model, one.x(model), root, inline, **one.columns)
         reused += report.taken_blocks
         same_as_fresh(model, one.x(model), root, report, tmp_path / f"fresh-{step}")
         happen(rng, one, step)
@@ -132,7 +139,7 @@ def test_a_refresh_on_a_store_equals_a_fresh_score(
         for step in range(5):
             bring(Path(one.data), f"{there}/{Path(one.data).name}")
             x = find_rows(f"{there}/{Path(one.data).name}{name}", "X", model)
-            report = refresh(model, x, f"{there}/root", inline, ids=one.ids)
+            report = refresh(model, x, f"{there}/root", inline, **one.columns)
             reused += report.taken_blocks
             same_as_fresh(model, x, f"{there}/root", report, tmp_path / f"fresh-{step}")
             if step == 0 and not name:
@@ -155,9 +162,11 @@ def checked(model: Path, tmp_path: Path) -> Callable[..., RefreshReport]:
     """A refresh of a table that equals a fresh score."""
     calls: list[Path] = []
 
-    def call(data: str, **more: Any) -> RefreshReport:
+    def call(data: str, *ids: str, **more: Any) -> RefreshReport:
         x, root = find_rows(data, "X", model), str(tmp_path / "root")
-        report = refresh(model, x, root, inline, **{"ids": ("order", "code")} | more)
+        report = refresh(
+            model, x, root, inline, artifacts=(ZARR, PARQUET), ids=ids or ("order", "code"), **more
+        )
         calls.append(tmp_path / f"fresh-{len(calls)}")
         same_as_fresh(model, x, root, report, calls[-1])
         return report
@@ -199,7 +208,7 @@ def test_other_values_of_the_same_size_footer_and_time_of_writing_are_scored_aga
     path, x, root = Path(one.data, name), one.x(model), str(tmp_path / "root")
     if kind == "parquet":
         change_a_value(path)
-    refresh(model, x, root, inline, ids=one.ids)
+    refresh(model, x, root, inline, **one.columns)
     before = path.stat()
     if kind == "parquet":
         change_a_value(path)
@@ -207,7 +216,7 @@ def test_other_values_of_the_same_size_footer_and_time_of_writing_are_scored_aga
         zarr.open_array(f"{one.data}/X", mode="r+")[0] = 3.0
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    report = refresh(model, x, root, inline, ids=one.ids)
+    report = refresh(model, x, root, inline, **one.columns)
     assert (report.state, report.scored_blocks) == ("published", {"parquet": 3, "zarr": 1}[kind])
     same_as_fresh(model, x, root, report, tmp_path / "fresh")
 
@@ -225,13 +234,13 @@ def test_what_other_files_decide_about_the_ids_of_a_block(
 
     put("1", 0, 60)
     data, ids = str(tmp_path / "data"), ("part", "order")
-    checked(data, ids=ids)
+    checked(data, *ids)
     put("2", 60, 40)
-    assert checked(data, ids=ids).taken_blocks == 3
+    assert checked(data, *ids).taken_blocks == 3
     put("north", 100, 40)
-    assert checked(data, ids=ids).taken_blocks == 0
+    assert checked(data, *ids).taken_blocks == 0
     put("south", 140, 40)
-    assert checked(data, ids=ids).taken_blocks == 7
+    assert checked(data, *ids).taken_blocks == 7
 
 
 def test_the_types_of_ids_by_other_files(checked: Callable[..., RefreshReport], folder: ParquetInput) -> None:
@@ -241,11 +250,11 @@ def test_the_types_of_ids_by_other_files(checked: Callable[..., RefreshReport], 
 
     for name, rows in list(folder.rows.items()):
         folder.put(name, with_key(rows, 1))
-    assert checked(folder.data, ids=("key",)).scored_blocks == 7
+    assert checked(folder.data, "key").scored_blocks == 7
     folder.put("z1", with_key(table(20, 3), 1))
-    assert checked(folder.data, ids=("key",)).taken_blocks > 0
+    assert checked(folder.data, "key").taken_blocks > 0
     folder.put("z2", with_key(table(20, 4), 3))
-    assert checked(folder.data, ids=("key",)).taken_blocks == 0
+    assert checked(folder.data, "key").taken_blocks == 0
 
 
 def test_attributes_of_ids_of_zarr_decide_their_text(models: dict[str, Path], tmp_path: Path) -> None:
@@ -255,7 +264,7 @@ def test_attributes_of_ids_of_zarr_decide_their_text(models: dict[str, Path], tm
     x, root, model = f"{data}/X", str(tmp_path / "root"), models["zarr"]
     for number, names in enumerate((["a", "b"], ["b", "a"])):
         zarr.open_array(f"{data}/kind", mode="r+").attrs["labels"] = names
-        report = refresh(model, x, root, inline, ids=("kind",))
+        report = refresh(model, x, root, inline, artifacts=(ZARR, PARQUET), ids=("kind",))
         assert report.scored_blocks == 3
         same_as_fresh(model, x, root, report, tmp_path / f"fresh-{number}")
 

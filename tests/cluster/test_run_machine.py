@@ -37,11 +37,11 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline

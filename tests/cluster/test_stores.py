@@ -33,6 +33,7 @@ from dcpred.scoring.score import score
 from dcpred.training.train import publish, train, trained_beside
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.errors import (
     DataError,
     DcpredError,
@@ -47,7 +48,6 @@ from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import PROBE, StoreError
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group

@@ -26,13 +26,13 @@ from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import choose_rows, verify
+from dcpred_tasks.artifacts.block_files import HARMLESS, Kind
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import verify_block
-from dcpred_tasks.task_bodies.verify_block import HARMLESS, Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt

@@ -16,11 +16,11 @@ from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.storage.atomic_files import create_bytes
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline

@@ -8,7 +8,7 @@ which one has missing values in some files.
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ import zarr
 from deltalake import DeltaTable, write_deltalake
 from numpy.typing import NDArray
 
+from dcpred.scoring.planning import Columns
+from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
@@ -69,10 +71,10 @@ def outputs_of(run: Path) -> dict[str, bytes]:
 class Input(ABC):
     """An input in a folder.
 
-    ids  its columns in Parquet files; None: these are not written
+    columns  what a refresh of it writes
     """
 
-    ids: tuple[str, ...] | None = None
+    columns: ClassVar[Columns] = {}
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
         self.folder, self.per_chunk = folder, per_chunk
@@ -174,7 +176,7 @@ class ZarrInput(Input):
 class ParquetInput(Input):
     """A folder of Parquet files, whose row groups have many sizes."""
 
-    ids = ("order", "code")
+    columns: ClassVar[Columns] = {"artifacts": (ZARR, PARQUET), "ids": ("order", "code")}
     ending = "parquet"
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
@@ -264,7 +266,7 @@ class ArrowInput(ParquetInput):
 class DeltaInput(Input):
     """A Delta table."""
 
-    ids = ("order", "code")
+    columns: ClassVar[Columns] = {"artifacts": (ZARR, PARQUET), "ids": ("order", "code")}
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
         super().__init__(folder, n, per_chunk)

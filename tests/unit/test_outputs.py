@@ -29,8 +29,9 @@ from dcpred_tasks.scoring.outputs import (
 )
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, value_counts
-from dcpred_tasks.task_bodies.score_block import create_scores, score_block
+from dcpred_tasks.task_bodies.score_block import score_block
 from dcpred_tasks.task_bodies.verify_block import tolerance, verify_block, verify_rows
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 from support.data import make_group
 from support.models import random_model, random_rows
 from support.sureness import sure

@@ -19,9 +19,9 @@ from dcpred.cli import main
 from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
 from dcpred.verification.verify import VerifyReport
+from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.tables import block_tables
-from dcpred_tasks.task_bodies.verify_block import Kind
 from support.data import make_blobs, make_group
 from support.pools import inline
 

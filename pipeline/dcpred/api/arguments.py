@@ -27,6 +27,7 @@ from dcpred.scoring.planning import Columns
 from dcpred.scoring.pools import store_threads
 from dcpred.serving import ServedModel
 from dcpred.training.reports import TrainReport
+from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
@@ -390,5 +391,6 @@ def written_columns(
         "outputs": None if outputs is None else tuple(outputs),
         "alpha": alpha,
         "costs": given_costs(threshold, costs),
-        "ids": tuple(names) if parquet or delta is not None else None,
+        "artifacts": (ZARR, PARQUET) if parquet or delta is not None else (ZARR,),
+        "ids": tuple(names),
     }

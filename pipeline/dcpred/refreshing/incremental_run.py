@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from dcpred.scoring.planning import RECORD_BYTES, Planned, output_bytes, plan_ru
 from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.commit_records import (
-    TABLES,
     CommitRecord,
     ScoreRun,
     list_records,
@@ -28,7 +27,6 @@ from dcpred_tasks.artifacts.commit_records import (
     record_bytes,
 )
 from dcpred_tasks.errors import DataError, IncompleteError
-from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, lasting, table_address
@@ -36,32 +34,27 @@ from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sy
 from dcpred_tasks.storage.place import Entry, Place
 from dcpred_tasks.storage.store_requests import Retrying, each_of
 from dcpred_tasks.storage.stored_chunks import InputState, open_input
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifacts
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
+# Fields of two runs of which one may reuse blocks of the other.
+SHARED = (
+    *("model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride", "arithmetic"),
+    *("artifacts", "ids"),
+)
 LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
 
 
-def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
+def can_reuse(old: ScoreRun, run: ScoreRun) -> bool:
     """Whether blocks of one run may be those of another, by their plans: also of another version of a Delta
     table, whose states then show which rows are unchanged.
     """
-    kept = (
-        "model_hash",
-        "outputs",
-        "alpha",
-        "costs",
-        "chunk_rows",
-        "block_rows",
-        "stride",
-        "arithmetic",
-        "ids",
-    )
-    same = all(getattr(old, name) == getattr(run, name) for name in kept)
+    same = all(getattr(old, name) == getattr(run, name) for name in SHARED)
     return same and lasting(old.x) == lasting(run.x)
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
-    """Blocks of the same rows of the same input chunks in both runs (see `can_take_over`)."""
+    """Blocks of the same rows of the same input chunks in both runs (see `can_reuse`)."""
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
     return [
         block
@@ -70,37 +63,29 @@ def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: Inpu
     ]
 
 
-def take_over(
-    root: Root,
-    source: str,
-    name: str,
-    run: ScoreRun,
-    model: Model,
-    blocks: list[int],
-    lease: Lock,
-    say: Reporter,
+def reuse_blocks(
+    root: Root, source: str, name: str, run: ScoreRun, blocks: list[int], lease: Lock, say: Reporter
 ) -> int:
     """Reuse blocks of run `source` in run `name`, unless it has a record. Returns how many were reused."""
     old = root.run(source)
     if old is None:
         return 0
-    there, known = list_records(run), list_records(old)
+    there, known, artifacts = list_records(run), list_records(old), block_artifacts(run)
     wanted = [block for block in blocks if block in known and block not in there]
     place, n = root.place, 0
-    suffixes = {column.name: "/0" * len(column.row_shape(model)) for column in run.columns}
     with say.step("reusing", 2 * len(wanted), "blocks") as advance:
-        whole = []
-        link = partial(_link_chunks, place, source, name, run, suffixes)
-        for block, done in each_of(place, link, wanted):
-            if done:
-                whole.append(block)
+        complete = []
+        for block, linked in each_of(place, partial(_link_files, place, source, name, artifacts), wanted):
+            if linked:
+                complete.append(block)
             _look(block, lease)
             advance(1)
-        folders = ("scores.zarr", TABLES) if place.has_tags else ()
-        stored = {k: v for folder in folders for k, v in place.listing(f"{RUNS}/{name}/{folder}").items()}
-        renew = partial(_renew_record, old, source, run, suffixes, f"{RUNS}/{name}", stored)
-        for block, done in each_of(place, renew, whole):
-            n += done
+        stored: dict[str, Entry] = {}
+        for artifact in artifacts if place.has_tags else ():
+            stored |= run.place.listing(artifact.folder)
+        renew = partial(_renew_record, old, source, run, artifacts, stored)
+        for block, renewed in each_of(place, renew, complete):
+            n += renewed
             _look(block, lease)
             advance(1)
         if n and place.folder is not None:
@@ -114,21 +99,10 @@ def _look(block: int, lease: Lock) -> None:
         lease.check()
 
 
-def _chunks(run: ScoreRun, suffixes: dict[str, str], block: int) -> Iterator[tuple[str, str]]:
-    """The output chunks of a block: array, and name below the run."""
-    for array, suffix in suffixes.items():
-        for start, _ in run.chunks(block):
-            yield array, f"scores.zarr/{array}/c/{start // run.chunk_rows}{suffix}"
-
-
-def _link_chunks(
-    place: Place, source: str, name: str, run: ScoreRun, suffixes: dict[str, str], block: int
-) -> bool:
-    """Whether all chunks of a block existed."""
+def _link_files(place: Place, source: str, name: str, artifacts: list[BlockArtifact], block: int) -> bool:
+    """Whether all files of a block existed."""
     retrying = Retrying()
-    files = [chunk for _, chunk in _chunks(run, suffixes, block)]
-    files += [] if run.ids is None else [run.table_name(block)]
-    for file in files:
+    for file in (file for artifact in artifacts for file in artifact.files(block)):
         try:
             retrying(partial(place.duplicate, f"{RUNS}/{source}/{file}", f"{RUNS}/{name}/{file}"))
         except FileNotFoundError:
@@ -140,28 +114,21 @@ def _renew_record(
     old: ScoreRun,
     source: str,
     run: ScoreRun,
-    suffixes: dict[str, str],
-    folder: str,
-    stored: dict[str, Entry],
+    artifacts: list[BlockArtifact],
+    stored: Mapping[str, Entry],
     block: int,
 ) -> bool:
     """Whether a block was reused: its record is complete, and has no skipped row."""
-    retrying, name = Retrying(), run.record_name(block)
-    standing = retrying(partial(old.place.read, name))
-    record = None if standing is None else parsed_record(old, block, standing.data)
+    retrying, name, place = Retrying(), run.record_name(block), run.place
+    content = retrying(partial(old.place.read, name))
+    record = None if content is None else parsed_record(old, block, content.data)
     if record is None or record.quarantined or (record.start, record.stop) != run.rows(block):
         return False
-    tags: dict[str, list[str]] = {array: [] for array in suffixes if stored}
-    for array, chunk in _chunks(run, suffixes, block):
-        if stored:
-            tags[array].append(stored[f"{folder}/{chunk}"].tag)
-    if bool(record.table) != (run.ids is not None):
+    if not all(artifact.fits(record) for artifact in artifacts):
         return False
-    table = record.table
-    if stored and table:
-        table = {**table, "tag": stored[f"{folder}/{run.table_name(block)}"].tag}
-    data = record_bytes(replace(_renewed(record, run.run, source, tags), table=table))
-    place = run.place
+    for artifact in artifacts:
+        record = artifact.linked(record, stored)
+    data = record_bytes(_renewed(record, run.run, source, on_store=place.has_tags))
     if place.folder is not None:
         with resource_errors(place.folder):
             replace_bytes(place.folder / name, data)
@@ -169,7 +136,7 @@ def _renew_record(
     return retrying(partial(place.create, name, data))
 
 
-def _renewed(record: CommitRecord, run: str, source: str, tags: dict[str, list[str]]) -> CommitRecord:
+def _renewed(record: CommitRecord, run: str, source: str, *, on_store: bool) -> CommitRecord:
     """The record of a reused block. The time of its scoring belongs to the run that did it."""
     origin = record.origin or source
     return replace(
@@ -182,12 +149,12 @@ def _renewed(record: CommitRecord, run: str, source: str, tags: dict[str, list[s
         peak_memory_bytes=0,
         retries=0,
         statistics={**record.statistics, "seconds": 0.0},
-        tags=tags,
-        attempt=secrets.token_hex(8) if tags else "",
+        attempt=secrets.token_hex(8) if on_store else "",
         origin=origin,
     )
 
 
+ASKED = ("model_hash", "outputs", "alpha", "costs", "artifacts")  # fields of a run that a job has, too
 TICK_SECONDS = 0.05  # clocks of file systems have steps, mostly of some milliseconds
 ROUNDS = 3  # attempts at scoring an input that changes meanwhile
 
@@ -205,8 +172,9 @@ class Job:
     """The alpha of one of them; None if none has one."""
     costs: Costs | None
     """The same for costs."""
-    ids: tuple[str, ...] | None
-    """Requested columns before the scores in Parquet files, as for `plan_run`."""
+    artifacts: tuple[str, ...]
+    ids: tuple[str, ...]
+    """What each block leaves, and columns before the scores in tables, as for `plan_run`."""
     arithmetic: Callable[[], str | None]
     """What scores rows in this process (`ScoreRun.arithmetic`)."""
     pool: Pool | None
@@ -222,7 +190,7 @@ class IncrementalRun:
 
     x       address of the array
     latest  the run that readers have now; "" for none
-    taken   reused blocks
+    reused  reused blocks
     scored  scored blocks
     """
 
@@ -230,7 +198,7 @@ class IncrementalRun:
     root: Root
     x: str
     latest: str
-    taken: int = 0
+    reused: int = 0
     scored: int = 0
     made: list[str] = field(default_factory=list)
 
@@ -280,11 +248,11 @@ class IncrementalRun:
         return state
 
     def _input(self) -> InputState:
-        return open_input(self.x, self._now(), self._ids(1) or ())
+        return open_input(self.x, self._now(), self._ids(1))
 
-    def _ids(self, n_rows: int) -> tuple[str, ...] | None:
-        """The columns before the scores in Parquet files; None without such files."""
-        return planned_ids(self.x, self.job.ids, n_rows)
+    def _ids(self, n_rows: int) -> tuple[str, ...]:
+        """The columns before the scores in tables."""
+        return planned_ids(self.x, self.job.artifacts, self.job.ids, n_rows)
 
     def _check_input(self, state: InputState) -> None:
         before = self.root.state(self.latest) if self.latest and not self.job.full else None
@@ -313,9 +281,8 @@ class IncrementalRun:
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Compares the plan first: it is small, and a mismatch saves further reads."""
         job = self.job
-        asked = job.model_hash, job.outputs, job.alpha, job.costs, self._ids(1), lasting(self.x), state.n_rows
-        there = run.model_hash, run.outputs, run.alpha, run.costs, run.ids, lasting(run.x), run.n_rows
-        if there != asked:
+        same = all(getattr(run, name) == getattr(job, name) for name in ASKED) and run.ids == self._ids(1)
+        if not same or lasting(run.x) != lasting(self.x) or run.n_rows != state.n_rows:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
@@ -345,6 +312,7 @@ class IncrementalRun:
             costs=job.costs,
             may_lack_chunks=job.tolerance.quarantine,
             cut=cut,
+            artifacts=job.artifacts,
             ids=job.ids,
         )
         name, begun = self._place_for(run, state)
@@ -353,7 +321,7 @@ class IncrementalRun:
         if not begun:
             check_place(self.root.place, _needed(planned, len(blocks)))
             self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
-        n_left = self._take_over(name, planned, source, blocks)
+        n_left = self._reuse(name, planned, source, blocks)
         pool = job.pool or default_pool(self.x, address, n_left, job.tolerance)
         report = score(
             job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned, say=job.say
@@ -385,23 +353,23 @@ class IncrementalRun:
     def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
         """The newest finished run of the same model and blocks, and its unchanged blocks."""
         for name, old in self.root.planned([] if self.job.full else self.root.finished()):
-            before = self.root.state(name) if can_take_over(old, run) else None
+            before = self.root.state(name) if can_reuse(old, run) else None
             if before is not None and self.root.is_whole(old):
                 blocks = unchanged_blocks(old, before, run, state)
                 if blocks:
                     return name, blocks
         return "", []
 
-    def _take_over(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
+    def _reuse(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
         """Begin the run with reusable blocks. Returns the number of remaining blocks."""
         run, plan, model = planned
         ledger, say = Ledger(run, plan.n_blocks), self.job.say
         with ledger.claimed() as lease:
             create_scores(run, model)
             if source and ledger.manifest() is None:
-                taken = take_over(self.root, source, name, run, model, blocks, lease, say)
-                self.taken += taken
-                say.say(f"{taken:,} of {plan.n_blocks:,} blocks did not change since {source}")
+                n_reused = reuse_blocks(self.root, source, name, run, blocks, lease, say)
+                self.reused += n_reused
+                say.say(f"{n_reused:,} of {plan.n_blocks:,} blocks did not change since {source}")
             return len(ledger.pending())
 
 

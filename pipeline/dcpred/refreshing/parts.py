@@ -22,6 +22,7 @@ from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS
 from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.planning import Columns
 from dcpred.verification.fast_check import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows, is_table, is_zarr
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
@@ -105,7 +106,7 @@ class Parts:
     root: Root
     inputs: list[Part]
     latest: str
-    taken: int = 0
+    reused: int = 0
     scored: int = 0
     beyond: str = ""
     release: str = ""
@@ -131,7 +132,7 @@ class Parts:
         """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
-        new = Settings(x, fixed.outputs, fixed.alpha, costs=fixed.costs, ids=fixed.ids) if x else None
+        new = Settings(x, **{name: getattr(fixed, name) for name in Columns.__annotations__}) if x else None
         found = open_root(place, new)
         if x and lasting(found.settings.data) != lasting(x) and not self.job.full:
             raise PlanConflictError(
@@ -161,7 +162,7 @@ class Parts:
             root.settings = replace(root.settings, data=part.x)
         work = IncrementalRun(self.job, root, part.x, standing)
         name = work.run()
-        self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
+        self.reused, self.scored = self.reused + work.reused, self.scored + work.scored
         if name != standing:
             manifest = root.manifest(name)
             manifest = without_ignored(limits, root, name, manifest)

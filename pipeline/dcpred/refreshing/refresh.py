@@ -41,6 +41,7 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Columns, check_outputs, plan_run
 from dcpred.scoring.score import STRICT
 from dcpred.summary import Summary
+from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
@@ -167,9 +168,21 @@ def refresh(
         wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            costs, ids = found.settings.costs, found.settings.ids
             here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, taken))))
-            job = Job(model, artifact.hash, wanted, taken, costs, ids, here, same, tolerance, full, say)
+            job = Job(
+                model=model,
+                model_hash=artifact.hash,
+                outputs=wanted,
+                alpha=taken,
+                costs=found.settings.costs,
+                artifacts=found.settings.artifacts,
+                ids=found.settings.ids,
+                arithmetic=here,
+                pool=same,
+                tolerance=tolerance,
+                full=full,
+                say=say,
+            )
             if inputs:
                 parts = Parts(job, found, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
@@ -188,8 +201,10 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
         so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, not {given.alpha:g}"
     elif given.costs is not None and given.costs != found.costs:
         so = "runs with another threshold or other costs"
-    elif given.ids is not None and given.ids != found.ids:
-        so = "runs without Parquet files" if found.ids is None else "runs with other ids in Parquet files"
+    elif given.artifacts not in ((ZARR,), found.artifacts):
+        so = "runs without Parquet files"
+    elif given.artifacts != (ZARR,) and given.ids != found.ids:
+        so = "runs with other ids in Parquet files"
     else:
         return
     raise PlanConflictError(
@@ -232,7 +247,7 @@ def _published(
         latest=latest,
         n_rows=manifest["n_rows"],
         n_blocks=manifest["n_blocks"],
-        taken_blocks=work.taken,
+        taken_blocks=work.reused,
         scored_blocks=work.scored,
         status=manifest["status"],
         drift=manifest["drift"],

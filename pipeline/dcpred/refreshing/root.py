@@ -13,9 +13,10 @@ from dcpred.plan import Cut
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.input_states import read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
-from dcpred.runs.ledger import Ledger, standing_run
+from dcpred.runs.ledger import Ledger, completed, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.summary import Summary
+from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
@@ -56,8 +57,10 @@ class Settings:
     """Digest of the form of the input that the blocks were made for (`InputState.form`)."""
     unfinished: tuple[str, ...] = ()
     """Runs that are being made or removed: they have no guarantee."""
-    ids: tuple[str, ...] | None = None
-    """Requested columns before the scores in Parquet files; empty for the default; None: no such files."""
+    artifacts: tuple[str, ...] = (ZARR,)
+    """What each block of a run leaves (dcpred_tasks.artifacts.block_files)."""
+    ids: tuple[str, ...] = ()
+    """Requested columns before the scores in tables; empty for the default."""
     passed_over: tuple[str, ...] = ()
     """Finished runs that a person replaced by an older one."""
     ignore_drift: tuple[str, ...] = ()
@@ -203,6 +206,7 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
     try:
         if value["format"] != FORMAT or value["version"] > VERSION:
             raise ValueError
+        value = completed(value)
         # Earlier versions had no intervals.
         outputs, cut, alpha = value["outputs"], value["cut"], value.get("alpha")
         costs = value.get("costs")
@@ -223,7 +227,8 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             alpha=None if alpha is None else float(alpha),
             costs=None if costs is None else tuple(map(float, costs)),
             ignore_drift=tuple(map(str, value.get("ignore_drift", ()))),
-            ids=None if value.get("ids") is None else tuple(map(str, value["ids"])),
+            artifacts=tuple(map(str, value["artifacts"])),
+            ids=tuple(map(str, value["ids"])),
             cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
             **texts,
             **lists,

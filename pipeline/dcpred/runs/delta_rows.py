@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from dcpred.runs.delta_log import Delivered, delivered, trace
 from dcpred.runs.ledger import Ledger
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.addresses import as_arguments
@@ -21,6 +22,7 @@ RECORD = "delivery.json"  # in the output
 TAG = 8  # characters of a digest in the name of a file
 EXPIRY = "delta.setTransactionRetentionDuration"  # the property of a table that forgets transactions
 BLOCK_TABLES, ROW_COUNTS = "dcpred_tasks.tables.block_tables", "dcpred_tasks.tables.row_counts"
+FILES = TABLE_FORMATS[PARQUET]  # of which a table gets copies
 SETTINGS = ("model_hash", "outputs", "alpha", "costs", "ids", "n_rows")
 
 
@@ -187,7 +189,7 @@ def _wanted_rows(
 ) -> Iterator[tuple[int, Any, bool]]:
     """The rows of blocks, and whether files that do not hold them alone should have them."""
     for block, state in states.items():
-        rows = list(_rows_of(delivery.run.place, [delivery.run.table_name(block)], schema))
+        rows = list(_rows_of(delivery.run.place, [FILES.file(block)], schema))
         table = import_module("pyarrow").concat_tables(rows)
         yield block, table, state is State.GONE
 
@@ -225,7 +227,7 @@ def _cut_files(table: Any) -> set[str]:
 
 def table_schema(ledger: Ledger) -> Any:
     """The columns of the files of a run as the table has them, by the file of the first block."""
-    name = ledger.run.table_name(0)
+    name = FILES.file(0)
     with local_file(ledger.place, name) as path:
         if path is None:
             raise damaged(ledger, name)

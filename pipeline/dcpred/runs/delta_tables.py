@@ -41,6 +41,7 @@ from dcpred.execution.progress import Reporter, counted
 from dcpred.runs.delta_log import DATA, DELIVERY, Delivered, trace
 from dcpred.runs.delta_rows import (
     BLOCK_TABLES,
+    FILES,
     RECORD,
     TAG,
     Delivery,
@@ -54,6 +55,7 @@ from dcpred.runs.delta_rows import (
 )
 from dcpred.runs.ledger import Ledger
 from dcpred.version import __version__
+from dcpred_tasks.artifacts.block_files import PARQUET, Finding, Kind
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.addresses import (
@@ -74,7 +76,6 @@ from dcpred_tasks.storage.place import (
     write_document,
 )
 from dcpred_tasks.storage.store_requests import Retrying, each_of
-from dcpred_tasks.task_bodies.verify_block import Finding, Kind
 
 STORE_ATTEMPTS = 3  # at opening a table on a store
 ATTEMPTS = 20  # at a transaction, while other writers of the table are faster
@@ -306,10 +307,10 @@ def _restored(delivery: Delivery, holding: Holding, *, full: bool) -> set[int]:
 def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
     """The file of a block with the types of Delta, and its name in the table. Raises IncompleteError."""
     run, record = delivery.run, delivery.records[block]
-    with local_file(run.place, run.table_name(block)) as path, TemporaryDirectory() as folder:
+    with local_file(run.place, FILES.file(block)) as path, TemporaryDirectory() as folder:
         found = file_digest(path) if path is not None else ""
-        if path is None or found != record.table.get("digest"):
-            raise damaged(delivery.ledger, run.table_name(block))
+        if path is None or found != record.files.get(PARQUET, {}).get("digest"):
+            raise damaged(delivery.ledger, FILES.file(block))
         if run.delta is None:
             copy = Path(folder) / "file"
             import_module(BLOCK_TABLES).write_for_delta(path, copy)

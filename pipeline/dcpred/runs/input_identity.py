@@ -15,29 +15,22 @@ from dcpred_tasks.storage.stored_chunks import RowsIdentity, filled, rows_identi
 
 def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
     """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    its arithmetic if that is not the compiled engine, and its Parquet files.
+    its arithmetic if that is not the compiled engine, and of tables their current ids and the Delta table.
     """
-    told, table = run.told(), _table_identity(run)
+    told = run.told()
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
         **{name: told[name] for name in HASHED if name in told},
         **filled(),
-        **({} if table is None else {"table": table}),
     }
+    if run.tables:
+        arrays = arrays_beside(run.x)
+        marks = {name: stored_chunks.fingerprint(arrays[name]) for name in run.ids if name in arrays}
+        stated = {"ids": list(run.ids), "arrays": marks, "delta": run.delta}
+        identity |= {form.key: stated for form in run.tables.values()}
     return digest_json(identity)
-
-
-def _table_identity(run: ScoreRun) -> dict[str, Any] | None:
-    """What identifies the Parquet files of a run besides its scores: the current ids, and the Delta table.
-    None without such files.
-    """
-    if run.ids is None:
-        return None
-    beside = arrays_beside(run.x)
-    found = {name: stored_chunks.fingerprint(beside[name]) for name in run.ids if name in beside}
-    return {"ids": list(run.ids), "arrays": found, "delta": run.delta}
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:

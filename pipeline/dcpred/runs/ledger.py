@@ -21,6 +21,7 @@ from dcpred.runs.input_identity import (
 from dcpred.runs.latest import INPUTS, LINK, MANIFEST, PLAN, SETTINGS, run_meant, runs_of_parts
 from dcpred.runs.record_cache import CachedRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
+from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 from dcpred_tasks.model.label_rule import is_cost
@@ -53,7 +54,10 @@ FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
 # Fields of a plan by which two runs differ.
-RUN_FIELDS = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows", "ids", "delta")
+RUN_FIELDS = (
+    *("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows"),
+    *("artifacts", "ids", "delta"),
+)
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
@@ -179,14 +183,15 @@ class Ledger:
         recorded, n_rows = self.recorded_input(), self.run.n_rows
         beside = arrays_beside(self.run.x) if self.run.ids else {}
         arrays = {"": zarr_arrays.open_array(self.run.x)}
-        arrays |= {name: beside[name] for name in self.run.ids or () if name in beside}
+        arrays |= {name: beside[name] for name in self.run.ids if name in beside}
         return all(same_rows(recorded, array, n_rows, name) for name, array in arrays.items())
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        named = {"costs": "the threshold or costs", "ids": "the Parquet files or their ids"}
-        named |= {"delta": "the Delta table"}
+        named = {"costs": "the threshold or costs", "delta": "the Delta table"}
+        named |= dict.fromkeys(("artifacts", "ids"), "the Parquet files or their ids")
+        plan = completed(plan)
         own = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
-        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != own[k]]
+        return list(dict.fromkeys(named.get(k, k) for k in RUN_FIELDS if plan.get(k) != own[k]))
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -356,9 +361,12 @@ def open_ledger(output: str | Path) -> Ledger:
         )
     try:
         # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
+        plan = completed(plan)
         values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.default is MISSING}
         lists = {
-            name: tuple(values[name]) for name in ("outputs", "costs", "ids") if values.get(name) is not None
+            name: tuple(values[name])
+            for name in ("outputs", "costs", "artifacts", "ids")
+            if values.get(name) is not None
         }
         run = ScoreRun(**{**values, **lists, "output": place.address})
         if not _possible(run):
@@ -369,6 +377,12 @@ def open_ledger(output: str | Path) -> Ledger:
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
             " restore the plan."
         ) from None
+
+
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    """A plan, a manifest or settings with the artifacts: earlier versions stated ids (or null) alone."""
+    tables = [] if document.get("ids") is None else [PARQUET]
+    return {"artifacts": [ZARR, *tables], **document, "ids": document.get("ids") or []}
 
 
 def standing_run(output: str | Path) -> ScoreRun | None:
@@ -412,9 +426,9 @@ def _possible(run: ScoreRun) -> bool:
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
     if type(run.stride) is not int or run.stride < 0 or run.sampling not in (None, HASHED_ROWS):
         return False
-    if not all(type(name) is str for name in run.ids or ()):
+    if run.artifacts != (ZARR, *run.tables) or not all(type(name) is str for name in run.ids):
         return False
-    if run.delta is not None and (run.ids is None or type(run.delta) is not str):
+    if run.delta is not None and (PARQUET not in run.tables or type(run.delta) is not str):
         return False
     if run.arithmetic is not None and not (
         type(run.arithmetic) is str and ARITHMETIC.fullmatch(run.arithmetic)

@@ -16,7 +16,8 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, metadata_name
+from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
+from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
 
 
 @dataclass(frozen=True)

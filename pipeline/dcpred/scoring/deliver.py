@@ -11,6 +11,7 @@ from dcpred.runs.delta_rows import has_table
 from dcpred.runs.ledger import open_ledger
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, say_system_files
+from dcpred_tasks.artifacts.block_files import PARQUET
 from dcpred_tasks.errors import IncompleteError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 
@@ -58,7 +59,7 @@ def deliver(
     """
     begin = time.perf_counter()
     ledger = open_ledger(output)
-    if ledger.run.ids is None:
+    if PARQUET not in ledger.run.artifacts:
         raise SettingsError(
             f"Cannot deliver {ledger.address}: it has no Parquet files. Score into a new directory with"
             " --parquet or --delta TABLE."

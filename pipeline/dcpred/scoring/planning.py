@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -14,6 +13,7 @@ from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
 from dcpred.runs.ledger import standing_run
 from dcpred.scoring.place_checks import check_apart
+from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -31,17 +31,18 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.task_bodies.score_block import AHEAD, BEHIND, models_that_score, planned_scores
+from dcpred_tasks.task_bodies.chunk_threads import AHEAD, BEHIND
+from dcpred_tasks.task_bodies.score_block import models_that_score
+from dcpred_tasks.task_bodies.zarr_chunks import planned_scores
 
 RECORD_BYTES = 8 * 2**10  # maximum bytes of a commit record
-ID_BYTES = 32  # usual bytes of an id in a Parquet file
+ID_BYTES = 32  # usual bytes of an id in a table
 
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
     """Maximum bytes of a run: outputs before compression, and commit records."""
     row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
-    if run.ids is not None:
-        row = 2 * row + ID_BYTES * len(run.ids)
+    row += len(run.tables) * (row + ID_BYTES * len(run.ids))
     return run.n_rows * row + n_blocks * RECORD_BYTES
 
 
@@ -51,7 +52,8 @@ class Columns(TypedDict, total=False):
     outputs: tuple[str, ...] | None
     alpha: float | None
     costs: Costs | None
-    ids: tuple[str, ...] | None
+    artifacts: tuple[str, ...]
+    ids: tuple[str, ...]
 
 
 class Written(Columns, total=False):
@@ -61,7 +63,6 @@ class Written(Columns, total=False):
 
 
 Planned = tuple[ScoreRun, BlockPlan, Model]
-BLOCK_TABLES = "dcpred_tasks.tables.block_tables"  # by its name: it loads pyarrow
 
 
 def plan_run(
@@ -74,7 +75,8 @@ def plan_run(
     costs: Costs | None = None,
     may_lack_chunks: bool = False,
     cut: Cut | None = None,
-    ids: tuple[str, ...] | None = None,
+    artifacts: tuple[str, ...] = (ZARR,),
+    ids: tuple[str, ...] = (),
     delta: str | Path | None = None,
 ) -> Planned:
     """Check everything possible before anything is written. Raises RefusedErrors.
@@ -83,9 +85,9 @@ def plan_run(
     costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
     cut    the blocks of the run. None: those of the run in `output`, if that has as many rows; else by the
            number of rows
-    ids    columns before the scores in the Parquet file of each block; empty: the ids that import stored,
-           else the numbers of rows; None: no such files
-    delta  the Delta table that gets these files
+    artifacts  what each block leaves (dcpred_tasks.artifacts.block_files)
+    ids    columns before the scores in tables; empty: the ids that import stored, else the numbers of rows
+    delta  the Delta table that gets the Parquet files
     """
     check_writable(output, "scores")
     artifact = open_artifact(model_path)
@@ -125,7 +127,7 @@ def plan_run(
     )
     forget_failures()
     x, place = absolute(x), absolute(output)
-    ids, delta = planned_ids(x, ids, X.shape[0]), _planned_delta(x, delta)
+    ids, delta = planned_ids(x, artifacts, ids, X.shape[0]), _planned_delta(x, delta)
     run = ScoreRun(
         run="",
         x=x,
@@ -142,11 +144,12 @@ def plan_run(
         costs=costs,
         arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
         input=None if store is None else store.identity,
+        artifacts=artifacts,
         ids=ids,
         delta=delta,
     )
     run = replace(run, run=run_hash(X, run))
-    return run, plan if ids is None else _with_tables(plan, run, model), model
+    return run, _with_tables(plan, run, model) if run.tables else plan, model
 
 
 def _planned_delta(x: str, delta: str | Path | None) -> str | None:
@@ -158,35 +161,28 @@ def _planned_delta(x: str, delta: str | Path | None) -> str | None:
 
 
 def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
-    """The plan with the memory of Parquet files. Raises a RefusedError if the run cannot write them."""
-    schema = _table_schema(run, model)
+    """The plan with the memory of tables. Raises a RefusedError if the run cannot write them."""
+    from dcpred_tasks.tables.block_tables import table_schema  # noqa: PLC0415 - it loads pyarrow
+    from dcpred_tasks.tables.score_columns import GROUP_ROWS  # noqa: PLC0415
+
+    schema = table_schema(run, dict(zarr_arrays.arrays_of(planned_scores(run, model))))
     if run.delta is not None:
         delta_tables.check_table(run, schema)
-    return replace(plan, task_bytes=plan.task_bytes + _group_bytes(run, model))
+    # Rows wait for their row group, as they are, and encoded.
+    rows = min(max(run.chunk_rows, GROUP_ROWS), run.block_rows)
+    waiting = 2 * output_bytes(replace(run, n_rows=rows), model, 0)
+    return replace(plan, task_bytes=plan.task_bytes + waiting)
 
 
-def planned_ids(x: str, ids: tuple[str, ...] | None, n_rows: int) -> tuple[str, ...] | None:
-    """The columns before the scores in Parquet files, which may be the default (`plan_run`). Raises DataError
-    unless the data set has them, with as many rows.
+def planned_ids(x: str, artifacts: tuple[str, ...], ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
+    """The columns before the scores in tables, which may be the default (`plan_run`); none without tables.
+    Raises DataError unless the data set has them, with as many rows.
     """
-    if ids is None:
-        return None
-    found: tuple[str, ...] = import_module(BLOCK_TABLES).planned_ids(x, ids, n_rows)
-    return found
+    if artifacts == (ZARR,):
+        return ()
+    from dcpred_tasks.tables import block_tables  # noqa: PLC0415 - it loads pyarrow
 
-
-def _table_schema(run: ScoreRun, model: Model) -> Any:
-    """The columns of the Parquet files of a run, a schema of Arrow."""
-    arrays = dict(zarr_arrays.arrays_of(planned_scores(run, model)))
-    return import_module(BLOCK_TABLES).table_schema(run, arrays)
-
-
-def _group_bytes(run: ScoreRun, model: Model) -> int:
-    """Memory of rows that wait for their row group: as they are, and encoded."""
-    rows = min(
-        max(run.chunk_rows, import_module("dcpred_tasks.tables.score_columns").GROUP_ROWS), run.block_rows
-    )
-    return 2 * output_bytes(replace(run, n_rows=rows), model, 0)
+    return block_tables.planned_ids(x, ids, n_rows)
 
 
 def _standing_blocks(

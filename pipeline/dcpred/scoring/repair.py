@@ -38,13 +38,14 @@ from dcpred.scoring.score import STRICT, check_delta, score
 from dcpred.verification.fast_check import FastCheck, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
 from dcpred.verification.verify import SAMPLE_ROWS, check_full, check_sample, choose_rows
+from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage.addresses import shown
 from dcpred_tasks.storage.stored_chunks import open_input
 from dcpred_tasks.task_bodies.score_block import input_digest
-from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
+from dcpred_tasks.task_bodies.verify_block import input_is_readable
 
 LEVELS = ("fast", "full")
 
@@ -92,6 +93,7 @@ def repair(
             outputs=planned.outputs,
             alpha=planned.alpha,
             costs=planned.costs,
+            artifacts=planned.artifacts,
             ids=planned.ids,
             delta=planned.delta,
             tolerance=tolerance,
@@ -170,7 +172,7 @@ def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
     if known is None:
         return
     state, full = known
-    now = open_input(ledger.run.x, time.time(), ledger.run.ids or ())
+    now = open_input(ledger.run.x, time.time(), ledger.run.ids)
     rows = [ledger.run.rows(block) for block in blocks]
     other = [span for span in rows if not now.unchanged(state, *span)]
     if other:

@@ -25,7 +25,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.storage.addresses import as_arguments, shown
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
 VERIFY_ROUNDS = 3
 STRICT = FailurePolicy()

@@ -34,7 +34,7 @@ from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.task_bodies.score_block import create_scores
+from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
 # Time to wait for the verification by another shard: a fixed time, and more for each block of the run.
 FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05

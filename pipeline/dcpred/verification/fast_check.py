@@ -3,21 +3,22 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.progress import Reporter, counted
 from dcpred.runs.latest import MANIFEST
-from dcpred.runs.ledger import RUN_FIELDS, Ledger
+from dcpred.runs.ledger import RUN_FIELDS, Ledger, completed
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.runs.record_cache import read_records
 from dcpred.verification.metadata import explain_metadata
+from dcpred_tasks.artifacts.block_files import TABLE_KEYS, Finding, Kind
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
     OPTIONAL,
-    TABLES,
+    RECORD_FIELDS,
     CommitRecord,
     ScoreRun,
     block_of,
@@ -29,10 +30,11 @@ from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Entry, read_document
+from dcpred_tasks.storage.place import Entry
 from dcpred_tasks.storage.store_requests import StoreError
-from dcpred_tasks.task_bodies.score_block import metadata_name
-from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
+from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifacts
+from dcpred_tasks.task_bodies.verify_block import verify_block
+from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
 
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
@@ -60,25 +62,16 @@ class FastCheck:
         self.left = 0
         self.suspects: set[int] = set()
         place = ledger.place
-        records = place.listing("blocks", record_splits(self.run))
-        files = place.listing("scores.zarr", self._chunk_splits()) | place.listing("failures")
-        files |= dict.fromkeys(place.names(""), Entry(0, "", 0.0, 0.0))
-        self.finished = MANIFEST in files
-        self._records(records, all_due or self.finished)
+        files = place.listing("blocks", record_splits(self.run))
+        self.finished = MANIFEST in place.names("")
+        self._records(files, all_due or self.finished)
         self.unreadable = self._metadata()
-        self._chunks(
-            {
-                name.removeprefix("scores.zarr/"): entry
-                for name, entry in files.items()
-                if name.startswith("scores.zarr/")
-            }
-        )
-        if self.run.ids is not None:
-            self._tables(place.listing(TABLES))
+        for artifact in block_artifacts(self.run, self.unreadable):
+            files |= self._files(artifact)
         self._look_closer()
         if self.finished:
             self._manifest()
-        for name in sorted(records | files):
+        for name in sorted({*files, *place.listing("failures"), *place.names("")}):
             if PARTIAL in Path(name).name:
                 self._add(Kind.LEFTOVER, None, name, LEFT)
 
@@ -92,21 +85,13 @@ class FastCheck:
             kind, sentence = (Kind.SYSTEM_FILE, "the operating system or an editor made it; it is left alone")
         self.findings.append(Finding(kind, block, file, sentence))
 
-    def _chunk_splits(self) -> list[str]:
-        """Names between which the chunks of a long run are listed concurrently on a store."""
-        n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
-        if not self.ledger.place.many_at_once or n_chunks < LISTED_AT_ONCE:
-            return []
-        names = sorted(f"scores.zarr/{name}/c/{i}" for name in self.run.arrays for i in range(n_chunks))
-        return names[:: -(-len(names) // LISTINGS)][1:]
-
     def _records(self, names: Listing, due: bool) -> None:
         there: dict[int, Entry] = {}
         for name, entry in names.items():
             block = block_of(self.run, name)
             if block is not None and block < self.ledger.n_blocks:
                 there[block] = entry
-        reading = read_records(self.run, there, self.ledger.kept)
+        artifacts, reading = block_artifacts(self.run), read_records(self.run, there, self.ledger.kept)
         for block in range(self.ledger.n_blocks):
             name = self.run.record_name(block)
             if block not in there:
@@ -121,7 +106,7 @@ class FastCheck:
             wrong = _wrong_record(self.run, block, data or b"")
             record = parsed_record(self.run, block, data) if wrong is None and data is not None else None
             if wrong is None and record is not None:
-                wrong = _impossible_record(self.run, record)
+                wrong = _impossible_record(self.run, artifacts, record)
             if wrong is not None:
                 self._add(wrong[0], block, name, wrong[1])
             elif record is not None:
@@ -176,64 +161,26 @@ class FastCheck:
                 self._add(Kind.METADATA, None, file, f"{why}; its chunks were not checked" if name else why)
         return wrong
 
-    def _chunks(self, files: Listing) -> None:
-        """Compare the files of scores.zarr with the plan and the records."""
-        n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
-        known = {"zarr.json"}
-        for name in self.run.arrays:
-            known.add(f"{name}/zarr.json")
-            if name in self.unreadable:
-                known.update(key for key in files if key.startswith(f"{name}/c/"))
-                continue
-            keys = _chunk_keys(self.run, name, n_chunks)
-            known.update(keys)
-            for block, record in self.records.items():
-                first = block * self.run.block_rows // self.run.chunk_rows
-                tags = record.tags.get(name) or [""] * len(record.sizes[name])
-                sizes = record.sizes[name]
-                for key, size, tag in zip(keys[first : first + len(sizes)], sizes, tags, strict=True):
-                    self._chunk(block, key, files.get(key), size, tag)
-        for key in sorted(files):
-            if key not in known and PARTIAL not in Path(key).name:
-                self._add(
-                    Kind.FOREIGN_FILE, None, f"scores.zarr/{key}", "the plan has no such chunk; remove it"
-                )
-
-    def _chunk(self, block: int, key: str, found: Entry | None, size: int, tag: str) -> None:
-        if found is None:
-            self._add(
-                Kind.MISSING_CHUNK,
-                block,
-                f"scores.zarr/{key}",
-                "it is missing, and would read as fill values",
-            )
-        elif found.size != size:
-            state = "is empty" if not found.size else f"has {found.size:,} bytes"
-            self._add(Kind.CHUNK_SIZE, block, f"scores.zarr/{key}", f"it {state}, but {size:,} were written")
-        elif tag and not same_tag(found.tag, tag):
-            self.suspects.add(block)
-
-    def _tables(self, files: Listing) -> None:
-        """Compare the Parquet files with the records."""
-        known = {self.run.table_name(block): block for block in range(self.ledger.n_blocks)}
-        for name, block in known.items():
-            record, found = self.records.get(block), files.get(name)
-            if record is None:
-                continue
-            if found is None:
-                why = f"the Parquet file of {_rows(self.run, block)} is missing"
-                self._add(Kind.MISSING_TABLE, block, name, why)
-            elif found.size != record.table["size"]:
-                state = "is empty" if not found.size else f"has {found.size:,} bytes"
-                why = f"it {state}, but {record.table['size']:,} were written"
-                self._add(Kind.TABLE_SIZE, block, name, why)
-            elif (tag := record.table["tag"]) and not same_tag(found.tag, tag):
-                self.suspects.add(block)
-        for name in sorted(files):
-            if PARTIAL in Path(name).name:
-                self._add(Kind.LEFTOVER, None, name, LEFT)
-            elif name not in known:
-                self._add(Kind.FOREIGN_FILE, None, name, "the plan has no such Parquet file; remove it")
+    def _files(self, artifact: BlockArtifact) -> Listing:
+        """Compare the files of an artifact with the plan and the records. Returns those that are there."""
+        known = {name for block in range(self.ledger.n_blocks) for name in artifact.files(block)}
+        many = self.ledger.place.many_at_once and len(known) >= LISTED_AT_ONCE
+        splits = sorted(known)[:: -(-len(known) // LISTINGS)][1:] if many else []
+        files = self.ledger.place.listing(artifact.folder, splits)
+        for block, record in self.records.items():
+            for name, size, tag in artifact.recorded(record):
+                entry = files.get(name)
+                if entry is None:
+                    self._add(artifact.missing, block, name, artifact.absence)
+                elif entry.size != size:
+                    state = "is empty" if not entry.size else f"has {entry.size:,} bytes"
+                    self._add(artifact.resized, block, name, f"it {state}, but {size:,} were written")
+                elif tag and not same_tag(entry.tag, tag):
+                    self.suspects.add(block)
+        for name in sorted(files.keys() - known):
+            if PARTIAL not in Path(name).name and not artifact.belongs(name):
+                self._add(Kind.FOREIGN_FILE, None, name, f"the plan has no such {artifact.noun}; remove it")
+        return files
 
     def _look_closer(self) -> None:
         """Decode the blocks with a rewritten chunk. Another tag is only a suspicion: overlapping
@@ -258,6 +205,7 @@ class FastCheck:
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:
+            manifest = completed(manifest)
             plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {
                 "n_blocks": self.ledger.n_blocks
             }
@@ -304,11 +252,6 @@ def say_system_files(findings: list[Finding], say: Reporter) -> None:
         say.say(f"{found} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
 
 
-def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:
-    shape = (read_document(run.place, metadata_name(name)) or {})["shape"]
-    return [f"{name}/c/{chunk}{'/0' * (len(shape) - 1)}" for chunk in range(n_chunks)]
-
-
 def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | None:
     """Why a record is not of this block."""
     try:
@@ -321,23 +264,24 @@ def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | 
         return Kind.FOREIGN_RECORD, "it is the record of another run"
     if value.get("block") != block:
         return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if set(value) | {*OPTIONAL, "tag"} != {f.name for f in fields(CommitRecord)}:
+    if not RECORD_FIELDS - {*OPTIONAL} <= set(value) <= RECORD_FIELDS | TABLE_KEYS:
         return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
     return None
 
 
-def _impossible_record(run: ScoreRun, record: CommitRecord) -> tuple[Kind, str] | None:
+def _impossible_record(
+    run: ScoreRun, artifacts: list[BlockArtifact], record: CommitRecord
+) -> tuple[Kind, str] | None:
     """Impossible contents of a complete record."""
-    rows, n_chunks = run.rows(record.block), len(list(run.chunks(record.block)))
+    rows = run.rows(record.block)
     if (record.start, record.stop) != rows or sum(record.status.values()) != rows[1] - rows[0]:
         return (
             Kind.ALTERED_RECORD,
             f"it is not of {_rows(run, record.block)}, which are this block's by the plan",
         )
-    if set(record.sizes) != {*run.arrays} or any(len(sizes) != n_chunks for sizes in record.sizes.values()):
-        return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
-    if bool(record.table) != (run.ids is not None):
-        return Kind.ALTERED_RECORD, "it does not name the Parquet file that this block has by the plan"
+    foreign = not record.files.keys() <= set(run.artifacts)
+    if wrong := next((one for one in artifacts if foreign or not one.fits(record)), None):
+        return Kind.ALTERED_RECORD, f"it does not name each {wrong.noun} that this block has by the plan"
     if record.status.get("0"):
         return (
             Kind.STATUS,

@@ -12,7 +12,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import decoded
-from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
+from dcpred_tasks.task_bodies.zarr_chunks import metadata_name, planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:

@@ -16,10 +16,11 @@ from dcpred.runs.latest import runs_of_parts
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck
+from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
-from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block, verify_rows
+from dcpred_tasks.task_bodies.verify_block import verify_block, verify_rows
 
 
 def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:

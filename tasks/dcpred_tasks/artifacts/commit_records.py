@@ -6,9 +6,10 @@ difference. `commit` lists the events.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from dcpred_tasks.artifacts.block_files import TABLE_FORMATS, ZARR, TableFormat
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
@@ -52,11 +53,12 @@ class ScoreRun:
     """What scores rows in place of the compiled engine (`scoring.scorer.arithmetic`)."""
     input: str | None = None
     """The identity of the files of a table, which every task compares; None for an array of Zarr."""
-    ids: tuple[str, ...] | None = None
-    """Columns before the scores in the Parquet file of each block; empty: the numbers of rows; None: there
-    are no such files."""
+    artifacts: tuple[str, ...] = (ZARR,)
+    """What each block leaves: chunks of the arrays, and tables of these formats (`block_files`)."""
+    ids: tuple[str, ...] = ()
+    """Columns before the scores in tables; empty: the numbers of rows."""
     delta: str | None = None
-    """Address of the Delta table that gets these files when the run is finished."""
+    """Address of the Delta table that gets the Parquet files when the run is finished."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -69,8 +71,16 @@ class ScoreRun:
         return f"{self.run} {self.input or ''}"
 
     def told(self) -> dict[str, Any]:
-        """Fields for plans and manifests, without those that are None: earlier versions lack them."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Fields for plans and manifests, without those that are None: earlier versions lack them; and
+        without ids, unless there are tables.
+        """
+        hidden = () if self.tables else ("ids",)
+        return {name: v for name, v in asdict(self).items() if v is not None and name not in hidden}
+
+    @property
+    def tables(self) -> dict[str, TableFormat]:
+        """The formats of its tables, by the name of the artifact."""
+        return {name: TABLE_FORMATS[name] for name in self.artifacts if name in TABLE_FORMATS}
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -94,10 +104,6 @@ class ScoreRun:
     def record_name(self, block: int) -> str:
         """The name of the commit record of a block in the output, which may not exist."""
         return f"blocks/{block:06d}.json"
-
-    def table_name(self, block: int) -> str:
-        """The name of the Parquet file of a block in the output."""
-        return f"{TABLES}/{block:06d}.parquet"
 
     def rows(self, block: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last."""
@@ -152,10 +158,10 @@ class CommitRecord:
     """On object stores: identifies the record of this attempt where a reply was lost."""
     origin: str = ""
     """The name of the run that scored the block, where a refresh reuses it."""
-    table: dict[str, Any] = field(default_factory=dict)
-    """Size, digest and, on object stores, tag of the Parquet file of the block; empty without one."""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Size, digest and, on object stores, tag of the file of each table, by the name of the artifact."""
     input: str = ""
-    """Digest of the rows of X and of the ids that were read, in runs of a table or with Parquet files; empty
+    """Digest of the rows of X and of the ids that were read, in runs of a table or with tables; empty
     in others, and where some rows could not be read."""
     tag: str = field(default="", compare=False)
     """On object stores: the tag of the record itself, which is not written."""
@@ -163,9 +169,10 @@ class CommitRecord:
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
 CODES = {str(int(status)) for status in Status}
-OPTIONAL = ("tags", "attempt", "origin", "table", "input")  # omitted where empty
-TABLES = "scores.parquet"  # the folder of the Parquet files of an output
-TABLE_FIELDS = {"size": int, "digest": str, "tag": str}
+OPTIONAL = ("tags", "attempt", "origin", "input")  # omitted where empty
+FILE_FIELDS = {"size": int, "digest": str, "tag": str}
+
+RECORD_FIELDS = {f.name for f in fields(CommitRecord)} - {"files", "tag"}  # besides those of tables
 
 
 def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
@@ -201,7 +208,8 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
 
 def record_bytes(record: CommitRecord) -> bytes:
     """The content of the file of a record."""
-    value = {k: v for k, v in asdict(record).items() if k != "tag" and (v or k not in OPTIONAL)}
+    value = {k: v for k, v in asdict(record).items() if k in RECORD_FIELDS and (v or k not in OPTIONAL)}
+    value |= {TABLE_FORMATS[name].key: facts for name, facts in record.files.items()}
     return encoded({**value, "checksum": digest_json(value)})
 
 
@@ -218,7 +226,8 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
         if value.pop("checksum") != digest_json(value):
             return None
         bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
-        record = CommitRecord(**{**value, "bad_rows": bad_rows})
+        files = {name: value.pop(one.key) for name, one in TABLE_FORMATS.items() if one.key in value}
+        record = CommitRecord(**{**value, "bad_rows": bad_rows, "files": files})
         ours = record.run == run.run and record.block == block and _has_types(record)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -240,7 +249,7 @@ def _has_types(record: CommitRecord) -> bool:
         and all(isinstance(s, int | float) for s in seconds)
         and all(isinstance(text, str) for text in texts)
         and isinstance(record.statistics, dict)
-        and (not record.table or {k: type(v) for k, v in record.table.items()} == TABLE_FIELDS)
+        and all({k: type(v) for k, v in facts.items()} == FILE_FIELDS for facts in record.files.values())
     )
 
 

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
+from dcpred_tasks.artifacts.block_files import Ids
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
-from dcpred_tasks.storage import stored_chunks
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
 from dcpred_tasks.storage.digests import digest, file_digest
 from dcpred_tasks.storage.store_requests import Retrying
@@ -53,7 +54,7 @@ def planned_ids(x: str, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
 
 def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Schema:
     """The columns of the Parquet files of a run. Raises SettingsError where two have one name."""
-    ids, fields = _columns(run, arrays)
+    ids, fields = run_ids(run), _score_fields(run, arrays)
     kinds = [] if ids is None else [(name, ids.types()[name]) for name in ids.names]
     kinds += [(field.name, field.type) for field in fields]
     names = [name for name, _ in kinds]
@@ -66,12 +67,11 @@ def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Sch
     return schema if run.delta is None else delta_schema(schema)
 
 
-def _columns(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> tuple[Beside | None, list[Field]]:
-    """The ids, None for the numbers of rows, and the columns of the scores."""
-    ids = run_ids(run)
+def _score_fields(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> list[Field]:
+    """The columns of the scores, after the numbers of rows where there are no ids."""
     fields = run_fields(run.output, run.columns, arrays)
     chosen = [name for name in fields if name not in MADE_HERE]
-    return ids, [fields[name] for name in ([] if ids else [ROW]) + chosen]
+    return [fields[name] for name in ([] if run.ids else [ROW]) + chosen]
 
 
 def _of_delta(kind: pa.DataType) -> pa.DataType:
@@ -122,20 +122,17 @@ def run_ids(run: ScoreRun) -> Beside | None:
 
 
 class RowIds:
-    """The ids of a run with Parquet files, chunk by chunk.
+    """The ids of a run with tables, chunk by chunk; none where they are the numbers of rows."""
 
-    columns  None for the numbers of rows
-    """
-
-    def __init__(self, columns: Beside | None) -> None:
-        self.columns = columns
-        self.next: dict[str, pa.Array] = {}
+    def __init__(self, run: ScoreRun) -> None:
+        self.reader = run_ids(run)
+        self.columns: dict[str, pa.Array] = {}
 
     def read(self, start: int, stop: int) -> None:
         """Read the ids of rows. Raises MissingChunkError, DamagedChunkError."""
-        if self.columns is None:
+        if self.reader is None:
             return
-        for array in self.columns.arrays.values():
+        for array in self.reader.arrays.values():
             missing = next(stored_chunks.missing_chunks(array, start, stop), None)
             if missing is not None:
                 raise MissingChunkError(
@@ -143,39 +140,40 @@ class RowIds:
                     f" {array.store_path} is missing, and would read as fill values. Restore it and run"
                     " again."
                 )
-        self.next = self.columns.read(self.columns.names, start, stop)
+        self.columns = self.reader.read(self.reader.names, start, stop)
 
     def digest(self) -> str:
-        """A digest of the ids that were read last, the same for every version of pyarrow."""
-        parts: list[Any] = []
-        for name in sorted(self.next):
-            column = self.next[name]
-            kind = column.type
-            if (
-                pa.types.is_binary(kind)
-                or pa.types.is_large_binary(kind)
-                or pa.types.is_fixed_size_binary(kind)
-            ):
-                column = column.cast(pa.large_binary())
-            elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
-                column = column.cast(pa.large_string()).cast(pa.large_binary())
-            parts += [f"{name} {kind}\n".encode(), np.asarray(column.is_valid())]
-            if pa.types.is_large_binary(column.type):
-                texts = [text for text in column.to_pylist() if text is not None]
-                parts += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
-            else:
-                parts.append(column.drop_null().to_numpy(zero_copy_only=False))
-        return digest(*parts)
+        """A digest of the ids that were read last."""
+        return digest_ids(self.columns)
+
+
+def digest_ids(columns: Mapping[str, pa.Array]) -> str:
+    """A digest of the ids of rows, the same for every version of pyarrow."""
+    parts: list[Any] = []
+    for name in sorted(columns):
+        column = columns[name]
+        kind = column.type
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            column = column.cast(pa.large_binary())
+        elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+            column = column.cast(pa.large_string()).cast(pa.large_binary())
+        parts += [f"{name} {kind}\n".encode(), np.asarray(column.is_valid())]
+        if pa.types.is_large_binary(column.type):
+            texts = [text for text in column.to_pylist() if text is not None]
+            parts += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
+        else:
+            parts.append(column.drop_null().to_numpy(zero_copy_only=False))
+    return digest(*parts)
 
 
 class BlockTable:
     """The file of one block, under a temporary name, to which chunks are added in their order."""
 
-    def __init__(self, run: ScoreRun, block: int, arrays: Mapping[str, zarr.Array[Any]]) -> None:
-        self.place, self.name = run.place, run.table_name(block)
-        ids, self.fields = _columns(run, arrays)
-        self.schema = table_schema(run, arrays)
-        self.ids = RowIds(ids)
+    def __init__(self, run: ScoreRun, name: str, block: int, ids: Ids, retrying: Retrying) -> None:
+        arrays = {name: zarr_arrays.open_output(run.array(name), of=run.run) for name in run.arrays}
+        self.place, self.artifact, self.name = run.place, name, run.tables[name].file(block)
+        self.ids, self.retrying = ids, retrying
+        self.fields, self.schema = _score_fields(run, arrays), table_schema(run, arrays)
         self.folder = None
         if self.place.folder is None:
             self.folder = tempfile.TemporaryDirectory(prefix="dcpred-table-")
@@ -186,35 +184,28 @@ class BlockTable:
         self.file = self.path.open("xb")
         self.writer = TableWriter(pq.ParquetWriter(self.file, self.schema, compression="zstd"))
 
-    def read_ids(self, start: int, stop: int) -> None:
-        """Read the ids of rows, for the next chunk. Raises MissingChunkError, DamagedChunkError."""
-        self.ids.read(start, stop)
-
-    def ids_digest(self) -> str:
-        """A digest of these ids."""
-        return self.ids.digest()
-
     def add(self, start: int, values: Values) -> None:
         """Add the rows of a chunk, whose ids were read."""
         rows = Rows(start, values, values[STATUS.name])
-        columns = self.ids.next | {field.name: field.make(rows) for field in self.fields}
+        columns = self.ids.columns | {field.name: field.make(rows) for field in self.fields}
         cast = [_cast(columns[field.name], field) for field in self.schema]
         self.writer.write(pa.table(cast, schema=self.schema))
 
-    def publish(self, retrying: Retrying) -> dict[str, Any]:
-        """Give the complete file its name. Returns its size, digest and tag, for the commit record."""
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Give the complete file its name, and add its size, digest and tag to those of the commit record."""
         self.writer.close()
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
-        size, found = self.path.stat().st_size, file_digest(self.path)
+        size, digested = self.path.stat().st_size, file_digest(self.path)
         if self.place.folder is None:
-            retrying(partial(self.place.send, self.name, self.path))
+            self.retrying(partial(self.place.send, self.name, self.path))
         else:
             path = self.place.folder / self.name
             self.path.replace(path)
             sync_directory(path.parent)
-        return {"size": size, "digest": found, "tag": self.place.written_tag(self.name)}
+        stated = {"size": size, "digest": digested, "tag": self.place.written_tag(self.name)}
+        facts["files"] = {**facts.get("files", {}), self.artifact: stated}
 
     def discard(self) -> None:
         """Remove what has not got its name."""
