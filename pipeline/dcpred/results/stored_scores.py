@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial as bound
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -206,7 +205,8 @@ def _names(scores: StoredScores) -> dict[str, Names]:
 
 
 def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
-    xarray = import_module("xarray")
+    import xarray
+
     address = scores.run.scores
     # A path can be sent to workers of Dask, a store of an object store cannot.
     where: Any = zarr_arrays.open_group(address).store_path if path_on_disk(address) is None else None
@@ -214,7 +214,7 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
     data = xarray.open_zarr(store, group=group, consolidated=False, chunks={})
     for name, own in known.items():
         decoded: Callable[[ArrayLike], Any] = bound(named, own)
-        options = {"dask": "parallelized", "output_dtypes": [object], "keep_attrs": True}
+        options: dict[str, Any] = {"dask": "parallelized", "output_dtypes": [object], "keep_attrs": True}
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
     for column in scores.columns:
         array = scores.arrays[column.name]

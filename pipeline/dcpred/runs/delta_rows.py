@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,7 +20,6 @@ from dcpred_tasks.storage.place import Place, local_file, open_place, read_seale
 RECORD = "delivery.json"  # in the output
 TAG = 8  # characters of a digest in the name of a file
 EXPIRY = "delta.setTransactionRetentionDuration"  # the property of a table that forgets transactions
-BLOCK_TABLES, ROW_COUNTS = "dcpred_tasks.tables.block_tables", "dcpred_tasks.tables.row_counts"
 FILES = TABLE_FORMATS[PARQUET]  # of which a table gets copies
 SETTINGS = ("model_hash", "outputs", "alpha", "costs", "ids", "n_rows")
 
@@ -163,24 +161,29 @@ def _compared(
     """States of blocks after a comparison of their rows with those of doubtful files."""
     if doubtful & cut:
         return dict.fromkeys(states, State.DOUBTFUL)
-    compare = import_module(ROW_COUNTS).compare_rows
+    import pyarrow as pa
+
+    from dcpred_tasks.tables.row_counts import compare_rows
+
     schema = table_schema(delivery.ledger)
     others = partial(_rows_of, delivery.place, sorted(doubtful), schema)
     try:
-        found = compare(_wanted_rows(delivery, states, schema), others)
-        nowhere = [block for block, state in states.items() if state is State.GONE and found[block].nowhere]
+        occurrences = compare_rows(_wanted_rows(delivery, states, schema), others)
+        nowhere = [
+            block for block, state in states.items() if state is State.GONE and occurrences[block].nowhere
+        ]
         if nowhere and altered and delivery.run.ids:
             wanted = _wanted_rows(delivery, dict.fromkeys(nowhere, State.GONE), schema)
-            like = compare(wanted, others, delivery.run.ids)
+            like = compare_rows(wanted, others, delivery.run.ids)
             nowhere = [block for block in nowhere if like[block].nowhere]
-    except (DataError, OSError, ValueError, arrow_error()):
+    except (DataError, OSError, ValueError, pa.ArrowException):
         return dict.fromkeys(states, State.DOUBTFUL)
     compared = dict(states)
     for block, state in states.items():
-        if state is not State.GONE and not found[block].nowhere:
+        if state is not State.GONE and not occurrences[block].nowhere:
             compared[block] = State.DOUBTFUL
         elif state is State.GONE and block not in nowhere:
-            compared[block] = State.THERE if found[block].as_wanted else State.DOUBTFUL
+            compared[block] = State.THERE if occurrences[block].as_wanted else State.DOUBTFUL
     return compared
 
 
@@ -188,25 +191,22 @@ def _wanted_rows(
     delivery: Delivery, states: Mapping[int, State], schema: Any
 ) -> Iterator[tuple[int, Any, bool]]:
     """The rows of blocks, and whether files that do not hold them alone should have them."""
+    import pyarrow as pa
+
     for block, state in states.items():
         rows = list(_rows_of(delivery.run.place, [FILES.file(block)], schema))
-        table = import_module("pyarrow").concat_tables(rows)
-        yield block, table, state is State.GONE
+        yield block, pa.concat_tables(rows), state is State.GONE
 
 
 def _rows_of(place: Place, names: Iterable[str], schema: Any) -> Iterator[Any]:
     """The rows of Parquet files. Raises DataError for one that is missing."""
+    from dcpred_tasks.tables.row_counts import read_rows
+
     for name in names:
         with local_file(place, name) as path:
             if path is None:
                 raise DataError(f"Cannot read {name} of {place.address}: it is missing. Restore it.")
-            yield from import_module(ROW_COUNTS).read_rows(path, schema)
-
-
-def arrow_error() -> type[Exception]:
-    """The class of errors of pyarrow."""
-    found: type[Exception] = import_module("pyarrow").ArrowException
-    return found
+            yield from read_rows(path, schema)
 
 
 def _active_files(table: Any) -> set[str]:
@@ -227,15 +227,19 @@ def _cut_files(table: Any) -> set[str]:
 
 def table_schema(ledger: Ledger) -> Any:
     """The columns of the files of a run as the table has them, by the file of the first block."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dcpred_tasks.tables.block_tables import delta_schema
+
     name = FILES.file(0)
     with local_file(ledger.place, name) as path:
         if path is None:
             raise damaged(ledger, name)
         try:
-            found = import_module("pyarrow.parquet").read_schema(path)
-        except (ValueError, arrow_error()):
+            return delta_schema(pq.read_schema(path))
+        except (ValueError, pa.ArrowException):
             raise damaged(ledger, name) from None
-    return import_module(BLOCK_TABLES).delta_schema(found)
 
 
 def damaged(ledger: Ledger, name: str) -> IncompleteError:

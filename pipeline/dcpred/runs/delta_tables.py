@@ -40,7 +40,6 @@ from dcpred.execution.events import record_event
 from dcpred.execution.progress import Reporter, counted
 from dcpred.runs.delta_log import DATA, DELIVERY, Delivered, trace
 from dcpred.runs.delta_rows import (
-    BLOCK_TABLES,
     FILES,
     RECORD,
     TAG,
@@ -125,15 +124,14 @@ def commit_run(
     say: Reporter,
     *,
     table: str | None = None,
-    restores: bool = False,
-    full: bool = False,
+    restores: str = "",
     again: bool = False,
 ) -> Commitment:
     """Make a Delta table hold the rows of a finished run, each once.
 
     table     its address; None: that of the last delivery, else that of the plan
-    restores  whether rows that others removed since are added again, and lost or damaged files copied
-    full      whether files in the folder of the table are compared by their digests, if `restores`
+    restores  fast or full: rows that others removed since are added again, and lost files copied; if full,
+              damaged ones, too, by their digests. "": neither
     again     whether the rows are added although the table holds them
 
     Raises IncompleteError if rows were removed, another writer is always faster, or a file is damaged;
@@ -148,10 +146,10 @@ def commit_run(
     for attempt in range(ATTEMPTS):
         _check_columns(delivery.table, found, schema)
         holding = held_rows(delivery, found)
-        _check_holding(delivery, holding, restores=restores)
+        _check_holding(delivery, holding, restores=bool(restores))
         if not delivery.recorded and not again:
             _check_other_data(delivery, holding, found)
-        broken = _restored(delivery, holding, full=full) if restores else set()
+        broken = _restored(delivery, holding, full=restores == "full") if restores else set()
         gone, old = holding.blocks(State.GONE), sorted({*holding.blocks(State.OLD), *broken})
         if not gone and not old:
             say.say(f"the Delta table {delivery.table} holds this run already")
@@ -306,6 +304,8 @@ def _restored(delivery: Delivery, holding: Holding, *, full: bool) -> set[int]:
 @contextmanager
 def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
     """The file of a block with the types of Delta, and its name in the table. Raises IncompleteError."""
+    from dcpred_tasks.tables.block_tables import write_for_delta
+
     run, record = delivery.run, delivery.records[block]
     with local_file(run.place, FILES.file(block)) as path, TemporaryDirectory() as folder:
         found = file_digest(path) if path is not None else ""
@@ -313,7 +313,7 @@ def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
             raise damaged(delivery.ledger, FILES.file(block))
         if run.delta is None:
             copy = Path(folder) / "file"
-            import_module(BLOCK_TABLES).write_for_delta(path, copy)
+            write_for_delta(path, copy)
             path, found = copy, file_digest(copy)
         yield path, Delivered(delivery.id, block, delivery.values(block), found[:TAG]).name
 

@@ -8,7 +8,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import has_table
-from dcpred.runs.ledger import open_ledger
+from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, say_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET
@@ -86,13 +86,8 @@ def deliver(
             f"Cannot deliver {ledger.address}: rows were skipped, and would stay in the table after a repair."
             " Score again with --repair."
         )
-    done = delta_tables.commit_run(
-        ledger,
-        say,
-        table=None if table is None else absolute(table),
-        restores=True,
-        again=again,
-    )
+    address = None if table is None else absolute(table)
+    done = delta_tables.commit_run(ledger, say, table=address, restores="fast", again=again)
     return DeliverReport(
         output=ledger.address,
         table=done.table,
@@ -102,3 +97,12 @@ def deliver(
         version=done.version,
         seconds=time.perf_counter() - begin,
     )
+
+
+def deliver_finished(ledger: Ledger, say: Reporter, *, restores: str = "") -> None:
+    """Deliver a finished, verified run with a score, if it has a table. Raises IncompleteError if others
+    removed its rows, unless it `restores` them.
+    """
+    manifest = ledger.manifest()
+    if has_table(ledger) and manifest is not None and has_scores(manifest):
+        delta_tables.commit_run(ledger, say, restores=restores)

@@ -162,8 +162,8 @@ def _planned_delta(x: str, delta: str | Path | None) -> str | None:
 
 def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
     """The plan with the memory of tables. Raises a RefusedError if the run cannot write them."""
-    from dcpred_tasks.tables.block_tables import table_schema  # noqa: PLC0415 - it loads pyarrow
-    from dcpred_tasks.tables.score_columns import GROUP_ROWS  # noqa: PLC0415
+    from dcpred_tasks.tables.block_tables import table_schema
+    from dcpred_tasks.tables.score_columns import GROUP_ROWS
 
     schema = table_schema(run, dict(zarr_arrays.arrays_of(planned_scores(run, model))))
     if run.delta is not None:
@@ -180,7 +180,7 @@ def planned_ids(x: str, artifacts: tuple[str, ...], ids: tuple[str, ...], n_rows
     """
     if artifacts == (ZARR,):
         return ()
-    from dcpred_tasks.tables import block_tables  # noqa: PLC0415 - it loads pyarrow
+    from dcpred_tasks.tables import block_tables
 
     return block_tables.planned_ids(x, ids, n_rows)
 

@@ -11,12 +11,11 @@ from dcpred.execution.lease import Lock
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
-from dcpred.runs import delta_tables
-from dcpred.runs.bad_rows import NO_LIMIT, has_scores, no_row_scored, without_score
-from dcpred.runs.delta_rows import has_table
+from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, FailurePolicy
+from dcpred.scoring.deliver import deliver_finished
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Planned, Written, output_bytes, plan_run
 from dcpred.scoring.pools import default_pool
@@ -91,7 +90,7 @@ def score(
         manifest = make_manifest(ledger, plan, scored.blocks, input_run)
         lease.check()
         manifest = ledger.finish(manifest)
-        commit_to_delta(ledger, say, restores)
+        deliver_finished(ledger, say, restores=restores)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -119,15 +118,6 @@ def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
         )
 
 
-def commit_to_delta(ledger: Ledger, say: Reporter, restores: str = "") -> None:
-    """Commit a finished run with a score to its Delta table, if it has one and that lacks it. Raises
-    IncompleteError if others removed its rows, unless it `restores` them.
-    """
-    manifest = ledger.manifest()
-    if has_table(ledger) and manifest is not None and has_scores(manifest):
-        delta_tables.commit_run(ledger, say, restores=bool(restores), full=restores == "full")
-
-
 def report_finished(
     ledger: Ledger,
     plan: BlockPlan,
@@ -141,7 +131,7 @@ def report_finished(
     """
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
-    commit_to_delta(ledger, say, restores)
+    deliver_finished(ledger, say, restores=restores)
     say_system_files(findings, say)
     say.say("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)

@@ -16,6 +16,7 @@ from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.deliver import deliver_finished
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Written, output_bytes, plan_run
 from dcpred.scoring.pools import default_pool
@@ -23,7 +24,6 @@ from dcpred.scoring.score import (
     STRICT,
     _claimed,
     check_delta,
-    commit_to_delta,
     report_finished,
     say_how,
     score_all,
@@ -185,7 +185,7 @@ def _finish(
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        commit_to_delta(whole, say)
+        deliver_finished(whole, say)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 

@@ -84,7 +84,7 @@ class TableFiles:
         return False
 
     def writer(self, block: int, ids: Ids | None, retrying: Retrying) -> BlockWriter:
-        from dcpred_tasks.tables.block_tables import BlockTable  # noqa: PLC0415 - it loads pyarrow
+        from dcpred_tasks.tables.block_tables import BlockTable
 
         assert ids is not None
         return BlockTable(self.run, self.name, block, ids, retrying)
@@ -123,7 +123,7 @@ def row_ids(run: ScoreRun) -> Ids | None:
     """The reader of the ids of a run with tables; None for a run without."""
     if not run.tables:
         return None
-    from dcpred_tasks.tables.block_tables import RowIds  # noqa: PLC0415 - it loads pyarrow
+    from dcpred_tasks.tables.block_tables import RowIds
 
     return RowIds(run)
 
