@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import asyncio
 import gc
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,9 +17,12 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
+import dask
 import hypothesis
 import numpy as np
 import pytest
+from distributed.nanny import WorkerProcess
+from distributed.utils import get_mp_context
 from zarr.core import sync
 
 from dcpred import cost
@@ -40,6 +44,23 @@ async def _without_threads_of_zarr(call: Callable[..., Any], /, *args: Any, **mo
         return call(*args, **more)
     return await _to_thread(call, *args, **more)
 
+
+# Workers that tests start in this process fork off one that has imported what they need, which took most
+# of the time of a test. Commands in processes of their own spawn theirs, as everywhere.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+get_mp_context()  # Dask names modules of its own here.
+multiprocessing.set_forkserver_preload(
+    ["distributed", "dcpred_tasks.task_bodies.score_block", "dcpred_tasks.task_bodies.train_model"]
+)
+_init_worker = WorkerProcess.__init__
+
+
+def _with_environment(self: Any, *args: Any, env: Any, **more: Any) -> None:
+    """With the environment of now, which a spawned process has."""
+    _init_worker(self, *args, env=dict(os.environ) | env, **more)
+
+
+WorkerProcess.__init__ = _with_environment
 
 # Zarr hands every file and every chunk to a thread, which costs more than to read or to decode a small one.
 asyncio.to_thread = _without_threads_of_zarr

@@ -3,8 +3,12 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+
+import dask
+import pytest
 
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.workers import connect
@@ -30,6 +34,13 @@ if __name__ == "__main__":
     print(json.dumps(found))
 """
 LOADED = "sorted(name for name in __import__('sys').modules if name.split('.')[0] in ('dcpred', 'sklearn'))"
+
+
+@pytest.fixture(autouse=True)
+def spawned() -> Iterator[None]:
+    """Workers are new processes, as a user has them."""
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):
+        yield
 
 
 def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_path: Path) -> None:
