@@ -69,7 +69,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(place, begun)
     monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
-    monkeypatch.setattr(exporting._Asked, "tables", begun)
+    monkeypatch.setattr(exporting._Request, "tables", begun)
     monkeypatch.setattr(reporting, "report", begun)
 
 

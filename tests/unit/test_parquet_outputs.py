@@ -1,5 +1,6 @@
 """Parquet files of a run hold what an export of it holds, and a Delta table gets them once."""
 
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -121,6 +122,28 @@ def test_files_hold_what_an_export_holds(
     )
     assert found.column_names[: max(len(ids), 1)] == (list(ids) or ["row"])
     assert dcpred.verify(tmp_path / "out").ok
+
+
+def test_an_export_reads_the_files_of_blocks(world: Path, tmp_path: Path) -> None:
+    """It needs the input no more, and equals an export of the arrays."""
+    rows, ids, out = tmp_path / "new.zarr", ["id", "number"], tmp_path / "out"
+    shutil.copytree(world / "new.zarr", rows)
+    dcpred.score(world / "model", rows, out, parquet=True, id=ids)
+    dcpred.score(world / "model", rows, tmp_path / "arrays")
+    for number, choice in enumerate(({}, {"status": ["ok"]}, {"status": ["non_finite_feature"]})):
+        dcpred.export(tmp_path / "arrays", tmp_path / f"a{number}.csv", beside=ids, **choice)
+    shutil.rmtree(rows)
+    for number, choice in enumerate(({}, {"status": ["ok"]}, {"status": ["non_finite_feature"]})):
+        report = dcpred.export(out, tmp_path / f"b{number}.csv", **choice)
+        assert (report.columns[:2], report.beside) == (ids, f"{rows}/X")
+        assert (tmp_path / f"a{number}.csv").read_text() == (tmp_path / f"b{number}.csv").read_text()
+    dcpred.export(out, tmp_path / "c.parquet", columns=["label"])
+    labels = pq.read_table(out / "scores.parquet", columns=["label"])
+    assert pq.read_table(tmp_path / "c.parquet").equals(labels)
+    files(out)[1].write_bytes(files(out)[0].read_bytes())
+    with pytest.raises(DataError, match=r"scores\.parquet/000001\.parquet of .* is missing or damaged"):
+        dcpred.export(out, tmp_path / "d.csv")
+    assert not (tmp_path / "d.csv").exists()
 
 
 def test_the_ids_that_import_stored_are_the_default(world: Path, tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def export(
         The new table: .parquet, .csv, .feather or .arrow.
     beside : sequence of str, optional
         Columns to write before the scores, each ``"NAME"`` or ``"DATA:NAME,NAME"``: one-dimensional arrays of
-        the scored data set or of DATA, or features by name. By default the ids that import stored, or else
-        row numbers.
+        the scored data set or of DATA, or features by name. By default the ids in the Parquet files
+        of the run, else those that import stored, else row numbers.
     status : sequence of str, optional
         Statuses of the rows to keep: ok, non_finite_feature, … By default all rows.
     columns : sequence of str, optional

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import zarr
+from numpy.typing import NDArray
 
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.results.stored_scores import StoredScores, open_stored
@@ -27,6 +28,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
+from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage.addresses import (
     absolute,
     check_writable,
@@ -44,6 +46,7 @@ from dcpred_tasks.storage.atomic_files import (
     sync_directory,
 )
 from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.tables.block_tables import make_table, read_tables, stored_schema
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, is_scored, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
 
@@ -153,42 +156,53 @@ class Exported(Summary):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """The contents of a table."""
 
     scores: StoredScores
     fields: dict[str, Field]
-    beside: dict[str, Beside]
-    """By the names of their columns."""
+    extra: dict[str, Beside]
+    """Columns of data sets, by their names."""
     columns: list[str]
-    """Fields of the table, in their order."""
+    """Names of the columns of the table, in their order."""
     status: list[int] | None
     """Statuses of the rows of the table; None: all."""
+    stored: pa.Schema | None
+    """The columns of the Parquet files of the run, where these have all that is wanted."""
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
-        summary = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
-        kinds = _types(self.fields, self.beside.values())
-        metadata = {"dcpred": json.dumps(summary)}
-        return pa.schema([(name, kinds[name]) for name in self.columns], metadata=metadata)
+        facts = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
+        types = {field.name: field.type for field in self.fields.values()}
+        for source in self.extra.values():
+            types |= source.types()
+        types |= {} if self.stored is None else dict(zip(self.stored.names, self.stored.types, strict=True))
+        metadata = {"dcpred": json.dumps(facts)}
+        return pa.schema([(name, types[name]) for name in self.columns], metadata=metadata)
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
         """The number of rows read, and those of the table among them, piece by piece."""
         schema = self.schema()
-        own = [self.fields[name] for name in self.columns if name in self.fields]
-        outputs = {field.needs for field in own} - {""}
-        others = list({id(one): one for one in self.beside.values()}.values())
-        needed = [name for name in self.columns if name in self.beside]
+        for status, table in self._read(schema):
+            if self.status is not None:
+                table = table.filter(pa.array(np.isin(status, self.status)))
+            yield len(status), table
+
+    def _read(self, schema: pa.Schema) -> Iterator[tuple[NDArray[Any], pa.Table]]:
+        """The status of rows, and their table: from the Parquet files of blocks, or made of the arrays."""
+        if self.stored is not None:
+            for table in read_tables(self.scores.run, [*dict.fromkeys([*self.columns, STATUS.name])]):
+                yield table[STATUS.name].to_numpy(), table.select(self.columns).cast(schema)
+            return
+        fields = [self.fields[name] for name in self.columns if name in self.fields]
+        outputs = {field.needs for field in fields} - {""}
+        sources = list({id(source): source for source in self.extra.values()}.values())
         for start, stop, done in self.scores.pieces():
             values, status = self.scores.read(outputs, start, stop, done)
-            rows = Rows(start, values, status)
-            columns = {field.name: field.make(rows) for field in own}
-            for one in others:
-                columns |= one.read(needed, start, stop)
-            piece = pa.table([columns[name] for name in schema.names], schema=schema)
-            if self.status is not None:
-                piece = piece.filter(pa.array(np.isin(status, self.status)))
-            yield stop - start, piece
+            extra: dict[str, pa.Array] = {}
+            for source in sources:
+                extra |= source.read(self.extra, start, stop)
+            yield status, make_table(schema, fields, Rows(start, values, status), extra)
 
 
 def export(
@@ -212,27 +226,29 @@ def export(
     Raises RefusedErrors before anything is written, and ResourceError.
     """
     check_out(out)
-    asked = _asked(output, beside, status, columns, partial, say)
-    written, n_rows = 0, asked.scores.run.n_rows
+    request = _request(output, beside, status, columns, partial, say)
+    written, n_rows, run = 0, request.scores.run.n_rows, request.scores.run
     with (
         _folder(out) as folder,
-        new_table(out, Path(folder), asked.schema()) as writer,
+        new_table(out, Path(folder), request.schema()) as writer,
         say.step("exporting", n_rows, "rows") as advance,
     ):
-        for n, piece in asked.tables():
+        for n, piece in request.tables():
             with resource_errors(local_path(out)):
                 writer.write(piece)
             written += len(piece)
             advance(n)
-    others = {one.data for one in asked.beside.values()}
+    sources = {source.data for source in request.extra.values()}
+    if request.stored is not None and {*run.ids}.intersection(request.columns):
+        sources = {shown(run.x)}
     return Exported(
-        output=asked.scores.run.output,
+        output=run.output,
         out=str(out),
         n_rows=n_rows,
         n_written=written,
-        columns=asked.columns,
-        beside=", ".join(sorted(others)) or None,
-        finished=asked.scores.finished,
+        columns=request.columns,
+        beside=", ".join(sorted(sources)) or None,
+        finished=request.scores.finished,
     )
 
 
@@ -244,26 +260,32 @@ def _folder(out: str | Path) -> AbstractContextManager[str | Path]:
     return nullcontext(path.absolute().parent)
 
 
-def _asked(
+def _request(
     output: str | Path,
     beside: Sequence[str],
     status: Sequence[str] | None,
     columns: Sequence[str] | None,
     partial: bool,
     say: Reporter,
-) -> _Asked:
+) -> _Request:
     """Raises RefusedErrors."""
-    for name, asked in (("columns", columns), ("status", status)):
-        if asked is not None and not asked:
-            raise SettingsError(f"Cannot export no {name}: the table would be empty. Name some, or omit it.")
+    for what, given in (("columns", columns), ("status", status)):
+        if given is not None and not given:
+            raise SettingsError(f"Cannot export no {what}: the table would be empty. Name some, or omit it.")
+    statuses = None if status is None else _statuses(status)
     scores = open_stored(output, partial=partial)
     fields = run_fields(scores.run.output, scores.columns, scores.arrays)
-    others = _beside(scores, beside, columns is None, say)
+    stored = stored_schema(scores.run) if scores.finished and not beside else None
+    if stored is not None and columns is None:
+        return _Request(scores, fields, {}, stored.names, statuses, stored)
+    sources = _beside(scores, beside, columns is None, say)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:
-        named = {name: [one.name for one in fields.values() if one.needs == name] for name in columns}
-        chosen = [own for name in columns for own in named[name] or [name]]
-    if columns is None and not beside and not others:
+        by_output = {
+            name: [field.name for field in fields.values() if field.needs == name] for name in columns
+        }
+        chosen = [column for name in columns for column in by_output[name] or [name]]
+    if columns is None and not beside and not sources:
         chosen = [ROW, *chosen]
     for name in chosen:
         if name not in fields:
@@ -271,18 +293,20 @@ def _asked(
                 f"Cannot export column {name!r}: {scores.run.output} has {', '.join(fields)}. Name some"
                 " of these, and others by --with."
             )
-    names = [*(name for one in others for name in one.names), *chosen]
+    names = [*(name for source in sources for name in source.names), *chosen]
     if twice := next((name for name, n in Counter(names).items() if n > 1), None):
         raise SettingsError(
             f"Cannot export two columns called {twice}: each needs its own name."
             " Omit one of them, by --with and --columns."
         )
-    by_name = {name: one for one in others for name in one.names}
-    return _Asked(scores, fields, by_name, names, None if status is None else _statuses(status))
+    extra = {name: source for source in sources for name in source.names}
+    if stored is not None and not {*names} <= {*stored.names}:
+        stored = None
+    return _Request(scores, fields, extra, names, statuses, stored)
 
 
 def _statuses(names: Sequence[str]) -> list[int]:
-    known = {one.name.lower(): int(one) for one in Status}
+    known = {status.name.lower(): int(status) for status in Status}
     if unknown := [name for name in names if name not in known]:
         raise SettingsError(
             f"Cannot select rows of status {unknown[0]!r}: there is no such status. Name some of"
@@ -296,18 +320,10 @@ def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter
     stored.
     """
     if not asked:
-        kept = kept_ids(scores.run, say) if ids else None
-        return [] if kept is None else [kept]
+        stored = imported_ids(scores.run, say) if ids else None
+        return [] if stored is None else [stored]
     parsed = [parse_beside(text) for text in asked]
     return [find_beside(scores.run, data, names) for data, names in parsed]
-
-
-def _types(fields: Mapping[str, Field], beside: Iterable[Beside]) -> dict[str, pa.DataType]:
-    """The types of all available columns. An extra column precedes one of the scores."""
-    found = {field.name: field.type for field in fields.values()}
-    for one in beside:
-        found |= one.types()
-    return found
 
 
 # -- Columns next to the scores ------------------------------------------------------------------------------
@@ -345,7 +361,7 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
     return found
 
 
-def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
+def imported_ids(run: ScoreRun, say: Reporter) -> Beside | None:
     """The ids that import stored for the scored rows; None if there are none, or they were removed, which
     `say` reports. Raises DataError if they are of other rows.
     """

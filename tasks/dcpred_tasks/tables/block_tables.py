@@ -7,8 +7,8 @@ names the attempt, the process or the output.
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
-from dcpred_tasks.artifacts.block_files import Ids
-from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.block_files import PARQUET, Ids
+from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
 from dcpred_tasks.storage.digests import digest, file_digest
+from dcpred_tasks.storage.place import local_file
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
@@ -103,6 +104,44 @@ def write_for_delta(path: Path, copy: Path) -> None:
         for batch in file.iter_batches():
             writer.write(pa.table([_cast(batch[field.name], field) for field in schema], schema=schema))
         writer.close()
+
+
+def make_table(
+    schema: pa.Schema, fields: Iterable[Field], rows: Rows, extra: Mapping[str, pa.Array]
+) -> pa.Table:
+    """A table of rows of a run: columns of their scores, and extra ones. Raises DataError."""
+    columns = {**extra, **{field.name: field.make(rows) for field in fields}}
+    return pa.table([_cast(columns[field.name], field) for field in schema], schema=schema)
+
+
+def stored_schema(run: ScoreRun) -> pa.Schema | None:
+    """The columns of the Parquet files of a finished run; None if there are none, or their types are those of
+    Delta. Raises DataError.
+    """
+    if PARQUET not in run.tables or run.delta is not None:
+        return None
+    with _stored_file(run, 0) as file:
+        return file.schema_arrow
+
+
+def read_tables(run: ScoreRun, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Columns of the Parquet files of a finished run, in pieces. Raises DataError for a damaged one."""
+    for block in range(-(-run.n_rows // run.block_rows)):
+        with _stored_file(run, block) as file:
+            yield from map(pa.Table.from_batches, ([batch] for batch in file.iter_batches(columns=names)))
+
+
+@contextmanager
+def _stored_file(run: ScoreRun, block: int) -> Iterator[pq.ParquetFile]:
+    name, record = run.tables[PARQUET].file(block), read_record(run, block)
+    with local_file(run.place, name) as path:
+        if record is None or path is None or file_digest(path) != record.files[PARQUET]["digest"]:
+            raise DataError(
+                f"Cannot read {name} of {run.output}: it is missing or damaged. `dcpred verify` shows what is"
+                " damaged, and `dcpred score --repair` (in Python dcpred.repair) repairs it."
+            )
+        with pq.ParquetFile(path) as file:
+            yield file
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -187,9 +226,7 @@ class BlockTable:
     def add(self, start: int, values: Values) -> None:
         """Add the rows of a chunk, whose ids were read."""
         rows = Rows(start, values, values[STATUS.name])
-        columns = self.ids.columns | {field.name: field.make(rows) for field in self.fields}
-        cast = [_cast(columns[field.name], field) for field in self.schema]
-        self.writer.write(pa.table(cast, schema=self.schema))
+        self.writer.write(make_table(self.schema, self.fields, rows, self.ids.columns))
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Give the complete file its name, and add its size, digest and tag to those of the commit record."""
