@@ -32,7 +32,10 @@ SHOWN = {
 
 
 # Further forms of a benchmark, by their options.
-FORMS = {"chaos": ("--delta", "--attacks=kill-driver,full-disk,kill-commit,two-commits")}
+FORMS = {
+    "chaos": ("--delta", "--attacks=kill-driver,full-disk,kill-commit,two-commits"),
+    "noise": ("--metrics",),
+}
 CASES = [(name, ()) for name in BENCHMARKS] + list(FORMS.items())
 
 

@@ -108,6 +108,19 @@ def test_equal_rows_share_a_fold_of_stored_rows_and_of_rows_in_memory(tmp_path: 
     assert plain is None
 
 
+def test_few_copies_are_held_out_one_by_one_and_reported(tmp_path: Path) -> None:
+    """As in a table that nobody copied: new rows have copies as well."""
+    rows = copied(noisy(900, 1), np.where(np.arange(900) % 5 == 0, 2, 1))
+    assert 0.3 < copied_share([rows], 1.0) < 0.4
+    data = stored(rows, tmp_path / "d.zarr")
+    folds = folds_of_data(f"{data}/X", None, None, None, 0, y=f"{data}/y")
+    assert folds is not None
+    assert not folds.by_units
+    assert "% of the rows" in folds.words
+    assert "equal rows" in folds.words
+    assert with_equal_rows(*rows, None, 0) is None
+
+
 def test_folds_of_the_user_stay() -> None:
     X, y = copied(noisy(100, 1), 4)
     own = Folds(0, 2, np.full(len(y), 300, np.uint16))

@@ -3,7 +3,8 @@
 A row that was copied, by a join or to balance classes, and is held out, meets its copies among the rows that
 train. It shows how well a model remembers, and not how well it predicts. Whole groups of copies have to be
 held out. In a table of few columns with few values rows are equal by chance, and new rows will be equal to
-them, too: such rows are held out one by one, as new ones come. Copies have two marks:
+them, too: such rows are held out one by one, as new ones come. So are copies that are fewer than half of the
+rows, as tables have them that nobody copied: new rows will have them as well. Copies have two marks:
 
 Targets   copies have the same target, other equal rows have that of their noise
 Columns   rows that are equal by chance in two halves of the columns are equal in both as often as by chance
@@ -20,6 +21,7 @@ from dcpred_tasks.artifacts.trained_rows import Hashes, hashes_of_rows
 from dcpred_tasks.dtypes import FloatArray, IntArray
 
 FEWEST_COPIES, LEAST_SHARE = 20, 0.1  # rows with a copy, and their share of a class, from which they matter
+HELD_TOGETHER = 0.5  # share of rows with a copy from which copies are held out together
 SAME_TARGET = 0.9  # share of equal rows with the same target from which they are copies
 BEYOND_CHANCE = 10.0  # pairs of equal rows in place of one by chance from which they are copies
 FIRST_ROWS = 2**12  # rows whose values divide the columns in halves

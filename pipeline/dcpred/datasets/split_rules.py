@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.equal_rows import copied_share
+from dcpred.datasets.equal_rows import HELD_TOGETHER, copied_share
 from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.artifacts.trained_rows import Hashes, hashes_of_rows
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray
@@ -473,8 +473,8 @@ COMPARED_NUMBERS = 2**27  # numbers of rows that are read to find copies, at mos
 
 
 def _of_equal_rows(x: str, y: str, count: int | None, seed: int, used: BoolArray | None) -> Folds | None:
-    """Folds of whole groups of equal rows; None where rows have no copies. Of large data some blocks show
-    that.
+    """Folds of whole groups of equal rows, or of rows where fewer have copies; None where rows have none. Of
+    large data some blocks show that.
     """
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     source = SplitSource(x, X, {"X": X})
@@ -488,29 +488,30 @@ def _of_equal_rows(x: str, y: str, count: int | None, seed: int, used: BoolArray
             yield zarr_arrays.read_rows(X, start, stop)[own], values[own]
 
     share = copied_share(blocks(), len(some) / max(len(spans), 1))
-    if not share:
-        return None
+    if share < HELD_TOGETHER:
+        return Folds(seed, count or FOLDS, words=_words_of_copies(share)) if share else None
 
     def keys() -> Iterator[Hashes]:
         for start, stop in spans:
             yield hashes_of_rows(zarr_arrays.read_rows(X, start, stop))
 
-    words = _equal_rows_words(share)
+    words = _words_of_copies(share)
     return _of_used(partial(by_groups, count=count, seed=seed, words=words), keys, used)
 
 
-def _equal_rows_words(share: float) -> str:
-    return (
-        f"whole groups of equal rows ({100 * share:.0f} % of the rows, or of those of a class, have copies)"
-    )
+def _words_of_copies(share: float) -> str:
+    of_rows = f"{100 * share:.0f} % of the rows, or of those of a class, have copies"
+    if share >= HELD_TOGETHER:
+        return f"whole groups of equal rows ({of_rows})"
+    return f"rows one by one, though {of_rows} (equal rows): a model predicts rows without a copy less well"
 
 
 def with_equal_rows(X: NDArray[Any], y: NDArray[Any], folds: Folds | None, seed: int) -> Folds | None:
-    """Folds of whole groups of equal rows in memory; those given where they have units, or rows no copies."""
-    if (folds is not None and folds.by_units) or not (share := copied_share([(X, y)], 1.0)):
+    """Folds of whole groups of equal rows in memory; those given where they have units, or few copies."""
+    if (folds is not None and folds.by_units) or (share := copied_share([(X, y)], 1.0)) < HELD_TOGETHER:
         return folds
-    words, count = _equal_rows_words(share), None if folds is None else folds.count
-    return by_groups(lambda: iter([hashes_of_rows(X)]), count, seed, words)
+    count = None if folds is None else folds.count
+    return by_groups(lambda: iter([hashes_of_rows(X)]), count, seed, _words_of_copies(share))
 
 
 def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | None) -> Folds:

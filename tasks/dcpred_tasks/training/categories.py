@@ -201,7 +201,8 @@ def _values(
     """The distinct present values of a column, ascending, with their rows and their weights."""
     there = np.ones(len(column), bool) if column.dtype.kind != "f" else ~np.isnan(column)
     values, number, rows = np.unique(column[there], return_inverse=True, return_counts=True)
-    return values, rows, np.bincount(number, weight[there], len(values))
+    weights = np.bincount(number, weight[there], len(values)).astype(ACC_DTYPE, copy=False)
+    return values, rows.astype(INDEX_DTYPE, copy=False), weights
 
 
 def _named(
