@@ -42,8 +42,9 @@ from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.zarr_arrays import chunk_files
-from dcpred_tasks.task_bodies.score_block import _Writer, open_model, rows_room, score_block
+from dcpred_tasks.task_bodies.score_block import RecordDraft, open_model, rows_room, score_block
 from dcpred_tasks.task_bodies.zarr_chunks import create_scores, digest_values
 from dcpred_tasks.training.settings import make_settings
 
@@ -172,15 +173,17 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
             laps.end("whole task")
             Path(run.output, run.record_name(block)).unlink()
             laps.begin()
-            source, writer = zarr_arrays.open_array(run.x), _Writer(run, model, block)
+            source, draft = zarr_arrays.open_array(run.x), RecordDraft(run, model, block)
+            writer, facts = ChunkWriter(run, Retrying()), dict[str, Any]()
             room = rows_room(run, source)
             laps.end("open")
             for start, stop in run.chunks(block):
-                _steps_of_chunk(laps, run, source, writer, models, room[: stop - start], start)
+                _steps_of_chunk(laps, run, source, draft, writer, models, room[: stop - start], start)
             laps.begin()
-            commit(run, writer.record())
+            writer.finish(facts)
+            commit(run, draft.record(facts))
             laps.end("commit record")
-            assert record.digest == writer.record().digest
+            assert record.digest == facts["digest"]
     chunks = {"open": plan.block_rows, "commit record": plan.block_rows, "whole task": plan.block_rows}
     found = {
         name: 1e9 * float(np.median(seconds)) / min(chunks.get(name, plan.chunk_rows), plan.n_rows)
@@ -202,7 +205,8 @@ def _steps_of_chunk(
     laps: Laps,
     run: ScoreRun,
     source: Any,
-    writer: _Writer,
+    draft: RecordDraft,
+    writer: ChunkWriter,
     models: dict[str, Model],
     room: NDArray[Any],
     start: int,
@@ -221,9 +225,9 @@ def _steps_of_chunk(
         decision, status = score_rows(each, X, leaves=leaf)
         laps.end(name)
     rows = RawScores(decision, status, leaf, np.empty(0, np.float32))
-    values = encode_outputs(writer.model, run.columns, rows)
+    values = encode_outputs(draft.model, run.columns, rows)
     laps.end("labels")
-    writer.observe(start, status, ScoredRows(X, decision, status, leaf, values))
+    draft.observe(start, status, ScoredRows(X, decision, status, leaf, values))
     laps.end("statistics")
     zstd = Zstd(level=zarr_arrays.ZSTD_LEVEL)
     for value in values.values():
@@ -234,7 +238,7 @@ def _steps_of_chunk(
     laps.end("write files")
     digest_values(run, values)
     laps.end("digest")
-    writer.notes.append(writer.write(start, values))
+    writer.add(start, values)
 
 
 def constant_leaves(model: Model) -> Model:

@@ -42,6 +42,7 @@ from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -134,7 +135,7 @@ class RunMachine(RuleBasedStateMachine):
         self.output = Path(mkdtemp(dir=world.folder))
         self.run, plan, model = plan_run(world.model, world.x, self.output)
         with Ledger(self.run, plan.n_blocks).claimed():
-            task.create_scores(self.run, model)
+            zarr_chunks.create_scores(self.run, model)
         self.records: dict[int, bytes] = {}
         self.altered: set[int] = set()
         self.conflicts: set[int] = set()

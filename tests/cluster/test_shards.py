@@ -39,6 +39,7 @@ from dcpred_tasks.errors import (
 from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.place import Place, open_place, read_document
 from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -191,8 +192,8 @@ def test_all_at_once(known: Path, output: Place, monkeypatch: pytest.MonkeyPatch
     ended: list[Any] = []
     finished: list[int] = []
     run_now, _, model = plan_run(known / "model", f"{known}/data.zarr/X", output.address)
-    planned = task.planned_scores(run_now, model)  # It filters warnings, which is not for threads.
-    monkeypatch.setattr(task, "planned_scores", lambda *_: planned)
+    planned = zarr_chunks.planned_scores(run_now, model)  # It filters warnings, which is not for threads.
+    monkeypatch.setattr(zarr_chunks, "planned_scores", lambda *_: planned)
     finish = Ledger.finish
     monkeypatch.setattr(Ledger, "finish", lambda *args: (finished.append(1), finish(*args))[1])
     start = threading.Barrier(8)
@@ -366,9 +367,9 @@ def test_metadata_that_another_shard_made_are_left_alone(
 ) -> None:
     """Shards may have different versions of Zarr, which write the same metadata in other words."""
     run, _, model = plan_run(known / "model", f"{known}/data.zarr/X", output.address)
-    planned = task.planned_scores(run, model)
-    real = task.zarr_arrays.metadata_file
-    files = iter([task.metadata_name(name) for name in (*run.arrays, "")])
+    planned = zarr_chunks.planned_scores(run, model)
+    real = zarr_chunks.zarr_arrays.metadata_file
+    files = iter([zarr_chunks.metadata_name(name) for name in (*run.arrays, "")])
 
     def late(node: Any) -> bytes:
         file = next(files)
@@ -376,12 +377,12 @@ def test_metadata_that_another_shard_made_are_left_alone(
         output.write(file, real(node) + b"\n")
         return real(node)
 
-    monkeypatch.setattr(task.zarr_arrays, "metadata_file", late)
-    task.create_scores(run, model)
+    monkeypatch.setattr(zarr_chunks.zarr_arrays, "metadata_file", late)
+    zarr_chunks.create_scores(run, model)
     assert next(files, None) is None
     for name in run.arrays:
-        assert data(output, task.metadata_name(name)) == real(planned[name]) + b"\n"
-    assert data(output, task.metadata_name("")) == real(planned) + b"\n"
+        assert data(output, zarr_chunks.metadata_name(name)) == real(planned[name]) + b"\n"
+    assert data(output, zarr_chunks.metadata_name("")) == real(planned) + b"\n"
 
 
 def test_workers_are_not_asked_for_where_nothing_is_left(known: Path, folder: Place) -> None:
@@ -455,7 +456,7 @@ def test_a_manifest_is_created_once(known: Path, output: Place) -> None:
     output.write(MANIFEST, b"{}")
     assert ledger.finish(first) == first
     assert ledger.whole_manifest() == first
-    assert replace(ledger, shard=Shard(1, 4)).own_blocks == range(1, N_BLOCKS, 4)
+    assert replace(ledger, shard=Shard(1, 4)).shard_blocks == range(1, N_BLOCKS, 4)
 
 
 def test_a_look_at_a_lock_is_not_in_the_way_of_another(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import PROBE, StoreError
 from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
@@ -383,7 +384,7 @@ def test_an_attempt_is_told_from_any_other(
 ) -> None:
     """Where two attempts at a block agree in all that they measured, one of them made the record."""
     run, _, model = plan_run(known.model, known.x, output.address)
-    task.create_scores(run, model)
+    zarr_chunks.create_scores(run, model)
     monkeypatch.setattr(task.time, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(task, "peak_memory_bytes", lambda: 0)
     told: list[bool] = []
@@ -393,7 +394,7 @@ def test_an_attempt_is_told_from_any_other(
         task.score_block(run, 0, False)
     assert told == [True, False]
     output.remove(run.record_name(0))
-    with mutated(task._Writer, "record", "secrets.token_hex(8)", '"same"'):
+    with mutated(task.RecordDraft, "record", "secrets.token_hex(8)", '"same"'):
         for _ in range(2):
             task.score_block(run, 0, False)
     assert told[2:] == [True, True]

@@ -198,7 +198,7 @@ def test_blocks_are_whole_row_groups(model: str, tmp_path: Path, monkeypatch: py
     X = find_rows(write(FRAME, tmp_path / "t.parquet"), "X", model)
     run, plan, _ = plan_run(model, X, tmp_path / "o")
     assert (plan.chunk_rows, plan.block_rows) == (32, GROUP)
-    assert run.told()["input"]
+    assert run.stated()["input"]
 
 
 # -- Wrong inputs --------------------------------------------------------------------------------------------

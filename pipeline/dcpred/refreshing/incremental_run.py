@@ -209,7 +209,7 @@ class IncrementalRun:
         for _ in range(ROUNDS):
             state = self._state()
             self._check_input(state)
-            name = self._standing(state) or self._new(state)
+            name = self._existing_run(state) or self._new(state)
             if not name:
                 self.job.say.say("the input changed during scoring; scoring the changes again")
                 continue
@@ -270,7 +270,7 @@ class IncrementalRun:
             f"Cannot score new rows of {self.x}: {so}. Restore it, or score everything with --full."
         )
 
-    def _standing(self, state: InputState) -> str:
+    def _existing_run(self, state: InputState) -> str:
         """A finished run of this input, the latest first; "" if there is none."""
         if self.job.full:
             return ""
@@ -332,23 +332,23 @@ class IncrementalRun:
 
     def _place_for(self, run: ScoreRun, state: InputState) -> tuple[str, bool]:
         """The name of the run to make, and whether it was begun. Removes an unusable begun run."""
-        found = ""
+        begun = ""
         for name in self.root.settings.unfinished:
-            if not found and self._goes_on(name, run, state):
-                found = name
+            if not begun and self._goes_on(name, run, state):
+                begun = name
             else:
                 self.root.remove(name)
-        if found:
-            return found, True
+        if begun:
+            return begun, True
         numbers = [run_number(name) for name in self.root.names()]
         return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
 
     def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Whether an unfinished run has this plan and input; if all is to be scored, also begun for that."""
-        standing, before = self.root.run(name), self.root.state(name)
-        if standing is None or before is None or not before.same(state):
+        stored, before = self.root.run(name), self.root.state(name)
+        if stored is None or before is None or not before.same(state):
             return False
-        return replace(standing, output=run.output) == run and self.root.is_full(name) >= self.job.full
+        return replace(stored, output=run.output) == run and self.root.is_full(name) >= self.job.full
 
     def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
         """The newest finished run of the same model and blocks, and its unchanged blocks."""

@@ -54,12 +54,12 @@ class Limits:
 
         new  `drift_by_run` of it
         """
-        found = [*self._bad_rows(manifest), *self._drift(manifest["drift"], "all rows")]
+        reasons = [*self._bad_rows(manifest), *self._drift(manifest["drift"], "all rows")]
         if manifest.get("taken_over"):
             for by in sorted(new, reverse=True):
                 of = "blocks that changed" if by == name else f"blocks that {by} scored"
-                found += self._drift(new[by], of)
-        return found
+                reasons += self._drift(new[by], of)
+        return reasons
 
     def _bad_rows(self, manifest: dict[str, Any]) -> list[str]:
         status, n_rows = manifest["status"], manifest["n_rows"]
@@ -73,25 +73,25 @@ class Limits:
         return [exceeded] if exceeded else []
 
     def _drift(self, drift: dict[str, Any], of: str) -> list[str]:
-        found: list[str] = []
+        reasons: list[str] = []
         if drift["sampled_rows"] < LEAST_ROWS:
-            return found
+            return reasons
         leaves, features, scores = drift["leaves"], drift["features"], drift.get("scores", ())
         if self.max_drift is not None and drift.get("ignored_psi", 0.0) > self.max_drift:
             leaves, scores = None, ()  # An ignored feature that drifts moves them, too.
         if self.max_drift is not None and leaves and leaves["psi"] > self.max_drift:
-            found.append(
+            reasons.append(
                 f"the stability index of leaves is {leaves['psi']:.2f} for {of} (max_drift"
                 f" {self.max_drift:g})"
             )
         compared = [*(features["top"] if features else ()), *scores]
-        far = [one for one in compared if one.get("differs")]  # Earlier versions have no such key.
+        far = [column for column in compared if column.get("differs")]  # Earlier versions have no such key.
         if (
             self.max_drift is not None
             and far
             and (top := max(far, key=partial(_size, key="psi")))["psi"] > self.max_drift
         ):
-            found.append(
+            reasons.append(
                 f"the stability index of {_named(top)} is {top['psi']:.2f} for {of} (max_drift"
                 f" {self.max_drift:g})"
             )
@@ -100,20 +100,20 @@ class Limits:
                 top = max(features["top"], key=partial(_size, key=key))
                 if (size := _size(top, key)) > self.max_shift:
                     how = "infinite" if size == inf else f"{top[key]:+.2f}"
-                    found.append(
+                    reasons.append(
                         f"the {name} of {_named(top)} is {how} for {of} (max_shift {self.max_shift:g})"
                     )
-        return found
+        return reasons
 
 
-def _size(one: dict[str, Any], key: str) -> float:
+def _size(column: dict[str, Any], key: str) -> float:
     """The size of a feature's shift or index: null stands for infinity, and earlier versions wrote fewer."""
-    value = one.get(key, 0.0)
+    value = column.get(key, 0.0)
     return inf if value is None else abs(float(value))
 
 
-def _named(one: dict[str, Any]) -> str:
-    return repr(one["name"]) if "name" in one else f"feature {one['feature']}"
+def _named(column: dict[str, Any]) -> str:
+    return repr(column["name"]) if "name" in column else f"feature {column['feature']}"
 
 
 def ignored_features(artifact: Artifact, given: Sequence[str], stored: Sequence[str] = ()) -> tuple[int, ...]:
@@ -152,11 +152,11 @@ def drift_by_run(
     """
     if not manifest.get("taken_over"):
         return {name: manifest["drift"]}
-    ledger, standing = open_ledger(root.address(name)), root.run(latest) if latest else None
-    had = {} if standing is None else _scored_by(open_ledger(root.address(latest)), latest)
+    ledger, published = open_ledger(root.address(name)), root.run(latest) if latest else None
+    had = {} if published is None else _scored_by(open_ledger(root.address(latest)), latest)
     new = {block: by for block, by in _scored_by(ledger, name).items() if had.get(block) != by}
     blocks = {by: {block for block in new if new[block] == by} for by in set(new.values())}
-    return {by: _drift_of(ledger, one, ignored) for by, one in blocks.items()}
+    return {by: _drift_of(ledger, record, ignored) for by, record in blocks.items()}
 
 
 def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
@@ -165,6 +165,6 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
 
 
 def _drift_of(ledger: Ledger, blocks: set[int] | None, ignored: tuple[int, ...]) -> dict[str, Any]:
-    summary = describe_run(ledger.run, ledger.records(blocks), ignored)
-    drift: dict[str, Any] = summary["drift"]
+    statistics = describe_run(ledger.run, ledger.records(blocks), ignored)
+    drift: dict[str, Any] = statistics["drift"]
     return drift

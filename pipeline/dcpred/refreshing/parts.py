@@ -53,25 +53,25 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
     Raises DataError if there are none, or two have one name or a file in common.
     """
     base, matches = match_pattern(pattern)
-    found = {}
+    addresses = {}
     for match in matches:
-        name = "-".join(one.removesuffix(".zarr") for one in match.wildcards)
-        if name in found:
+        name = "-".join(text.removesuffix(".zarr") for text in match.wildcards)
+        if name in addresses:
             raise DataError(
                 f"Cannot distinguish inputs by {pattern}: two of them are {name} by their names. Use a"
                 " pattern with different names for them."
             )
         if _has_rows(address := below(base, match.name)):
-            found[name] = address
-    if not found:
+            addresses[name] = address
+    if not addresses:
         raise DataError(
             f"Cannot find inputs by {pattern}: none match. Choose another pattern."
             if not matches
             else f"Cannot find inputs by {pattern}: none of the {len(matches):,} matches is a Zarr group or a"
             " table that is read where it lies. Choose another pattern, or run `dcpred import` first."
         )
-    _check_apart(pattern, found)
-    return [Part(name, absolute(find_rows(address, x, model))) for name, address in sorted(found.items())]
+    _check_apart(pattern, addresses)
+    return [Part(name, absolute(find_rows(address, x, model))) for name, address in sorted(addresses.items())]
 
 
 def _has_rows(address: str) -> bool:
@@ -114,32 +114,32 @@ class Parts:
 
     def run(self, limits: Limits) -> str:
         """The name of the run of the root with the current runs of all parts."""
-        standing = self._runs_of(self.latest) if self.latest and not self.job.full else {}
+        published = self._runs_of(self.latest) if self.latest and not self.job.full else {}
         now: dict[str, str] = {}
         for part in self.inputs:
-            now[part.name] = self._renewed(part, standing.get(part.name, ""), limits)
-        self.gone = tuple(name for name in standing if name not in now)
-        now |= {name: standing[name] for name in self.gone}
-        if now == standing:
+            now[part.name] = self._renewed(part, published.get(part.name, ""), limits)
+        self.gone = tuple(name for name in published if name not in now)
+        now |= {name: published[name] for name in self.gone}
+        if now == published:
             return self.latest
         # The name of a run of all parts ends with the digest of its content.
         ending = f"-{_digest(now)}"
         likely = [name for name in self.root.finished() if name.endswith(ending)]
         same = (name for name in likely if self._runs_of(name) == now)
-        return next(same, "") or self._released(now, standing)
+        return next(same, "") or self._released(now, published)
 
     def part_root(self, name: str, x: str = "") -> Root:
         """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         fixed = self.root.settings
         new = Settings(x, **{name: getattr(fixed, name) for name in Columns.__annotations__}) if x else None
-        found = open_root(place, new)
-        if x and lasting(found.settings.data) != lasting(x) and not self.job.full:
+        root = open_root(place, new)
+        if x and lasting(root.settings.data) != lasting(x) and not self.job.full:
             raise PlanConflictError(
-                f"Cannot refresh {place.address} with {x}: it holds runs of {found.settings.data}. Choose"
+                f"Cannot refresh {place.address} with {x}: it holds runs of {root.settings.data}. Choose"
                 " another root, use the same data, or score everything with --full."
             )
-        return found
+        return root
 
     def remove_unused(self) -> list[str]:
         """Remove runs of parts that no run of the root uses any more. Returns their names."""
@@ -154,29 +154,29 @@ class Parts:
                         removed.append(f"{part}/{name}")
         return removed
 
-    def _renewed(self, part: Part, standing: str, limits: Limits) -> str:
+    def _renewed(self, part: Part, published: str, limits: Limits) -> str:
         """The current run of a part."""
         root = self.part_root(part.name, part.x)
         root.place.make_folder("")
         if self.job.full:
             root.settings = replace(root.settings, data=part.x)
-        work = IncrementalRun(self.job, root, part.x, standing)
+        work = IncrementalRun(self.job, root, part.x, published)
         name = work.run()
         self.reused, self.scored = self.reused + work.reused, self.scored + work.scored
-        if name != standing:
+        if name != published:
             manifest = root.manifest(name)
             manifest = without_ignored(limits, root, name, manifest)
-            new = drift_by_run(root, name, standing, manifest, limits.ignored)
+            new = drift_by_run(root, name, published, manifest, limits.ignored)
             beyond = limits.exceeded(name, manifest, new)
             self.beyond = "; ".join(filter(None, (self.beyond, *(f"{part.name}: {so}" for so in beyond))))
         return name
 
     def _runs_of(self, name: str) -> dict[str, str]:
         """The runs of parts in a run of the root."""
-        found = self.root.manifest(name).get("parts")
-        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        runs = self.root.manifest(name).get("parts")
+        return {str(k): str(v) for k, v in runs.items()} if isinstance(runs, dict) else {}
 
-    def _released(self, parts: dict[str, str], standing: dict[str, str]) -> str:
+    def _released(self, parts: dict[str, str], published: dict[str, str]) -> str:
         """A new run of the root with these: named as unfinished, then links, then the manifest.
 
         standing  the runs of parts of the latest run
@@ -191,35 +191,35 @@ class Parts:
         root.place.make_folder(folder)
         if root.place.links is not None:
             _link_parts(root.place.links / folder / PARTS, parts)
-        write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts, standing))
+        write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts, published))
         root.end(name)
         return name
 
-    def _manifest(self, parts: dict[str, str], standing: dict[str, str]) -> dict[str, Any]:
+    def _manifest(self, parts: dict[str, str], published: dict[str, str]) -> dict[str, Any]:
         """The manifest of all parts together. Its drift is that of the part that is farthest off."""
         manifests = {name: self.part_root(name).manifest(run) for name, run in parts.items()}
-        summary = list(manifests.values())
+        each = list(manifests.values())
         status: dict[str, int] = {}
-        for one in summary:
-            for code, n in one["status"].items():
+        for manifest in each:
+            for code, n in manifest["status"].items():
                 status[code] = status.get(code, 0) + n
         taken = {
-            name: one["n_blocks"]
-            if standing.get(name) == parts[name]
-            else sum(one.get("taken_over", {}).values())
-            for name, one in manifests.items()
+            name: manifest["n_blocks"]
+            if published.get(name) == parts[name]
+            else sum(manifest.get("taken_over", {}).values())
+            for name, manifest in manifests.items()
         }
         value = {
             "format": FORMAT,
             "version": VERSION,
             "parts": parts,
             "model_hash": self.job.model_hash,
-            "n_rows": sum(one["n_rows"] for one in summary),
-            "n_blocks": sum(one["n_blocks"] for one in summary),
+            "n_rows": sum(manifest["n_rows"] for manifest in each),
+            "n_blocks": sum(manifest["n_blocks"] for manifest in each),
             "status": status,
             "drift": {
-                **_farthest([one["drift"] for one in summary]),
-                "parts": [name for name, one in manifests.items() if one["drift"]["large"]],
+                **_farthest([manifest["drift"] for manifest in each]),
+                "parts": [name for name, manifest in manifests.items() if manifest["drift"]["large"]],
             },
             "taken_over": {name: n for name, n in taken.items() if n},
         }
@@ -233,22 +233,22 @@ def _digest(parts: dict[str, str]) -> str:
 def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
     """The drift that is large, and then that of the largest stability index."""
     of_leaves = [
-        float((one["leaves"] or {"psi": 0.0})["psi"]) for one in drifts
+        float((drift["leaves"] or {"psi": 0.0})["psi"]) for drift in drifts
     ]  # Earlier versions wrote no other.
-    indices = [float(one.get("psi", psi)) for one, psi in zip(drifts, of_leaves, strict=True)]
+    indices = [float(drift.get("psi", psi)) for drift, psi in zip(drifts, of_leaves, strict=True)]
     return max(zip(drifts, indices, strict=True), key=lambda pair: (bool(pair[0]["large"]), pair[1]))[0]
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:
     """Raise IncompleteError if a run of a part was removed, is modified or damaged."""
     for part, name in manifest["parts"].items():
-        found = open_root(open_place(below(root.place.address, PARTS, part)))
-        if not found.is_finished(name):
+        part_root = open_root(open_place(below(root.place.address, PARTS, part)))
+        if not part_root.is_finished(name):
             raise IncompleteError(
                 f"Cannot publish all parts: run {name} of {part} is not complete. Choose another"
                 " run, or score everything with --full."
             )
-        check_run(found.address(name))
+        check_run(part_root.address(name))
 
 
 def check_run(address: str) -> None:

@@ -156,16 +156,16 @@ def refresh(
             plan_run(model, each, root, may_lack_chunks=tolerance.quarantine, **columns)
     place.make_folder("")
     with acquire_lock(place) as lease:
-        found = open_root(place, given)
+        opened = open_root(place, given)
         if full:
             fixed = {name: getattr(given, name) for name in Columns.__annotations__}
-            found.settings = replace(found.settings, data=given.data, **fixed)
-        check_given(found.settings, given, place.address)
+            opened.settings = replace(opened.settings, data=given.data, **fixed)
+        check_given(opened.settings, given, place.address)
         if ignore_drift is not None:
-            found.write(ignore_drift=given.ignore_drift)
-        limits = replace(limits, ignored=ignored_features(artifact, (), found.settings.ignore_drift))
+            opened.write(ignore_drift=given.ignore_drift)
+        limits = replace(limits, ignored=ignored_features(artifact, (), opened.settings.ignore_drift))
         task = str(artifact.body.get("task"))
-        wanted, taken = check_outputs(found.settings.outputs, task, found.settings.alpha)
+        wanted, taken = check_outputs(opened.settings.outputs, task, opened.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
             here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, taken))))
@@ -174,9 +174,9 @@ def refresh(
                 model_hash=artifact.hash,
                 outputs=wanted,
                 alpha=taken,
-                costs=found.settings.costs,
-                artifacts=found.settings.artifacts,
-                ids=found.settings.ids,
+                costs=opened.settings.costs,
+                artifacts=opened.settings.artifacts,
+                ids=opened.settings.ids,
                 arithmetic=here,
                 pool=same,
                 tolerance=tolerance,
@@ -184,26 +184,26 @@ def refresh(
                 say=say,
             )
             if inputs:
-                parts = Parts(job, found, inputs, before)
+                parts = Parts(job, opened, inputs, before)
                 return _published(parts, parts.run(limits), limits, keep, lease, begin)
-            one = IncrementalRun(job, found, given.data, before)
-            return _published(one, one.run(), limits, keep, lease, begin)
+            run = IncrementalRun(job, opened, given.data, before)
+            return _published(run, run.run(), limits, keep, lease, begin)
 
 
-def check_given(found: Settings, given: Settings, address: str) -> None:
+def check_given(settled: Settings, given: Settings, address: str) -> None:
     """Raise PlanConflictError if the request differs from what the first run fixed."""
-    if lasting(found.data) != lasting(given.data):
-        so = f"runs of {lasting(found.data)}, not of {lasting(given.data)}"
-    elif given.outputs is not None and set(given.outputs) != set(found.outputs or ()):
-        fixed, asked = ",".join(found.outputs or ("all",)), ",".join(given.outputs)
+    if lasting(settled.data) != lasting(given.data):
+        so = f"runs of {lasting(settled.data)}, not of {lasting(given.data)}"
+    elif given.outputs is not None and set(given.outputs) != set(settled.outputs or ()):
+        fixed, asked = ",".join(settled.outputs or ("all",)), ",".join(given.outputs)
         so = f"runs with {fixed} as outputs, not {asked}"
-    elif given.alpha is not None and given.alpha != (found.alpha or DEFAULT_ALPHA):
-        so = f"runs with alpha {found.alpha or DEFAULT_ALPHA:g}, not {given.alpha:g}"
-    elif given.costs is not None and given.costs != found.costs:
+    elif given.alpha is not None and given.alpha != (settled.alpha or DEFAULT_ALPHA):
+        so = f"runs with alpha {settled.alpha or DEFAULT_ALPHA:g}, not {given.alpha:g}"
+    elif given.costs is not None and given.costs != settled.costs:
         so = "runs with another threshold or other costs"
-    elif given.artifacts not in ((ZARR,), found.artifacts):
+    elif given.artifacts not in ((ZARR,), settled.artifacts):
         so = "runs without Parquet files"
-    elif given.artifacts != (ZARR,) and given.ids != found.ids:
+    elif given.artifacts != (ZARR,) and given.ids != settled.ids:
         so = "runs with other ids in Parquet files"
     else:
         return
@@ -302,24 +302,24 @@ def publish(root: str | Path, name: str) -> str:
     place = open_place(root)
     open_root(place)
     with acquire_lock(place) as lease:
-        found = open_root(place)
-        finished = found.finished()
+        opened = open_root(place)
+        finished = opened.finished()
         if name not in finished:
             raise PlanConflictError(
                 f"Cannot make run {name} the latest of {place.address}: its finished runs are"
                 f" {', '.join(finished) or 'none'}. Name one of them."
             )
-        manifest = found.manifest(name)
+        manifest = opened.manifest(name)
         if "parts" in manifest:
-            check_parts(found, manifest)
+            check_parts(opened, manifest)
         else:
-            check_run(found.address(name))
+            check_run(opened.address(name))
         before = ""
         with suppress(PlanConflictError):  # A damaged pointer is rewritten.
             before = latest_run(place)
         newer = finished[: finished.index(name)]
         lease.check()
-        found.write(passed_over=tuple(newer))
+        opened.write(passed_over=tuple(newer))
         point_to(place, name)
         return before
 

@@ -13,7 +13,7 @@ from dcpred.plan import Cut
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.input_states import read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
-from dcpred.runs.ledger import Ledger, completed, standing_run
+from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.block_files import ZARR
@@ -83,8 +83,8 @@ class Root:
 
     def names(self) -> list[str]:
         """All runs, the newest first."""
-        found = [name for name in self.place.names(RUNS) if RUN_NAME.fullmatch(name)]
-        return sorted(found, key=run_number, reverse=True)
+        names = [name for name in self.place.names(RUNS) if RUN_NAME.fullmatch(name)]
+        return sorted(names, key=run_number, reverse=True)
 
     def finished(self) -> list[str]:
         """Complete runs, the newest first. Does not read their manifests."""
@@ -106,7 +106,7 @@ class Root:
 
     def run(self, name: str) -> ScoreRun | None:
         """A run, None if its plan is missing or damaged."""
-        return standing_run(self.address(name))
+        return stored_run(self.address(name))
 
     def is_whole(self, run: ScoreRun) -> bool:
         """Whether the plan of a finished run is the one in its manifest."""
@@ -136,13 +136,13 @@ class Root:
 
     def state(self, name: str) -> InputState | None:
         """The state of a run's input when it was read; None if it is unknown."""
-        found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
-        return None if found is None else found[0]
+        inputs = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
+        return None if inputs is None else inputs[0]
 
     def is_full(self, name: str) -> bool:
         """Whether a run was begun with `full`: nothing was reused."""
-        found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
-        return found is not None and found[1]
+        inputs = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
+        return inputs is not None and inputs[1]
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The manifest of a finished run. Raises PlanConflictError if it is damaged."""
@@ -316,13 +316,13 @@ class RootStatus(Summary):
 def root_status(root: str | Path, limit: int = 20) -> RootStatus:
     """The last `limit` runs, and the latest. Raises PlanConflictError if `root` is not one of a refresh."""
     place = open_place(root)
-    found = open_root(place)
-    latest, names = latest_run(place), found.names()
+    opened = open_root(place)
+    latest, names = latest_run(place), opened.names()
     shown = [name for number, name in enumerate(names) if number < limit or name == latest]
-    lines = [_line(found, name, latest) for name in shown]
+    lines = [_line(opened, name, latest) for name in shown]
     return RootStatus(
         root=place.address,
-        data=found.settings.data,
+        data=opened.settings.data,
         latest=latest,
         driver=lock_holder(place),
         n_runs=len(names),
@@ -333,18 +333,18 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
     """A line of a run; None for one whose plan or, with several parts, manifest is not written yet."""
     file = f"{RUNS}/{name}/{MANIFEST}"
-    run, standing = root.run(name), root.place.read(file)
-    if standing is None or name in root.settings.unfinished:
+    run, manifest = root.run(name), root.place.read(file)
+    if manifest is None or name in root.settings.unfinished:
         if run is None:
             return None
         n_blocks = -(-run.n_rows // run.block_rows)
         return RunLine(
             name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
         )
-    summary = _finished_fields(read_sealed_document(root.place, file), run)
-    if summary is None:
-        return RunLine(name, "damaged", standing.time)
-    return RunLine(name, "latest" if name == latest else "finished", standing.time, **summary)
+    facts = _finished_fields(read_sealed_document(root.place, file), run)
+    if facts is None:
+        return RunLine(name, "damaged", manifest.time)
+    return RunLine(name, "latest" if name == latest else "finished", manifest.time, **facts)
 
 
 def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:

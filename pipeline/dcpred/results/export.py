@@ -340,25 +340,25 @@ class OtherRowsError(DataError):
 
 def parse_beside(text: str) -> tuple[str | None, list[str]]:
     """[DATA:]NAME,NAME as (DATA, names). Raises SettingsError."""
-    found = FORM.fullmatch(text)
-    names = [] if found is None else next(csv.reader([found["names"]], skipinitialspace=True), [])
+    match = FORM.fullmatch(text)
+    names = [] if match is None else next(csv.reader([match["names"]], skipinitialspace=True), [])
     names = [name.strip() for name in names]
-    if found is None or not names or not all(names):
+    if match is None or not names or not all(names):
         raise SettingsError(
             f"Cannot add columns {text!r}: it names none. Write DATA:NAME,NAME,"
             " or NAME,NAME for those of the scored data."
         )
-    return found["data"], names
+    return match["data"], names
 
 
 def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside:
     """Columns of a data set by their names (`find_columns`). Raises DataError, also if the scored data set
     holds other rows now.
     """
-    found = find_columns(run.x, run.n_rows, data, names, elsewhere=True)
+    source = find_columns(run.x, run.n_rows, data, names, elsewhere=True)
     if is_scored(run.x, data):
-        _check_same_rows(run, found.data, found.arrays)
-    return found
+        _check_same_rows(run, source.data, source.arrays)
+    return source
 
 
 def imported_ids(run: ScoreRun, say: Reporter) -> Beside | None:

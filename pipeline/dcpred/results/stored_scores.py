@@ -68,9 +68,9 @@ class StoredScores:
         for column in self.columns:
             if column.name in names or column is STATUS:
                 array = self.arrays[column.name]
-                found = status if column is STATUS else zarr_arrays.read_rows(array, start, stop)
-                values[column.name] = found
-                for so, wrong in column.check(found, array.fill_value, status):
+                stored = status if column is STATUS else zarr_arrays.read_rows(array, start, stop)
+                values[column.name] = stored
+                for so, wrong in column.check(stored, array.fill_value, status):
                     if wrong.any():
                         raise _damaged(self.run, f"row {start + int(wrong.argmax()):,} {so}")
         return {name: values[name] for name in names}, status
@@ -190,17 +190,17 @@ def open_scores(
         known = _names(scores) if names else {}
         if find_spec("xarray") is None:
             arrays: dict[str, Any] = dict(scores.arrays)
-            return arrays | {name: NamedLabels(arrays[name], own) for name, own in known.items()}
+            return arrays | {name: NamedLabels(arrays[name], labels) for name, labels in known.items()}
         return _dataset(scores, known)
 
 
 def _names(scores: StoredScores) -> dict[str, Names]:
     """Names of classes by the array that holds their numbers."""
-    found = {name: array.attrs.get("labels") for name, array in scores.arrays.items()}
+    labels = {name: array.attrs.get("labels") for name, array in scores.arrays.items()}
     return {
-        name: tuple(own)
-        for name, own in found.items()
-        if isinstance(own, list) and all(isinstance(one, str) for one in own)
+        name: tuple(texts)
+        for name, texts in labels.items()
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts)
     }
 
 
@@ -212,12 +212,12 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
     where: Any = zarr_arrays.open_group(address).store_path if path_on_disk(address) is None else None
     store, group = (address, None) if where is None else (where.store, where.path)
     data = xarray.open_zarr(store, group=group, consolidated=False, chunks={})
-    for name, own in known.items():
-        decoded: Callable[[ArrayLike], Any] = bound(named, own)
+    for name, labels in known.items():
+        decoded: Callable[[ArrayLike], Any] = bound(named, labels)
         options: dict[str, Any] = {"dask": "parallelized", "output_dtypes": [object], "keep_attrs": True}
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
     for column in scores.columns:
         array = scores.arrays[column.name]
-        if array.ndim > 1 and (summary := column.numbers(array.attrs, array.shape[1])) is not None:
-            data = data.assign_coords({column.dimensions[1]: summary})
+        if array.ndim > 1 and (numbers := column.numbers(array.attrs, array.shape[1])) is not None:
+            data = data.assign_coords({column.dimensions[1]: numbers})
     return data.assign_attrs(run=scores.run.run, finished=scores.finished)

@@ -143,10 +143,10 @@ def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRow
         done += 1
         total.update(record.status)
     counts = {names[code]: n for code, n in total.items() if code != str(int(Status.OK))}
-    found = list(islice(_rows(ledger, every), limit)) if counts else []
+    listed_rows = list(islice(_rows(ledger, every), limit)) if counts else []
     rows = [
         BadRow(block, row, code, names[str(code)], None if feature < 0 else feature)
-        for block, row, code, feature in found
+        for block, row, code, feature in listed_rows
     ]
     n_bad = sum(counts.values())
     return BadRows(

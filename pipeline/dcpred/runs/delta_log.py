@@ -45,8 +45,8 @@ class Delivered(NamedTuple):
 
 def delivered(name: str) -> Delivered | None:
     """None for a file that no delivery of dcpred added."""
-    found = NAME.fullmatch(name)
-    return None if found is None else Delivered(found[1], int(found[2]), found[3], found[4])
+    match = NAME.fullmatch(name)
+    return None if match is None else Delivered(match[1], int(match[2]), match[3], match[4])
 
 
 @dataclass
@@ -67,18 +67,18 @@ class Commit:
 
 
 def _parsed(version: int, data: bytes) -> Commit:
-    found = Commit(version)
+    entry = Commit(version)
     for line in data.decode().splitlines():
         for kind, value in (json.loads(line) if line.strip() else {}).items():
             if kind == "commitInfo":
-                found.info, found.operation = value, str(value.get("operation", ""))
+                entry.info, entry.operation = value, str(value.get("operation", ""))
             elif kind == "add":
-                found.added[unquote(value["path"])] = bool(value.get("dataChange", True))
+                entry.added[unquote(value["path"])] = bool(value.get("dataChange", True))
             elif kind == "remove":
-                found.removed[unquote(value["path"])] = bool(value.get("dataChange", True))
+                entry.removed[unquote(value["path"])] = bool(value.get("dataChange", True))
             elif kind == "txn":
-                found.transactions[value["appId"]] = int(value["version"])
-    return found
+                entry.transactions[value["appId"]] = int(value["version"])
+    return entry
 
 
 @dataclass
@@ -118,10 +118,10 @@ def trace(place: Place, delivery: str, version: int) -> Trace:
         complete = number == 0 or commit.transactions.get(delivery) == 1
         if complete:
             break
-    found, active = Trace(complete), set[str]()
+    traced, active = Trace(complete), set[str]()
     for commit in reversed(commits):
-        active = _followed(found, active, commit, delivery)
-    return found
+        active = _followed(traced, active, commit, delivery)
+    return traced
 
 
 def _followed(trace: Trace, active: set[str], commit: Commit, delivery: str) -> set[str]:
@@ -147,7 +147,7 @@ def _followed(trace: Trace, active: set[str], commit: Commit, delivery: str) -> 
     if removed and others and commit.operation != "RESTORE":
         if commit.moves and removed <= frozenset().union(*live):
             files = frozenset().union(*live) - removed | frozenset(others)
-            trace.held[files] = sum((trace.held[one] for one in live), Counter[str]())
+            trace.held[files] = sum((trace.held[file] for file in live), Counter[str]())
         else:
             trace.doubtful.update(others)
             cut = commit.operation in ("DELETE", "OPTIMIZE") and not removed & trace.altered

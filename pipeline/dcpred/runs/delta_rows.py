@@ -53,7 +53,7 @@ class Holding:
     begun: bool = True
 
     def blocks(self, state: State) -> list[int]:
-        return [block for block, one in self.states.items() if one is state]
+        return [block for block, held in self.states.items() if held is state]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def content_of(run: ScoreRun, records: Mapping[int, CommitRecord]) -> str:
     inputs = [records[block].input for block in sorted(records)]
     if not all(inputs):
         return run.run
-    settings = {name: value for name, value in run.told().items() if name in SETTINGS}
+    settings = {name: value for name, value in run.stated().items() if name in SETTINGS}
     return digest_json({**settings, "input": digest("".join(inputs).encode())})
 
 
@@ -114,12 +114,12 @@ def held_rows(delivery: Delivery, table: Any) -> Holding:
     """What a table holds of a delivery: by its active files; else by its log; else by rows."""
     blocks = sorted(delivery.records)
     active, cut = _active_files(table), _cut_files(table)
-    mine = {name for name in active if (one := delivered(name)) and one.delivery == delivery.id}
+    mine = {name for name in active if (file := delivered(name)) and file.delivery == delivery.id}
     files: dict[int, list[Delivered]] = {}
-    for one in filter(None, map(delivered, sorted(mine - cut))):
-        files.setdefault(one.block, []).append(one)
+    for file in filter(None, map(delivered, sorted(mine - cut))):
+        files.setdefault(file.block, []).append(file)
     values = {block: delivery.values(block) for block in blocks}
-    if all([one.values for one in files.get(block, [])] == [values[block]] for block in blocks):
+    if all([file.values for file in files.get(block, [])] == [values[block]] for block in blocks):
         return Holding(dict.fromkeys(blocks, State.THERE), files)
     forgets = EXPIRY in table.metadata().configuration and delivery.recorded
     if not mine and table.transaction_version(delivery.id) is None and not forgets:

@@ -137,27 +137,27 @@ def commit_run(
     Raises IncompleteError if rows were removed, another writer is always faster, or a file is damaged;
     PlanConflictError if the table holds some of the rows, or changed ones.
     """
-    records = {one.block: replace(one, statistics={}, bad_rows=[]) for one in ledger.records()}
+    records = {record.block: replace(record, statistics={}, bad_rows=[]) for record in ledger.records()}
     delivery, schema = delivery_of(ledger, records, table), table_schema(ledger)
-    found = _check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
+    opened = _check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
     if again:
-        delivery = _another(delivery, found)
+        delivery = _another(delivery, opened)
     _record(delivery)
     for attempt in range(ATTEMPTS):
-        _check_columns(delivery.table, found, schema)
-        holding = held_rows(delivery, found)
+        _check_columns(delivery.table, opened, schema)
+        holding = held_rows(delivery, opened)
         _check_holding(delivery, holding, restores=bool(restores))
         if not delivery.recorded and not again:
-            _check_other_data(delivery, holding, found)
+            _check_other_data(delivery, holding, opened)
         broken = _restored(delivery, holding, full=restores == "full") if restores else set()
         gone, old = holding.blocks(State.GONE), sorted({*holding.blocks(State.OLD), *broken})
         if not gone and not old:
             say.say(f"the Delta table {delivery.table} holds this run already")
-            return Commitment(delivery.table, found.version())
+            return Commitment(delivery.table, opened.version())
         added = list(_placed(delivery, sorted({*gone, *old}), say))
-        removed = [one.name for block in old for one in holding.files.get(block, [])]
+        removed = [file.name for block in old for file in holding.files.get(block, [])]
         names = {action.path for action in added}
-        if _added(delivery, found, added, [name for name in removed if name not in names]):
+        if _added(delivery, opened, added, [name for name in removed if name not in names]):
             n_files = counted(len(added), "file", "files")
             say.say(f"committed {n_files} to the Delta table {delivery.table}")
             record_event(
@@ -166,9 +166,9 @@ def commit_run(
                 table=delivery.table,
                 run_hash=ledger.run.run,
             )
-            return Commitment(delivery.table, found.version() + 1, len(gone), len(old))
+            return Commitment(delivery.table, opened.version() + 1, len(gone), len(old))
         time.sleep(random.uniform(0, WAIT_SECONDS * attempt))
-        found = _opened(delivery.table) or _created(delivery.table, schema)
+        opened = _opened(delivery.table) or _created(delivery.table, schema)
     raise IncompleteError(
         f"Cannot commit the run to {delivery.table}: other writers were faster {ATTEMPTS} times. Run the same"
         " command again."
@@ -181,10 +181,10 @@ def find_wrong(ledger: Ledger, records: Mapping[int, CommitRecord], *, full: boo
     full  also compares the digests of the files in the folder of the table
     """
     delivery = delivery_of(ledger, records)
-    found = _opened(delivery.table)
+    opened = _opened(delivery.table)
     holding = Holding(dict.fromkeys(records, State.GONE), begun=False)
-    if found is not None:
-        holding = held_rows(delivery, found)
+    if opened is not None:
+        holding = held_rows(delivery, opened)
     findings = [Finding(Kind.DELTA, None, delivery.table, why) for why in _reasons(delivery, holding)]
     for name, why in _broken(delivery, holding, full=full):
         findings.append(Finding(Kind.DELTA, name.block, f"{delivery.table}/{name.name}", why))
@@ -278,7 +278,7 @@ def _data(run: ScoreRun) -> str:
 
 def _broken(delivery: Delivery, holding: Holding, *, full: bool) -> Iterator[tuple[Delivered, str]]:
     """Files in the folder of the table that are missing or damaged, with the reason."""
-    names = {one.name: one for files in holding.files.values() for one in files}
+    names = {file.name: file for files in holding.files.values() for file in files}
     there = delivery.place.present(names)
     yield from ((names[name], "it is missing") for name in sorted(names.keys() - there))
     if full:
@@ -292,12 +292,12 @@ def _restored(delivery: Delivery, holding: Holding, *, full: bool) -> set[int]:
     output has other bytes now: their files must be replaced.
     """
     others = set()
-    for one, _ in list(_broken(delivery, holding, full=full)):
-        with _file(delivery, one.block) as (path, name):
-            if name == one.name:
+    for file, _ in list(_broken(delivery, holding, full=full)):
+        with _file(delivery, file.block) as (path, name):
+            if name == file.name:
                 Retrying()(partial(delivery.place.send, name, path))
             else:
-                others.add(one.block)
+                others.add(file.block)
     return others
 
 
@@ -308,14 +308,14 @@ def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
 
     run, record = delivery.run, delivery.records[block]
     with local_file(run.place, FILES.file(block)) as path, TemporaryDirectory() as folder:
-        found = file_digest(path) if path is not None else ""
-        if path is None or found != record.files.get(PARQUET, {}).get("digest"):
+        digested = file_digest(path) if path is not None else ""
+        if path is None or digested != record.files.get(PARQUET, {}).get("digest"):
             raise damaged(delivery.ledger, FILES.file(block))
         if run.delta is None:
             copy = Path(folder) / "file"
             write_for_delta(path, copy)
-            path, found = copy, file_digest(copy)
-        yield path, Delivered(delivery.id, block, delivery.values(block), found[:TAG]).name
+            path, digested = copy, file_digest(copy)
+        yield path, Delivered(delivery.id, block, delivery.values(block), digested[:TAG]).name
 
 
 def _placed(delivery: Delivery, blocks: list[int], say: Reporter) -> Iterator[Any]:
@@ -446,28 +446,28 @@ def _check_apart(address: str, output: str) -> None:
 def _columns_of(address: str, schema: Any) -> dict[str, str]:
     """The columns of a schema with their types in Delta. Raises DataError for a type that Delta lacks."""
     try:
-        found = _deltalake().Schema.from_arrow(schema)
+        schema_there = _deltalake().Schema.from_arrow(schema)
     except Exception as error:
         raise DataError(
             f"Cannot write to the Delta table {address}: {_first_line(error)}. Name other ids, or convert"
             " that column."
         ) from None
-    return {field.name: getattr(field.type, "type", str(field.type)) for field in found.fields}
+    return {field.name: getattr(field.type, "type", str(field.type)) for field in schema_there.fields}
 
 
 def _check_columns(address: str, table: Any, schema: Any) -> None:
     """Raise DataError unless a table has the columns of the files, and takes files without further steps."""
     wanted = _columns_of(address, schema)
     fields = table.schema().fields
-    found = {field.name: getattr(field.type, "type", str(field.type)) for field in fields}
+    existing = {field.name: getattr(field.type, "type", str(field.type)) for field in fields}
     settings = table.metadata().configuration
     limits = [name for name in settings if name.startswith("delta.constraints.")]
     if settings.get("delta.columnMapping.mode", "none") != "none":
         limits.append("delta.columnMapping.mode")
-    differ = [name for name in (*wanted, *found) if wanted.get(name) != found.get(name)]
+    differ = [name for name in (*wanted, *existing) if wanted.get(name) != existing.get(name)]
     never_null = [field.name for field in fields if not field.nullable]
     if differ:
-        there, here = (kinds.get(differ[0], "missing") for kinds in (found, wanted))
+        there, here = (kinds.get(differ[0], "missing") for kinds in (existing, wanted))
         so = f"column {differ[0]!r} is {there} there and {here} in the run"
     elif never_null:
         so = f"its column {never_null[0]!r} is NOT NULL"

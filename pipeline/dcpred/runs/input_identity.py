@@ -17,12 +17,12 @@ def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
     """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
     its arithmetic if that is not the compiled engine, and of tables their current ids and the Delta table.
     """
-    told = run.told()
+    settings = run.stated()
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
-        **{name: told[name] for name in HASHED if name in told},
+        **{name: settings[name] for name in HASHED if name in settings},
         **filled(),
     }
     if run.tables:
@@ -72,11 +72,11 @@ def same_rows(
 def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
     """What `record_input` wrote of an array; None if it is missing or invalid."""
     arrays = recorded.get("arrays")
-    found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
+    record = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
     names = [field.name for field in fields(RowsIdentity)]
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in names):
         return None
-    return RowsIdentity(**{name: found[name] for name in names})
+    return RowsIdentity(**{name: record[name] for name in names})
 
 
 def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:

@@ -32,10 +32,10 @@ def latest_run(place: Place) -> str:
         with suppress(FileNotFoundError):
             pointed = _target(place.links / LINK)
     if pointed is None:
-        standing = read_own_document(place, LATEST)
-        if standing is None:
+        pointer = read_own_document(place, LATEST)
+        if pointer is None:
             return ""
-        pointed = str(standing.get("run"))
+        pointed = str(pointer.get("run"))
     folder, _, name = pointed.partition("/")
     if folder != RUNS or not RUN_NAME.fullmatch(name):
         raise PlanConflictError(
@@ -60,8 +60,8 @@ def run_meant(output: str | Path) -> str | Path:
     if "/" in part or not part:
         return below(root, RUNS, run)
     parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
-    own = parts.get(part) if isinstance(parts, dict) else None
-    return below(root, PARTS, part, RUNS, str(own)) if own else output
+    run_of_part = parts.get(part) if isinstance(parts, dict) else None
+    return below(root, PARTS, part, RUNS, str(run_of_part)) if run_of_part else output
 
 
 def point_to(place: Place, name: str) -> None:

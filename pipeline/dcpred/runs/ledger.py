@@ -71,7 +71,7 @@ class Ledger:
     n_blocks: int
     shard: Shard | None = None
     """The part of the run that this driver does; None for all."""
-    kept: CachedRecords = field(default_factory=CachedRecords, compare=False)
+    cache: CachedRecords = field(default_factory=CachedRecords, compare=False)
 
     @property
     def place(self) -> Place:
@@ -83,7 +83,7 @@ class Ledger:
         return self.run.output
 
     @property
-    def own_blocks(self) -> range:
+    def shard_blocks(self) -> range:
         """The blocks that this driver does."""
         return range(self.n_blocks) if self.shard is None else self.shard.blocks(self.n_blocks)
 
@@ -115,13 +115,13 @@ class Ledger:
             try:
                 yield lease
             finally:
-                self.kept.forget()
+                self.cache.forget()
 
     def _plan(self, accepted: Iterable[str] = ()) -> bytes:
         more: dict[str, Any] = {"input": record_input(self.run)}
         if accepted := sorted(accepted):
             more["accepted"] = accepted
-        return encoded({"format": FORMAT, "version": VERSION, **self.run.told(), **more})
+        return encoded({"format": FORMAT, "version": VERSION, **self.run.stated(), **more})
 
     def write_plan(self, accepted: str = "") -> None:
         """Rewrite the plan.
@@ -138,13 +138,13 @@ class Ledger:
         """Hashes of the runs that later states of the input with the same rows would have made."""
         plan, manifest = read_own_document(self.place, PLAN) or {}, self.whole_manifest() or {}
         listed = plan.get("accepted")
-        found = [*(listed if isinstance(listed, list) else []), manifest.get("input_run")]
-        return frozenset(one for one in found if isinstance(one, str))
+        hashes = [*(listed if isinstance(listed, list) else []), manifest.get("input_run")]
+        return frozenset(name for name in hashes if isinstance(name, str))
 
     def recorded_input(self) -> dict[str, Any]:
         """The plan's record of the input when it was made; earlier versions wrote none."""
-        found = (read_own_document(self.place, PLAN) or {}).get("input")
-        return found if isinstance(found, dict) else {}
+        record = (read_own_document(self.place, PLAN) or {}).get("input")
+        return record if isinstance(record, dict) else {}
 
     def has_same_input(self) -> bool:
         """Whether X still holds the scored rows. Raises DataError if it cannot be opened."""
@@ -154,10 +154,10 @@ class Ledger:
     def adopted(self, say: Reporter = SILENT) -> "Ledger":
         """This ledger for the stored run, if that differs only in when files of its input were written."""
         plan = read_own_document(self.place, PLAN)
-        standing = None if plan is None or plan.get("run") == self.run.run else standing_run(self.address)
-        if standing is None or self._differs(plan or {}) or standing.x != self.run.x:
+        stored_plan = None if plan is None or plan.get("run") == self.run.run else stored_run(self.address)
+        if stored_plan is None or self._differs(plan or {}) or stored_plan.x != self.run.x:
             return self
-        stored = replace(self, run=replace(self.run, run=standing.run))
+        stored = replace(self, run=replace(self.run, run=stored_plan.run))
         same = self.run.run in self.accepted() or self._has_same_rows() or stored._reads_the_same(say)
         return stored if same else self
 
@@ -190,8 +190,8 @@ class Ledger:
         named = {"costs": "the threshold or costs", "delta": "the Delta table"}
         named |= dict.fromkeys(("artifacts", "ids"), "the Parquet files or their ids")
         plan = completed(plan)
-        own = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
-        return list(dict.fromkeys(named.get(k, k) for k in RUN_FIELDS if plan.get(k) != own[k]))
+        planned = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
+        return list(dict.fromkeys(named.get(k, k) for k in RUN_FIELDS if plan.get(k) != planned[k]))
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -249,7 +249,7 @@ class Ledger:
     def pending(self) -> list[int]:
         """This driver's blocks without a record."""
         done = list_records(self.run)
-        return [block for block in self.own_blocks if block not in done]
+        return [block for block in self.shard_blocks if block not in done]
 
     def missing(self) -> list[int]:
         """Blocks of the whole run without a record."""
@@ -261,7 +261,7 @@ class Ledger:
         listed = list_records(self.run)
         if among is not None:
             listed = {block: entry for block, entry in listed.items() if block in among}
-        for block, data in read_records(self.run, listed, self.kept):
+        for block, data in read_records(self.run, listed, self.cache):
             record = None if data is None else parsed_record(self.run, block, data)
             if record is not None:
                 yield record
@@ -320,9 +320,9 @@ class Ledger:
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Make this the manifest unless a complete one exists, and return the existing one."""
         if not self.place.create(MANIFEST, encoded(manifest)):
-            standing = self.whole_manifest()
-            if standing is not None:
-                return standing
+            existing = self.whole_manifest()
+            if existing is not None:
+                return existing
             write_document(self.place, MANIFEST, manifest)
         return manifest
 
@@ -354,8 +354,10 @@ def open_ledger(output: str | Path) -> Ledger:
         if place.read(SETTINGS) is not None:
             other = f"A refresh keeps its runs there, of which {below(output, LINK)} is the latest."
         elif parts := runs_of_parts(output):
-            one = next(iter(parts.values()))
-            other = f"It is of several inputs, each of which has its own run: name one, for example {one}."
+            example = next(iter(parts.values()))
+            other = (
+                f"It is of several inputs, each of which has its own run: name one, for example {example}."
+            )
         raise PlanConflictError(
             f"Cannot find an output of `dcpred score` at {output}: it holds no {PLAN}. {other}"
         )
@@ -385,7 +387,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     return {"artifacts": [ZARR, *tables], **document, "ids": document.get("ids") or []}
 
 
-def standing_run(output: str | Path) -> ScoreRun | None:
+def stored_run(output: str | Path) -> ScoreRun | None:
     """The run of an output; None if there is none, or its plan is damaged."""
     try:
         return open_ledger(output).run
@@ -402,7 +404,7 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
     """
     check_writable(output, "scores")
     try:
-        run = standing_run(output)
+        run = stored_run(output)
     except ResourceError:  # Scoring states what is wrong with the output.
         return data
     table = None if run is None else table_address(run.x)

@@ -82,7 +82,7 @@ def make_manifest(
     value = {
         "format": FORMAT,
         "version": VERSION,
-        **ledger.run.told(),
+        **ledger.run.stated(),
         "n_blocks": plan.n_blocks,
         **totals(ledger.records()),
         **describe_run(ledger.run, ledger.records()),
@@ -132,17 +132,17 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
 
 
 def plan_digest(ledger: Ledger) -> str:
-    standing = ledger.place.read(PLAN)
-    if standing is None:
+    plan = ledger.place.read(PLAN)
+    if plan is None:
         raise FileNotFoundError(f"{ledger.address}/{PLAN}")
-    return digest(standing.data)
+    return digest(plan.data)
 
 
 def metadata_digests(run: ScoreRun) -> dict[str, str]:
     """Digests of the metadata of the output group ("") and its arrays, if they exist."""
     place = run.place
-    found = {name: place.read(metadata_name(name)) for name in ("", *run.arrays)}
-    return {name: digest(standing.data) for name, standing in found.items() if standing is not None}
+    files = {name: place.read(metadata_name(name)) for name in ("", *run.arrays)}
+    return {name: digest(file.data) for name, file in files.items() if file is not None}
 
 
 def make_report(

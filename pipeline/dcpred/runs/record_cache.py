@@ -23,7 +23,7 @@ class CachedRecords:
     at: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     """Tag, offset and length of each block's record."""
 
-    def keep(self, record: CommitRecord) -> None:
+    def add(self, record: CommitRecord) -> None:
         if not record.tag:
             return
         self.file = self.file or tempfile.TemporaryFile()  # noqa: SIM115
@@ -47,20 +47,20 @@ class CachedRecords:
 
 
 def read_records(
-    run: ScoreRun, listed: Mapping[int, Entry], kept: CachedRecords
+    run: ScoreRun, listed: Mapping[int, Entry], cache: CachedRecords
 ) -> Iterator[tuple[int, bytes | None]]:
     """The bytes of the records of these blocks, in ascending order; None for a removed one."""
     place, blocks = run.place, iter(sorted(listed))
     if not place.many_at_once:
         for block in blocks:
             with suppress(OSError):  # an unreadable file is not a record
-                standing = place.read(run.record_name(block))
-                yield block, None if standing is None else standing.data
+                stored = place.read(run.record_name(block))
+                yield block, None if stored is None else stored.data
                 continue
             yield block, None
         return
     while some := list(islice(blocks, READ_AT_ONCE)):
-        known = {block: data for block in some if (data := kept.find(block, listed[block])) is not None}
+        known = {block: data for block in some if (data := cache.find(block, listed[block])) is not None}
         asked = {
             block: request_threads().submit(_get, place, run.record_name(block))
             for block in some
@@ -70,8 +70,8 @@ def read_records(
             if block in known:
                 yield block, known[block]
             else:
-                standing = waited_for(asked[block], place.address)
-                yield block, None if standing is None else standing.data
+                stored = waited_for(asked[block], place.address)
+                yield block, None if stored is None else stored.data
 
 
 def _get(place: Place, name: str) -> Stored | None:

@@ -148,10 +148,10 @@ def hold_shard(place: Place, shard: Shard) -> Iterator[Lock]:
     3. The second one sees the first. If both check after both have taken, D leaves, and this one checks
        for a while, and stays.
     """
-    own = open_place(below(place.address, FOLDER, shard.name))
-    own.make_folder("")
+    folder = open_place(below(place.address, FOLDER, shard.name))
+    folder.make_folder("")
     with ExitStack() as stack:
-        lease = stack.enter_context(acquire_lock(own))
+        lease = stack.enter_context(acquire_lock(folder))
         deadline = time.monotonic() + INSTANT_SECONDS
         while name := lock_holder(place):
             if time.monotonic() > deadline:
@@ -165,12 +165,12 @@ def hold_shard(place: Place, shard: Shard) -> Iterator[Lock]:
 
 def known_shards(place: Place) -> dict[Shard, Entry]:
     """All shards that began, in their order, with their locks' entries in a listing."""
-    found: dict[Shard, Entry] = {}
+    entries: dict[Shard, Entry] = {}
     for name, entry in place.listing(FOLDER).items():
         match = LOCK_NAME.fullmatch(name)
         if match and int(match[1]) < int(match[2]) <= MOST_SHARDS:
-            found[Shard(int(match[1]), int(match[2]))] = entry
-    return {shard: found[shard] for shard in sorted(found, key=lambda shard: (shard.count, shard.index))}
+            entries[Shard(int(match[1]), int(match[2]))] = entry
+    return {shard: entries[shard] for shard in sorted(entries, key=lambda shard: (shard.count, shard.index))}
 
 
 def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tuple[Shard, str]]:

@@ -92,7 +92,7 @@ class BlockRun:
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))
         known = {int(failure["block"]) for failure in self.ledger.failures()}.intersection(
-            self.ledger.own_blocks
+            self.ledger.shard_blocks
         )
         # A killed driver may have scored these blocks without removing its notes.
         for block in known.difference(pending):
@@ -104,7 +104,7 @@ class BlockRun:
             run_hash=run.run,
             shard=str(self.ledger.shard or ""),
             rows=run.n_rows,
-            blocks=len(self.ledger.own_blocks),
+            blocks=len(self.ledger.shard_blocks),
             pending_blocks=len(pending),
             pending_rows=total,
         )
@@ -122,7 +122,7 @@ class BlockRun:
                     self._note(block, result, len(pending))
                     continue
                 self.n_done += 1
-                self.ledger.kept.keep(result)
+                self.ledger.cache.add(result)
                 if block in known:
                     self.ledger.forget_failure(block)
                 self.n_bad += without_score(result.status)

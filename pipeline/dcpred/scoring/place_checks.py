@@ -49,9 +49,9 @@ def check_conditions(place: Place) -> None:
     first, second, third = (secrets.token_bytes(16) for _ in range(3))
     try:
         created, again = place.create(name, first), place.create(name, second)
-        standing = place.read(name)
-        tag = place.replace(name, third, standing.tag) if standing is not None else None
-        late = place.replace(name, second, standing.tag) if standing is not None else None
+        stored = place.read(name)
+        tag = place.replace(name, third, stored.tag) if stored is not None else None
+        late = place.replace(name, second, stored.tag) if stored is not None else None
         left = place.read(name)
     except BaseException:
         with suppress(OSError, ResourceError):
@@ -59,7 +59,7 @@ def check_conditions(place: Place) -> None:
         raise
     # A temporary refusal is not a rule of the store.
     Retrying()(lambda: place.remove(name))
-    heeded = created and not again and standing is not None and standing.data == first
+    heeded = created and not again and stored is not None and stored.data == first
     heeded = heeded and tag is not None and late is None and left is not None and left.data == third
     if not heeded:
         raise DataError(

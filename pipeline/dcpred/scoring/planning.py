@@ -11,7 +11,7 @@ import zarr
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
-from dcpred.runs.ledger import standing_run
+from dcpred.runs.ledger import stored_run
 from dcpred.scoring.place_checks import check_apart
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -112,7 +112,7 @@ def plan_run(
     check_apart(x, str(output))
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
-    (cut, sampling), store = _standing_blocks(output, X, cut), computed(X)
+    (cut, sampling), store = _stored_blocks(output, X, cut), computed(X)
     more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
@@ -185,18 +185,19 @@ def planned_ids(x: str, artifacts: tuple[str, ...], ids: tuple[str, ...], n_rows
     return block_tables.planned_ids(x, ids, n_rows)
 
 
-def _standing_blocks(
-    output: str | Path, X: zarr.Array[Any], cut: Cut | None
-) -> tuple[Cut | None, str | None]:
+def _stored_blocks(output: str | Path, X: zarr.Array[Any], cut: Cut | None) -> tuple[Cut | None, str | None]:
     """The blocks, if none are given, and the rule of sampled rows of the run in `output`, if it has as many
     rows: other versions may have chosen others.
     """
-    run = standing_run(output)
+    run = stored_run(output)
     if run is None or run.n_rows != X.shape[0]:
         return cut, HASHED_ROWS
-    own, row_bytes = Cut(run.chunk_rows, run.block_rows, run.stride), X.shape[1] * np.dtype(X.dtype).itemsize
-    if cut is None and is_possible(own, row_bytes, zarr_arrays.chunk_rows(X)):
-        cut = own
+    stored, row_bytes = (
+        Cut(run.chunk_rows, run.block_rows, run.stride),
+        X.shape[1] * np.dtype(X.dtype).itemsize,
+    )
+    if cut is None and is_possible(stored, row_bytes, zarr_arrays.chunk_rows(X)):
+        cut = stored
     return cut, run.sampling
 
 

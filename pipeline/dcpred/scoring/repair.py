@@ -145,7 +145,7 @@ def _withdraw_what_is_wrong(
         _check_same_rows(
             ledger.run,
             workers,
-            [one for b, one in fast.records.items() if b not in again and b not in fast.given_up],
+            [record for b, record in fast.records.items() if b not in again and b not in fast.given_up],
             say,
         )
     # Manifest and plan disagree, and either may be modified: the plan is rewritten, the manifest follows.
@@ -202,9 +202,9 @@ def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord
     known = [record for record in records if record.input]
     wrong: list[str] = []
 
-    def compared(number: int, found: str) -> None:
+    def compared(number: int, now: str) -> None:
         record = known[number]
-        if found != record.input:
+        if now != record.input:
             wrong.append(f"rows {record.start:,} to {record.stop:,} differ")
 
     run_all(workers, input_digest, [(run, record.block) for record in known], compared)
@@ -222,5 +222,5 @@ def _say(findings: list[Finding], n_blocks: int, say: Reporter) -> None:
     if not damage and not n_blocks:
         say.say("nothing is wrong; nothing is repaired")
         return
-    summary = counted(len(damage), "finding", "findings")
-    say.say(f"{summary}; {counted(n_blocks, 'block is', 'blocks are')} scored again")
+    counts = counted(len(damage), "finding", "findings")
+    say.say(f"{counts}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

@@ -112,30 +112,30 @@ def score_shard(
     ledger.check_free()
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
-    n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
+    n_pending = len(ledger.pending()) if begun else len(ledger.shard_blocks)
     if n_pending == 0:
         pool = this_process
     pool = pool or default_pool(x, output, n_pending, tolerance)
     with pool() as workers, _claimed(ledger, plan, workers) as lease:
         workers.check_sees(ledger.address)
         create_scores(run, model)
-        say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+        say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
         say_how(say, run, workers)
-        done, left = _score_own(ledger, lease, workers, say, tolerance)
+        done, left = _score_blocks(ledger, lease, workers, say, tolerance)
         if not left:
             return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
-    own = counted(len(ledger.own_blocks), "block is", "blocks are")
+    committed = counted(len(ledger.shard_blocks), "block is", "blocks are")
     say.say(
-        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} remain for other shards,"
-        " the last of which verifies everything"
+        f"shard {shard} is done: its {committed} committed; {left:,} of {plan.n_blocks:,} remain for other"
+        " shards, the last of which verifies everything"
     )
-    n_rows = sum(stop - start for start, stop in map(run.rows, ledger.own_blocks))
+    n_rows = sum(stop - start for start, stop in map(run.rows, ledger.shard_blocks))
     return ShardReport(
         output=run.output,
         shard=str(shard),
         n_rows=plan.n_rows,
         n_blocks=plan.n_blocks,
-        shard_blocks=len(ledger.own_blocks),
+        shard_blocks=len(ledger.shard_blocks),
         scored_blocks=done.blocks,
         left_blocks=left,
         seconds=time.perf_counter() - begin,
@@ -144,11 +144,11 @@ def score_shard(
     )
 
 
-def _score_own(
+def _score_blocks(
     ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
     """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
-    n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
+    n_blocks, seconds, blocks = 0, 0.0, frozenset(ledger.shard_blocks)
     while True:
         done = score_pending(ledger, lease, workers, say, tolerance)
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
@@ -158,7 +158,7 @@ def _score_own(
         left = set(missing) - ledger.withdrawn()
         if ledger.manifest() is not None:
             left = set()
-        if not left & own:
+        if not left & blocks:
             return Done(n_blocks, seconds), len(left)
 
 

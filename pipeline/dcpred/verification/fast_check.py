@@ -91,7 +91,7 @@ class FastCheck:
             block = block_of(self.run, name)
             if block is not None and block < self.ledger.n_blocks:
                 there[block] = entry
-        artifacts, reading = block_artifacts(self.run), read_records(self.run, there, self.ledger.kept)
+        artifacts, reading = block_artifacts(self.run), read_records(self.run, there, self.ledger.cache)
         for block in range(self.ledger.n_blocks):
             name = self.run.record_name(block)
             if block not in there:
@@ -147,14 +147,14 @@ class FastCheck:
         names = ("", *self.run.arrays)
         wrong: set[str] = set()
         sealed = _sealed_metadata(self.ledger) if self.finished else {}
-        found = metadata_digests(self.run)
+        digests = metadata_digests(self.run)
         for name in names:
             file = metadata_name(name)
-            if name not in found and not self.finished and not self.records:
+            if name not in digests and not self.finished and not self.records:
                 wrong.add(name)  # the run was interrupted before it was created
                 continue
             why = explain_metadata(self.run, name)
-            if why is None and name in sealed and sealed[name] != found[name]:
+            if why is None and name in sealed and sealed[name] != digests[name]:
                 why = "it was modified after the run was finished"
             if why is not None:
                 wrong.add(name)
@@ -189,15 +189,15 @@ class FastCheck:
         """
         if self.unreadable - {""}:
             return
-        summary = {finding.file for finding in self.findings}
+        reported = {finding.file for finding in self.findings}
         for block in sorted(self.suspects):
-            self.findings += [f for f in verify_block(self.run, block) if f.file not in summary]
+            self.findings += [f for f in verify_block(self.run, block) if f.file not in reported]
 
     def _manifest(self) -> None:
         """Compare the manifest with plan and records; with records only if all of them are complete."""
         try:
-            standing = self.ledger.place.read(MANIFEST)
-            manifest = exactly_decoded(standing.data if standing else b"", MANIFEST)
+            stored = self.ledger.place.read(MANIFEST)
+            manifest = exactly_decoded(stored.data if stored else b"", MANIFEST)
             seal = manifest.pop("checksum", None)
             wrong = [] if seal == digest_json(manifest) else ["its checksum"]
         except StoreError:
@@ -248,8 +248,8 @@ def say_system_files(findings: list[Finding], say: Reporter) -> None:
     """Report files of the operating system, which do no harm."""
     files = [finding.file for finding in findings if finding.kind == Kind.SYSTEM_FILE]
     if files:
-        found = counted(len(files), "file of the operating system is", "files of the operating system are")
-        say.say(f"{found} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
+        there = counted(len(files), "file of the operating system is", "files of the operating system are")
+        say.say(f"{there} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
 
 
 def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | None:
@@ -280,7 +280,7 @@ def _impossible_record(
             f"it is not of {_rows(run, record.block)}, which are this block's by the plan",
         )
     foreign = not record.files.keys() <= set(run.artifacts)
-    if wrong := next((one for one in artifacts if foreign or not one.fits(record)), None):
+    if wrong := next((artifact for artifact in artifacts if foreign or not artifact.fits(record)), None):
         return Kind.ALTERED_RECORD, f"it does not name each {wrong.noun} that this block has by the plan"
     if record.status.get("0"):
         return (

@@ -17,11 +17,11 @@ from dcpred_tasks.task_bodies.zarr_chunks import metadata_name, planned_scores
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
     """What is wrong with the metadata of an output array, or of the group (name ""), by the plan; or None."""
-    standing = run.place.read(metadata_name(name))
-    if standing is None:
+    stored = run.place.read(metadata_name(name))
+    if stored is None:
         return "it is missing"
     try:
-        decoded(standing.data, metadata_name(name))
+        decoded(stored.data, metadata_name(name))
     except ValueError:  # Zarr accepts numbers that JSON does not have.
         return "it cannot be read"
     try:
@@ -79,15 +79,15 @@ def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> 
     )
 
 
-def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
+def _agree(column: OutputColumn, stored: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
     """Whether metadata are the same to Zarr, in any version, with or without names of dimensions."""
     a, b = (
         array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
-        for array in (found, planned)
+        for array in (stored, planned)
     )
     if a.get("dimension_names") is None:
         a, b = (
-            {key: value for key, value in summary.items() if key != "dimension_names"} for summary in (a, b)
+            {key: value for key, value in metadata.items() if key != "dimension_names"} for metadata in (a, b)
         )
     return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
 

@@ -27,18 +27,18 @@ def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding
     """Findings of level full beyond level fast: every block with a complete record is decoded."""
     if any(finding.kind == Kind.METADATA for finding in fast.findings):
         return []  # wrong metadata would put the blame on every chunk
-    found: list[Finding] = []
+    wrong: list[Finding] = []
     blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
-    summary = {finding.file for finding in fast.findings}
+    reported = {finding.file for finding in fast.findings}
     with say.step("verifying", sum(rows), "rows") as advance:
 
         def verified(number: int, findings: list[Finding]) -> None:
             advance(rows[number])
-            found.extend(f for f in findings if f.file not in summary)
+            wrong.extend(f for f in findings if f.file not in reported)
 
         run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
-    return sorted(found, key=lambda f: (f.block or 0, f.file))
+    return sorted(wrong, key=lambda f: (f.block or 0, f.file))
 
 
 LEVELS = ("fast", "sample", "full")
@@ -180,26 +180,26 @@ def verify(
 def _verified_together(output: str, parts: Mapping[str, VerifyReport], seconds: float) -> VerifyReport:
     """The verification of the runs of several inputs, as one."""
     each = list(parts.values())
-    found: Counter[str] = Counter()
-    for one in each:
-        found.update(one.found)
+    kinds: Counter[str] = Counter()
+    for report in each:
+        kinds.update(report.found)
     return replace(
         each[0],
         output=output,
-        n_rows=sum(one.n_rows for one in each),
-        n_blocks=sum(one.n_blocks for one in each),
-        verified_blocks=sum(one.verified_blocks for one in each),
-        left_blocks=sum(one.left_blocks for one in each),
-        finished=all(one.finished for one in each),
-        sampled_rows=sum(one.sampled_rows for one in each),
-        found=dict(found),
+        n_rows=sum(report.n_rows for report in each),
+        n_blocks=sum(report.n_blocks for report in each),
+        verified_blocks=sum(report.verified_blocks for report in each),
+        left_blocks=sum(report.left_blocks for report in each),
+        finished=all(report.finished for report in each),
+        sampled_rows=sum(report.sampled_rows for report in each),
+        found=dict(kinds),
         findings=[
             replace(finding, file=f"{name}/{finding.file}")
-            for name, one in parts.items()
-            for finding in one.findings
+            for name, report in parts.items()
+            for finding in report.findings
         ],
         seconds=seconds,
-        ok=all(one.ok for one in each),
+        ok=all(report.ok for report in each),
     )
 
 
@@ -242,12 +242,12 @@ def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> li
 
 def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
     """Findings from scoring these rows again."""
-    found: list[Finding] = []
+    wrong: list[Finding] = []
     with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
 
         def scored(number: int, findings: list[Finding]) -> None:
             advance(len(spans[number][3]))
-            found.extend(findings)
+            wrong.extend(findings)
 
         run_all(workers, verify_rows, [(run, *span) for span in spans], scored)
-    return sorted(found, key=lambda finding: finding.block or 0)
+    return sorted(wrong, key=lambda finding: finding.block or 0)

@@ -70,7 +70,7 @@ class ScoreRun:
         """What a process keeps its opened input under: a run goes on with files that were touched."""
         return f"{self.run} {self.input or ''}"
 
-    def told(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
         """Fields for plans and manifests, without those that are None: earlier versions lack them; and
         without ids, unless there are tables.
         """
@@ -197,13 +197,13 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
     data = record_bytes(record)
     if place.create(name, data):
         return replace(record, tag=place.written_tag(name))
-    standing = read_record(run, record.block)
-    if standing is None:
+    existing = read_record(run, record.block)
+    if existing is None:
         place.write(name, data)
         return replace(record, tag=place.written_tag(name))
-    if standing.digest != record.digest:
+    if existing.digest != record.digest:
         place.write(f"{name.removesuffix('.json')}.conflict-{record.digest[:8]}.json", data)
-    return standing
+    return existing
 
 
 def record_bytes(record: CommitRecord) -> bytes:
@@ -215,8 +215,8 @@ def record_bytes(record: CommitRecord) -> bytes:
 
 def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
     """The commit record of a block; None unless it exists, is of this run, and is unchanged."""
-    standing = run.place.read(run.record_name(block))
-    return None if standing is None else parsed_record(run, block, standing.data)
+    stored = run.place.read(run.record_name(block))
+    return None if stored is None else parsed_record(run, block, stored.data)
 
 
 def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None:
@@ -226,7 +226,7 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
         if value.pop("checksum") != digest_json(value):
             return None
         bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
-        files = {name: value.pop(one.key) for name, one in TABLE_FORMATS.items() if one.key in value}
+        files = {name: value.pop(form.key) for name, form in TABLE_FORMATS.items() if form.key in value}
         record = CommitRecord(**{**value, "bad_rows": bad_rows, "files": files})
         ours = record.run == run.run and record.block == block and _has_types(record)
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -81,13 +81,13 @@ class Beside:
     def types(self) -> dict[str, pa.DataType]:
         if self.table is not None:
             return {name: cell_type(self.table.table.types[name]) for name in self.names}
-        found = {
+        types = {
             name: _values(array, np.empty(0, array.dtype), name).type for name, array in self.arrays.items()
         }
         if self.X is not None:
             nothing = np.empty(0, self.X.dtype)
-            found |= {name: self._feature(name, nothing, 0).type for name in self.features}
-        return found
+            types |= {name: self._feature(name, nothing, 0).type for name in self.features}
+        return types
 
     def _feature(self, name: str, values: NDArray[Any], start: int) -> pa.Array:
         """Values of a feature as in the imported table, from row `start` on: categories by name, and dates.
@@ -131,7 +131,7 @@ class Beside:
         names = set(names)
         if self.table is not None:
             return self.table.cells([name for name in self.names if name in names], start, stop)
-        found = {
+        cells = {
             name: _values(array, zarr_arrays.read_rows(array, start, stop), name)
             for name, array in self.arrays.items()
             if name in names
@@ -139,8 +139,8 @@ class Beside:
         wanted = [name for name in self.features if name in names]
         if wanted and self.X is not None:
             columns = _features(self.X, [self.features[name] for name in wanted], start, stop)
-            found |= {name: self._feature(name, columns[:, i], start) for i, name in enumerate(wanted)}
-        return found
+            cells |= {name: self._feature(name, columns[:, i], start) for i, name in enumerate(wanted)}
+        return cells
 
 
 def _encoded(schema: Schema | None, place: int) -> tuple[Column | None, int]:
@@ -158,8 +158,8 @@ def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array
     encoding = zarr_arrays.encoding(array)
     if values.dtype.kind in "iuf" and not encoding.is_plain:
         values, missing = encoding.decode(values)
-        found = as_arrow(values, name)
-        return pc.if_else(pa.array(missing), pa.scalar(None, found.type), found)
+        column = as_arrow(values, name)
+        return pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
     names = class_labels(array.attrs, f"array {name}")
     if names is None or values.dtype.kind not in "iu":
         return as_arrow(values, name)
@@ -170,14 +170,14 @@ def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array
 
 def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> NDArray[Any]:
     """Some features of rows, in the order of columns of a table."""
-    found = np.empty((stop - start, len(columns)), X.dtype, order="F")
+    chosen = np.empty((stop - start, len(columns)), X.dtype, order="F")
     row_bytes = max(X.shape[1] * np.dtype(X.dtype).itemsize, 1)
     chunk_rows = zarr_arrays.chunk_rows(X)
     step = max(HELD_BYTES // row_bytes // chunk_rows, 1) * chunk_rows
     for at in range(start, stop, step):
         end = min(at + step, stop)
-        found[at - start : end - start] = zarr_arrays.read_rows(X, at, end)[:, columns]
-    return found
+        chosen[at - start : end - start] = zarr_arrays.read_rows(X, at, end)[:, columns]
+    return chosen
 
 
 def find_columns(
@@ -217,9 +217,9 @@ def find_columns(
     for name, array in asked:
         _check_rows(n_rows, where, name, array.shape[0], grows=grows)
         stored_chunks.check_complete(zarr_arrays.address_of(array), array)
-    found = Beside(where, tuple(names), arrays, X if features else None, features, schema)
-    found.check_features()
-    return found
+    columns = Beside(where, tuple(names), arrays, X if features else None, features, schema)
+    columns.check_features()
+    return columns
 
 
 def _array_of(name: str, schema: Schema | None) -> str:
@@ -242,7 +242,9 @@ def _cells(
     table: TableReader, n_rows: int, where: str, names: Sequence[str], *, elsewhere: bool, grows: bool
 ) -> Beside:
     types = table.table.types
-    foreign = {name: kind for one in table.table.footers for name, kind in foreign_types(one.schema).items()}
+    foreign = {
+        name: kind for footer in table.table.footers for name, kind in foreign_types(footer.schema).items()
+    }
     for name in names:
         if name not in types:
             raise _unknown(name, where, list(types), elsewhere=elsewhere)

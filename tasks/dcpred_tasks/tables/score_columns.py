@@ -46,19 +46,19 @@ def run_fields(
     output: str, columns: Sequence[OutputColumn], arrays: Mapping[str, zarr.Array[Any]]
 ) -> dict[str, Field]:
     """Every possible column of a run by name: row, those of its outputs, status, status_name."""
-    found = [Field(ROW, pa.int64(), _row_numbers)]
+    fields = [Field(ROW, pa.int64(), _row_numbers)]
     for column in columns:
         if column is not STATUS:
-            found += _output_fields(column, arrays[column.name])
-    found.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
-    found.append(Field(STATUS_NAME, pa.string(), _status_names))
-    names = [field.name for field in found]
+            fields += _output_fields(column, arrays[column.name])
+    fields.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
+    fields.append(Field(STATUS_NAME, pa.string(), _status_names))
+    names = [field.name for field in fields]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(
             f"Cannot make columns of {output}: two of them would be called {twice}. Name"
             " the others with --columns."
         )
-    return {field.name: field for field in found}
+    return {field.name: field for field in fields}
 
 
 def _row_numbers(rows: Rows) -> pa.Array:
@@ -89,7 +89,7 @@ def _output_fields(column: OutputColumn, array: zarr.Array[Any]) -> list[Field]:
 
 def texts(value: Any) -> tuple[str, ...] | None:
     """An attribute that lists names; None for anything else."""
-    is_names = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+    is_names = isinstance(value, list) and value and all(isinstance(text, str) for text in value)
     return tuple(value) if is_names else None
 
 

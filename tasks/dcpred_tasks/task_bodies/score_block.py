@@ -71,8 +71,8 @@ def load_engine(run: ScoreRun) -> None:
     model = open_model(run.model, run.model_hash)
     models = models_that_score(model, run.columns)
     check_arithmetic(run.arithmetic, *models)
-    for one in models[1:]:
-        warm_up(one)
+    for further in models[1:]:
+        warm_up(further)
 
 
 def models_that_score(model: Model, columns: Iterable[OutputColumn]) -> list[Model]:

@@ -48,9 +48,9 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
     """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Skips failed
     rows. Raises DamagedChunkError where the input cannot be read.
     """
-    values, found = read_stored(run, output_arrays(run), block, start, stop)
+    values, findings = read_stored(run, output_arrays(run), block, start, stop)
     if values is None:
-        return found
+        return findings
     model, source = _oracle(run.model, run.model_hash), zarr_arrays.open_array(run.x)
     at = np.array(rows, np.int64)
     at = at[~np.isin(values["status"][at - start], GIVEN_UP)]
@@ -61,8 +61,8 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
         X = Retrying()(partial(zarr_arrays.read_rows, source, int(first), int(last)))[mine - first]
         stored = {name: value[mine - start] for name, value in values.items()}
         for row, wrong in _wrong_scores(model, X, run.columns, stored):
-            found.append(Finding(Kind.WRONG_SCORE, block, "scores.zarr", f"row {mine[row]:,} {wrong}"))
-    return found
+            findings.append(Finding(Kind.WRONG_SCORE, block, "scores.zarr", f"row {mine[row]:,} {wrong}"))
+    return findings
 
 
 def _wrong_scores(
