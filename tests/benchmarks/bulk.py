@@ -45,7 +45,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.zarr_arrays import chunk_files
 from dcpred_tasks.task_bodies.score_block import RecordDraft, open_model, rows_room, score_block
-from dcpred_tasks.task_bodies.zarr_chunks import create_scores, digest_values
+from dcpred_tasks.task_bodies.zarr_chunks import ChunkWriter, create_scores, digest_values
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {
