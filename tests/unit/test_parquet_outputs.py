@@ -4,11 +4,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import zarr
@@ -17,10 +19,13 @@ from deltalake import DeltaTable
 
 import dcpred
 from dcpred.cli import main
+from dcpred.refreshing.refresh import refresh
 from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import score
 from dcpred.verification.verify import VerifyReport
-from dcpred_tasks.artifacts.block_files import Kind
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kind
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.tables import block_tables
 from support.data import make_blobs, make_group
@@ -144,6 +149,36 @@ def test_an_export_reads_the_files_of_blocks(world: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"scores\.parquet/000001\.parquet of .* is missing or damaged"):
         dcpred.export(out, tmp_path / "d.csv")
     assert not (tmp_path / "d.csv").exists()
+
+
+def test_another_format_is_one_entry(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is scored, verified, repaired and reused by a refresh like Parquet."""
+    feather = replace(TABLE_FORMATS[PARQUET], label="Feather", ending=".feather", key="feather")
+    monkeypatch.setitem(TABLE_FORMATS, "feather", feather)
+    rows, model, out, root = tmp_path / "new.zarr", world / "model", tmp_path / "out", tmp_path / "root"
+    shutil.copytree(world / "new.zarr", rows)
+    asked = {"artifacts": (ZARR, PARQUET, "feather"), "ids": ("id",)}
+    score(model, f"{rows}/X", out, inline, **asked)
+    names = [path.name for path in sorted((out / "scores.feather").iterdir())]
+    assert names == [f"{block:06d}.feather" for block in range(3)]
+    tables = [pa.feather.read_table(out / "scores.feather" / name) for name in names]
+    assert pa.concat_tables(tables).equals(pq.read_table(out / "scores.parquet"))
+    assert dcpred.verify(out, level="full").ok
+    with pytest.raises(PlanConflictError, match="it differs in the Parquet files or their ids"):
+        dcpred.score(model, rows, out, parquet=True, id=["id"])
+    (out / "scores.feather" / names[0]).unlink()
+    (out / "scores.feather" / names[1]).write_bytes((out / "scores.feather" / names[2]).read_bytes())
+    assert [finding.block for finding in dcpred.verify(out).findings] == [0, 1]
+    assert repair(model, f"{rows}/X", out, inline, **asked).scored_blocks == 2
+    assert dcpred.verify(out, level="full").ok
+    refresh(model, f"{rows}/X", str(root), inline, **asked)
+    for name in ("X", "id"):
+        array = zarr.open_array(rows / name, mode="r+")
+        array.append(array[:CHUNK_ROWS])
+    report = refresh(model, f"{rows}/X", str(root), inline, **asked)
+    assert report.taken_blocks > 0
+    assert dcpred.verify(root / "latest", level="full").ok
+    assert len(list((root / "latest/scores.feather").iterdir())) == report.n_blocks
 
 
 def test_the_ids_that_import_stored_are_the_default(world: Path, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import zarr
 from numpy.typing import NDArray
 
@@ -48,7 +46,7 @@ from dcpred_tasks.storage.atomic_files import (
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.tables.block_tables import make_table, read_tables, stored_schema
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, is_scored, stored_ids
-from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
+from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, new_writer, run_fields
 
 ENDINGS = (".parquet", ".csv", ".feather", ".arrow")
 
@@ -90,7 +88,7 @@ def new_table(out: str | Path, folder: Path, schema: pa.Schema) -> Iterator[Tabl
     partial = partial_name(folder / name)
     try:
         with resource_errors(partial):
-            writer = _writer(partial, Path(name).suffix, schema)
+            writer = new_writer(partial, Path(name).suffix, schema)
         yield writer
         with resource_errors(partial):
             writer.close()
@@ -100,15 +98,6 @@ def new_table(out: str | Path, folder: Path, schema: pa.Schema) -> Iterator[Tabl
                 place.send(name, partial)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _writer(path: Path, ending: str, schema: pa.Schema) -> TableWriter:
-    if ending == ".parquet":
-        return TableWriter(pq.ParquetWriter(path, schema, compression="zstd"))
-    if ending == ".csv":
-        return TableWriter(pa_csv.CSVWriter(path, schema.remove_metadata()))
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    return TableWriter(pa.ipc.new_file(path, schema, options=options))
 
 
 def _publish(partial: Path, path: Path) -> None:

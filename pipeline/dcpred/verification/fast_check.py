@@ -13,7 +13,7 @@ from dcpred.runs.ledger import RUN_FIELDS, Ledger, completed
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.runs.record_cache import read_records
 from dcpred.verification.metadata import explain_metadata
-from dcpred_tasks.artifacts.block_files import TABLE_KEYS, Finding, Kind
+from dcpred_tasks.artifacts.block_files import TABLE_FORMATS, Finding, Kind
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
@@ -264,7 +264,11 @@ def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | 
         return Kind.FOREIGN_RECORD, "it is the record of another run"
     if value.get("block") != block:
         return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if not RECORD_FIELDS - {*OPTIONAL} <= set(value) <= RECORD_FIELDS | TABLE_KEYS:
+    if (
+        not RECORD_FIELDS - {*OPTIONAL}
+        <= set(value)
+        <= RECORD_FIELDS | {form.key for form in TABLE_FORMATS.values()}
+    ):
         return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
     return None
 

@@ -42,7 +42,8 @@ ZARR, PARQUET = "zarr", "parquet"  # names of artifacts: each run has the arrays
 
 @dataclass(frozen=True)
 class TableFormat:
-    """A format of tables, of which each block leaves one file.
+    """A format of tables, of which each block leaves one file. Its entry in `TABLE_FORMATS`
+    is all that a new one needs, besides an argument of the functions that take it.
 
     label    its name in messages
     ending   of its files, and of their folder
@@ -72,7 +73,6 @@ TABLE_FORMATS = {
         "Parquet", ".parquet", "table", Kind.MISSING_TABLE, Kind.TABLE_SIZE, Kind.DAMAGED_TABLE
     )
 }
-TABLE_KEYS = {form.key for form in TABLE_FORMATS.values()}
 HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
-from dcpred_tasks.artifacts.block_files import PARQUET, Ids
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, Ids
 from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
@@ -28,7 +28,7 @@ from dcpred_tasks.storage.digests import digest, file_digest
 from dcpred_tasks.storage.place import local_file
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, stored_ids
-from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, run_fields
+from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, new_writer, run_fields
 
 # Types that Delta tables lack, and those that hold the same values.
 IN_DELTA = {
@@ -100,7 +100,7 @@ def write_for_delta(path: Path, copy: Path) -> None:
     """Write the Parquet file of a block again, with the types of a Delta table. Raises DataError."""
     with pq.ParquetFile(path) as file:
         schema = delta_schema(file.schema_arrow)
-        writer = TableWriter(pq.ParquetWriter(copy, schema, compression="zstd"))
+        writer = new_writer(copy, TABLE_FORMATS[PARQUET].ending, schema)
         for batch in file.iter_batches():
             writer.write(pa.table([_cast(batch[field.name], field) for field in schema], schema=schema))
         writer.close()
@@ -210,7 +210,8 @@ class BlockTable:
 
     def __init__(self, run: ScoreRun, name: str, block: int, ids: Ids, retrying: Retrying) -> None:
         arrays = {name: zarr_arrays.open_output(run.array(name), of=run.run) for name in run.arrays}
-        self.place, self.artifact, self.name = run.place, name, run.tables[name].file(block)
+        form = run.tables[name]
+        self.place, self.artifact, self.name = run.place, name, form.file(block)
         self.ids, self.retrying = ids, retrying
         self.fields, self.schema = _score_fields(run, arrays), table_schema(run, arrays)
         self.folder = None
@@ -221,7 +222,7 @@ class BlockTable:
             self.place.make_folder(self.name.rpartition("/")[0])
             self.path = partial_name(self.place.folder / self.name)
         self.file = self.path.open("xb")
-        self.writer = TableWriter(pq.ParquetWriter(self.file, self.schema, compression="zstd"))
+        self.writer = new_writer(self.file, form.ending, self.schema)
 
     def add(self, start: int, values: Values) -> None:
         """Add the rows of a chunk, whose ids were read."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import zarr
 
 from dcpred_tasks.dtypes import Status
@@ -131,3 +133,13 @@ class TableWriter:
         if self.held:
             self._flush()
         self.writer.close()
+
+
+def new_writer(sink: Any, ending: str, schema: pa.Schema) -> TableWriter:
+    """A writer of a table to a path or an open file, in the format of an ending."""
+    if ending == ".parquet":
+        return TableWriter(pq.ParquetWriter(sink, schema, compression="zstd"))
+    if ending == ".csv":
+        return TableWriter(pa_csv.CSVWriter(sink, schema.remove_metadata()))
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    return TableWriter(pa.ipc.new_file(sink, schema, options=options))
