@@ -14,7 +14,7 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import IncompleteError, PlanConflictError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import open_array
-from dcpred_tasks.tables import delta_tables, table_files
+from dcpred_tasks.tables import table_files
 from dcpred_tasks.task_bodies import score_block
 from support.stores import StoreServer, used
 
@@ -43,7 +43,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def counts(world: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     for module, name in (
-        (delta_tables, "list_files"),
+        (table_files, "list_files"),
         (table_files, "files_of"),
         (model_artifact, "_read_artifact"),
     ):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dcpred.datasets.table import Columns, check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.tables.arrow_columns import leave_out, unknown_type
-from dcpred_tasks.tables.delta_tables import files_of_table
+from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.table_columns import as_common_type, common_columns, foreign_types, stated_columns
 from dcpred_tasks.tables.table_files import (
     PARQUET,
@@ -105,7 +105,8 @@ def read_table(address: str, named: Collection[str]) -> TableRows:
     latest version of a Delta table. An index that pandas stored is a column only if an option names it.
     """
     name = address.rstrip("/").rpartition("/")[2]
-    files, kinds = files_of_table(address)
+    source = open_source(address)
+    files, kinds = source.files, source.schema
     read = [_schema(file, named if kinds is None else ()) for file in files]
     if not sum(n for n, _ in read):
         raise no_rows(name)

@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +79,13 @@ def _has_rows(address: str) -> bool:
 
 def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:
     """Raise DataError where a link within one input leads into another one: rows would be scored twice."""
+    from dcpred_tasks.tables.sources import open_source
+
     owners: dict[str, str] = {}
     for name, address in inputs.items():
         if path_on_disk(address) is None or not is_table(address):
             continue
-        files, _ = import_module("dcpred_tasks.tables.delta_tables").files_of_table(address)
-        for file in files:
+        for file in open_source(address).files:
             owner = owners.setdefault(os.path.realpath(file.address), name)
             if owner != name:
                 raise DataError(

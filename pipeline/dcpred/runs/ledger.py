@@ -5,7 +5,6 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -413,7 +412,9 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
     if DELTA_VERSION.sub("", table.data) != absolute(data).rstrip("/"):
         return data
     if not resumes and read_own_document(run.place, MANIFEST) is not None:
-        latest = import_module("dcpred_tasks.tables.delta_tables").pinned(absolute(data))
+        from dcpred_tasks.tables.sources import open_source
+
+        latest = open_source(absolute(data)).address
         if latest != table.data:
             raise PlanConflictError(
                 f"Cannot score {latest} into {output}: it holds the finished scores of {table.data}. Name a"

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -316,14 +315,16 @@ def _imported(data: str | Path, columns: NamedColumns, folder: Path, say: Report
 
 
 def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str, say: Reporter) -> None:
-    import_data = import_module("dcpred.datasets.importing").import_data  # slow to import
+    from dcpred.datasets.importing import import_data
+
+    weights = [] if columns.weight is None else [columns.weight]
     with say.step("importing", None, "rows") as advance:
         try:
             found = import_data(
                 str(data),
                 rows,
                 target=columns.target,
-                id=[*columns.ids, *({columns.weight} - {None, *columns.ids})],
+                id=list(dict.fromkeys([*columns.ids, *weights])),
                 drop=columns.drop,
                 progress=rows_of(advance),
             )
@@ -376,11 +377,10 @@ def _stamp(folder: Path, time_ns: int) -> None:
 
 def _identity(data: str | Path, columns: NamedColumns) -> str:
     """A digest that changes with the named columns, and with sizes and times of the files of a table."""
-    # With pyarrow, which a training on Zarr does not need.
-    if data_schema.is_table(data):
-        files, kinds = import_module("dcpred_tasks.tables.delta_tables").files_of_table(absolute(data))
-    else:
-        files, kinds = import_module("dcpred_tasks.tables.table_files").list_files(absolute(data)), None
-    lines = [f"{file.name} {file.size} {file.tag} {file.values or ''}" for file in files]
-    stated = "" if kinds is None else str(kinds)  # columns that a log states, and that files may lack
+    from dcpred_tasks.tables.sources import open_source
+
+    source = open_source(absolute(data))
+    lines = [f"{file.name} {file.size} {file.tag} {file.values or ''}" for file in source.files]
+    # Columns that a log states, and that files may lack.
+    stated = "" if source.schema is None else str(source.schema)
     return digest("\n".join([*lines, stated]).encode(), repr(columns).encode())

@@ -1,7 +1,6 @@
 """The schema that a data set or a model holds, and whether data are encoded as a model's were."""
 
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from dcpred_tasks.schema.schema import (
     read_schema,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import current_options, local_path
+from dcpred_tasks.storage.addresses import DELTA_VERSION, current_options, local_path
 from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
@@ -123,12 +122,12 @@ def is_table(address: str | Path) -> bool:
 
 def _is_table(address: str | Path) -> bool:
     path = local_path(address).lower().rstrip("/")
-    named = path.endswith(TABLE_ENDINGS) or (path.endswith(".json") and "/_delta_log/" in path)
+    named = path.endswith(TABLE_ENDINGS) or DELTA_VERSION.search(path)
     if not (named or is_pattern(address) or (not path.endswith(".zarr") and _may_be_folder(address))):
         return False
-    # With pyarrow, which other data do not need.
-    is_delta = import_module("dcpred_tasks.tables.delta_tables").is_delta
-    return bool(is_delta(address) or import_module("dcpred_tasks.tables.table_files").is_table(address))
+    from dcpred_tasks.tables.sources import kind_of
+
+    return kind_of(address) is not None
 
 
 def is_zarr(address: str | Path) -> bool:
@@ -146,12 +145,14 @@ def _may_be_folder(address: str | Path) -> bool:
 
 def _find_column(address: str | Path, name: str, model: str | Path) -> str:
     """The address of an array of a table in Parquet. Raises DataError."""
-    table = import_module("dcpred_tasks.tables.encoded_rows").plan_table(local_path(address), str(model))
+    from dcpred_tasks.tables.encoded_rows import plan_table
+
+    table = plan_table(local_path(address), str(model))
     there = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(str(table))))
     schema = schema_to_follow(model)
     target = schema.target
     name = "y" if name == target else name
-    found: str = str(table._replace(name=name))
+    found = str(table._replace(name=name))
     if name not in there:
         if name in [column.name for column in schema.sources]:
             raise DataError(

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -289,8 +288,8 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
 def _source(path: str, *, read_only: bool = True) -> StorePath:
     """The store and path that Zarr opens."""
     if (table := table_address(path)) is not None:
-        # By name: this is the only module of the scoring path that may need pyarrow, and only for a table.
-        open_table = import_module("dcpred_tasks.tables.encoded_rows").open_table
+        from dcpred_tasks.tables.encoded_rows import open_table
+
         return StorePath(open_table(table), table.name)
     if not is_remote(path):
         return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))

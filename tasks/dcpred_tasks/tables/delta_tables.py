@@ -7,11 +7,9 @@ is planned with it: a version keeps its rows, whatever is written to the table m
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import lru_cache
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,59 +24,59 @@ from dcpred_tasks.storage.addresses import (
     current_options,
     delta_options,
     is_remote,
-    local_path,
 )
-from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.table_files import TableFile, list_files, local_file
+from dcpred_tasks.tables.table_files import TableFile, local_file
 from dcpred_tasks.tables.table_formats import DELTA, has_format
 
 
-def is_delta(address: str | Path) -> bool:
-    """Whether an address is that of a Delta table, also of one with a damaged log, or of a version."""
-    path = local_path(address).rstrip("/")
-    if DELTA_VERSION.search(path):
-        return True
-    return has_format(path, DELTA)
+@dataclass(frozen=True)
+class DeltaTable:
+    """A version of a Delta table: a source (sources.py)."""
 
+    table: str
+    version: int
 
-def pinned(address: str) -> str:
-    """The address of the latest version of a table; a version stays as it is. Raises DataError."""
-    path = address.rstrip("/")
-    if DELTA_VERSION.search(path):
-        return path
-    version = _opened(path, None, current_options() if is_remote(path) else ()).version()
-    return below(path, DELTA_LOG, f"{version:020d}.json")
+    @classmethod
+    def is_at(cls, address: str) -> bool:
+        path = address.rstrip("/")
+        return bool(DELTA_VERSION.search(path)) or has_format(path, DELTA)
 
+    @classmethod
+    def open(cls, address: str) -> Self:
+        path = address.rstrip("/")
+        if (stated := DELTA_VERSION.search(path)) is not None:
+            return cls(path[: stated.start()], int(stated[1]))
+        return cls(path, _opened(path, None, current_options() if is_remote(path) else ()).version())
 
-def files_of_table(address: str) -> tuple[list[TableFile], Any]:
-    """The files of a table, and its schema in Arrow where a log states it, else None. Raises DataError."""
+    @property
+    def address(self) -> str:
+        return below(self.table, DELTA_LOG, f"{self.version:020d}.json")
 
-    def read() -> tuple[list[TableFile], Any]:
-        return delta_files(pinned(address)) if is_delta(address) else (list_files(address), None)
+    @property
+    def schema(self) -> Any:
+        return self._log[1]
 
-    return once(LISTING, (address, current_options()), read)
+    @cached_property
+    def files(self) -> list[TableFile]:
+        """The oldest first."""
+        return [_present(file, self.table, self.version) for file in self._log[0]]
 
-
-def delta_files(address: str) -> tuple[list[TableFile], Any]:
-    """The files of a version, the oldest first, and its schema in Arrow. Raises DataError."""
-    found = DELTA_VERSION.search(address)
-    assert found is not None
-    table, version = address[: found.start()], int(found[1])
-    files, schema = _files(table, version, current_options() if is_remote(table) else ())
-    return [_present(file, table, version) for file in files], schema
+    @property
+    def _log(self) -> tuple[tuple[TableFile, ...], Any]:
+        return _files(self.table, self.version, current_options() if is_remote(self.table) else ())
 
 
 def _opened(table: str, version: int | None, options: Options) -> Any:
     try:
-        library = import_module("deltalake")
+        import deltalake
     except ImportError:
         raise SettingsError(
             f"Cannot read {table}: it is a Delta table, and the package deltalake is missing. Install"
             " dcpred[delta]."
         ) from None
     with _library_errors(table, version):
-        return library.DeltaTable(table, version=version, storage_options=delta_options(table, options))
+        return deltalake.DeltaTable(table, version=version, storage_options=delta_options(table, options))
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from dcpred_tasks.tables.arrow_columns import (
     text_values,
     whole_array,
 )
-from dcpred_tasks.tables.delta_tables import files_of_table, is_delta, pinned
+from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.table_columns import (
     as_common_type,
     cell_type,
@@ -198,8 +198,8 @@ Files = tuple[
 
 
 def _files(data: str) -> Files:
-    files, kinds = files_of_table(data)
-    return tuple(files), kinds, current_options() if is_remote(data) else ()
+    source = open_source(data)
+    return tuple(source.files), source.schema, current_options() if is_remote(data) else ()
 
 
 @lru_cache(maxsize=8)
@@ -296,8 +296,7 @@ def plan_table(data: str, model: str) -> TableAddress:
     be encoded.
     """
     data = data.rstrip("/") if len(data) > 1 else data
-    data = absolute(data)
-    table = find_table(pinned(data) if is_delta(data) else data, absolute(model))
+    table = find_table(open_source(absolute(data)).address, absolute(model))
     first = table.groups[0]
     checked = [column for column in table.schema.sources if not table.is_safe(column)]
     some = table.read(first, [column.name for column in checked])

@@ -5,15 +5,14 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, ResourceError
-from dcpred_tasks.storage.addresses import Options, below, current_options, is_remote, local_path
+from dcpred_tasks.storage.addresses import Options, below, current_options, is_remote
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
@@ -75,19 +74,33 @@ def is_rows(name: str) -> bool:
     return name.lower().endswith(PARQUET + IPC)
 
 
-def is_table(address: str | Path) -> bool:
-    """Whether an address names a table that is read where it lies: a file by its ending, a pattern, or a
-    folder.
-    """
-    path = local_path(address).rstrip("/")
-    if is_pattern(path):
-        return not path.lower().endswith(".zarr")
-    is_folder = not is_remote(path) and os.path.isdir(path)
-    if is_rows(path) and not is_folder:
-        return True
-    if not is_remote(path) and not is_folder:
-        return False
-    return bool(_names_of(local_path(address))[1])
+@dataclass(frozen=True)
+class FileTable:
+    """A file of Parquet or Arrow, or those of a folder or pattern: a source (sources.py)."""
+
+    address: str
+    version = schema = None
+
+    @classmethod
+    def is_at(cls, address: str) -> bool:
+        path = address.rstrip("/")
+        if is_pattern(path):
+            return not path.lower().endswith(".zarr")
+        is_folder = not is_remote(path) and os.path.isdir(path)
+        if is_rows(path) and not is_folder:
+            return True
+        if not is_remote(path) and not is_folder:
+            return False
+        return bool(_names_of(address)[1])
+
+    @classmethod
+    def open(cls, address: str) -> Self:
+        return cls(address)
+
+    @cached_property
+    def files(self) -> list[TableFile]:
+        """By name."""
+        return list_files(self.address)
 
 
 def list_files(address: str) -> list[TableFile]:
