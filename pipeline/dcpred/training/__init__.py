@@ -1,4 +1,5 @@
 """Training over Zarr: survey, partition, route, balance, leaves, model.
 
-May import: dcpred.execution, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks.
+May import: dcpred.execution, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks; within functions,
+for a table, dcpred.datasets.
 """
