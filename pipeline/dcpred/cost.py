@@ -12,6 +12,7 @@ from dcpred_tasks.dtypes import FloatArray, SingleArray
 from dcpred_tasks.engine.layout import AT_ONCE, FEW_FEATURES, LANES, held_features, walks_by_distances
 from dcpred_tasks.model.basis import Prices
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.kernels import Sum
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
@@ -93,21 +94,17 @@ def _map_ns(model: Model) -> float:
     if coding is None or coding.map is None:
         return 0.0
     lanes = LANES * -(-model.scaling.n_encoded // LANES)
-    return (CLIP_NS if coding.map.at is None else QUANTILE_NS) * lanes
+    return (QUANTILE_NS if isinstance(coding.map, Knots) else CLIP_NS) * lanes
 
 
 def _convert_ns(model: Model) -> float:
     """One conversion of a row: of contiguous features, or of the columns that they become first. A model
-    that accepts missing values checks every number, and with indicators it copies the row. Logarithms are
-    of whole vectors.
+    that accepts missing values checks every number, and with indicators it copies the row.
     """
     d, columns, coding = model.scaling.n_encoded, model.n_columns, model.scaling.coding
     if coding is None:
         return 4.0 + 0.424 * d
     own = 7.0 + 0.55 * d + 0.4 * columns if coding.is_coded.any() else 4.0 + 0.424 * columns
-    if coding.symlog is not None:
-        lanes = next(n for n in (LANES, 4, 1) if d >= n)
-        own += 0.55 * lanes * -(-d // lanes)
     if coding.gap is not None:
         own += 0.8 + 0.07 * columns
     if len(coding.indicated) and not coding.is_coded.any():

@@ -30,7 +30,7 @@ from dcpred.cost import predict_cost
 from dcpred.estimators.settings import as_parameters
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
+from dcpred_tasks.model.feature_map import MOST_KNOTS, Clip, FeatureMap, Knots
 from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring import scorer
@@ -46,13 +46,13 @@ def with_map(model: Model, name: str, rows: NDArray[Any]) -> Model:
     about itself.
     """
     shift, factor = model.scaling.shift, model.scaling.factor
-    found = FeatureMap(shift, factor, np.ones(len(shift)))
+    found: FeatureMap = Clip(shift, factor, np.ones(len(shift)))
     if name != "clip":
         u = ((rows.astype(float) - shift) * factor).astype(np.float32)
         knots = [np.unique(np.quantile(column, np.linspace(0, 1, MOST_KNOTS))) for column in u.T]
         at = np.cumsum([0, *map(len, knots)])
         knot = np.concatenate(knots).astype(np.float32)
-        found = replace(found, at=at, knot=knot, value=knot)
+        found = Knots(shift, factor, np.ones(len(shift)), at, knot, knot, "additive")
     n = len(shift)
     scaling = Scaling(np.zeros(n), np.ones(n), coded_columns(n, {}, feature_map=found))
     return replace(model, scaling=scaling)

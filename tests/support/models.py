@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap, Symlog
+from dcpred_tasks.model.feature_map import MOST_KNOTS, Clip, FeatureMap, Knots
 from dcpred_tasks.model.kernels import BY_NAME, KERNELS, Kernel, Sum
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, outlined
 from dcpred_tasks.model.one_hot import Coding, coded_columns
@@ -22,7 +22,7 @@ Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
 SCALINGS = (
     *("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps"),
-    *("symlog", "symlog coded gaps", "clip", "clip gaps", "quantile", "quantile coded gaps"),
+    *("clip", "clip gaps", "quantile", "quantile coded gaps"),
     *("additive", "additive coded gaps"),
 )
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
@@ -82,7 +82,7 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    mapped = next((name for name in ("symlog", "clip", "quantile", "additive") if name in kind), "")
+    mapped = next((name for name in ("clip", "quantile", "additive") if name in kind), "")
     if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps") or mapped:
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far" or (kind == "gaps" and rng.random() < 0.3):
@@ -97,8 +97,6 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         if rng.random() < 0.3:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
         gaps = random_gaps(rng, shift, factor, "coded" in kind) if "gaps" in kind else None
-        if mapped == "symlog":
-            return Scaling(shift, factor, random_symlog(rng, d, gaps))
         return Scaling(shift, factor, random_map(rng, d, gaps, mapped))
     if kind == "coded":
         if rng.random() < 0.3:
@@ -109,26 +107,6 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
         return Scaling(shift, factor, random_gaps(rng, shift, factor, kind == "coded gaps"))
     return Scaling(shift, factor)
-
-
-def random_symlog(rng: np.random.Generator, d: int, coding: Coding | None) -> Coding:
-    """The same columns with some features on a logarithmic scale, of any centre and rate; one at least where
-    any is not coded.
-    """
-    coding = coding or Coding(np.arange(d), np.full(d, np.nan))
-    free = np.flatnonzero(~coding.is_coded)
-    own = free[rng.random(len(free)) < rng.choice([0.2, 0.7, 1.0])]
-    own = own if len(own) else free[:1]
-    if not len(own):
-        return coding
-    centre, rate = np.zeros((2, coding.n_features))
-    centre[own] = rng.choice([0.0, 1.0, -300.0, 1.6e9], len(own)) + rng.normal(size=len(own))
-    rate[own] = rng.choice([1.0, 1.0, 1e-3, 40.0], len(own))
-    known = replace(coding, symlog=Symlog(centre, rate, np.ones(coding.n_features)))
-    if coding.gap is None:
-        return known
-    gap = np.where(rate > 0, known.symlog.raw(coding.gap[None])[0], coding.gap)
-    return replace(known, gap=gap)
 
 
 def random_map(rng: np.random.Generator, d: int, coding: Coding | None, kind: str) -> Coding:
@@ -148,9 +126,9 @@ def random_map(rng: np.random.Generator, d: int, coding: Coding | None, kind: st
     elif all(value.min(initial=0) >= 0 for value in values):  # contributions have the mean 0
         values = [-value for value in values]
     at = offsets([len(knot) for knot in knots])
-    found = FeatureMap(centre, rate, np.ones(n))
+    found: FeatureMap = Clip(centre, rate, np.ones(n))
     if kind != "clip":
-        found = replace(found, at=at, knot=np.concatenate(knots), value=np.concatenate(values))
+        found = Knots(centre, rate, np.ones(n), at, np.concatenate(knots), np.concatenate(values), kind)
     gap = None if coding.gap is None else np.where(own, found.raw(coding.gap[None])[0], coding.gap)
     return replace(coding, gap=gap, map=found)
 
@@ -339,7 +317,7 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
     if coding is not None:
         raw, d = raw[:, coding.first], coding.n_features
-        raw = raw if coding.amounts is None else coding.amounts.raw(raw)
+        raw = raw if coding.map is None else coding.map.raw(raw)
         for feature in coding.features:
             raw[:, feature] = random_codes(rng, coding.codes(feature), n)
     kind = np.dtype(dtype)
@@ -409,7 +387,7 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
             depth, kernel, d=300, depth=depth, sizes=sizes, n_outputs=1 + 2 * depth, leaf_scaling=depth > 0
         )
         yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
-    mapped = ("symlog", "symlog coded gaps", "clip gaps", "quantile", "additive coded gaps")
+    mapped = ("clip gaps", "quantile", "additive coded gaps")
     for d, scaling in product((1, 3, 16, 54), mapped):
         model = random_model(d, d=d, scaling=scaling, n_outputs=1 + d % 5)
         yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "missing": ("laplacian", "gaps", {"d": 10}),
     "codes and missing": ("rbf", "coded gaps", {"d": 12}),
     "quantiles": ("rbf", "quantile coded gaps", {"d": 9}),
-    "logarithms": ("laplacian", "symlog coded gaps", {"d": 9}),
+    "clipped": ("laplacian", "clip gaps", {"d": 9}),
     "means of the target": ("rbf", "standard", {"d": 8}),
 }
 

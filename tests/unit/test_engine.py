@@ -61,7 +61,6 @@ LETTER = {
 def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", *KERNELS)) -> Model:
     kernel = draw(st.sampled_from(kernels))
     n_outputs = draw(st.sampled_from(OUTPUTS))
-    bounds = (None, None, None, "lower", "upper") if kernel in STATIONARY else (None,)
     return random_model(
         draw(st.integers(0, 10**6)),
         kernel,
@@ -70,7 +69,6 @@ def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", *KERNELS)) -> Mod
         task=draw(st.sampled_from(["classification", "regression"])) if n_outputs == 1 else "classification",
         depth=draw(st.integers(0, 4)),
         scaling=draw(st.sampled_from(SCALINGS)),
-        triangle=draw(st.sampled_from(bounds)),
         sizes=draw(st.sampled_from([SIZES, SIZES, (0,), (16,), (17, 40)])),
         leaf_scaling=draw(st.booleans()),
     )
@@ -298,7 +296,6 @@ def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int, dtypes: tuple
         kernel,
         d=5,
         n_outputs=n_outputs,
-        triangle="lower" if n_outputs == 7 and kernel in STATIONARY else None,
     )
     rng = np.random.default_rng(0)
     gamma = (model.kernel.gamma * 10 ** rng.uniform(-1, 1, len(model.gamma))).astype(np.float32)

@@ -16,7 +16,7 @@ from dcpred.model_export.export import FlatModel
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.engine.layout import held_features
-from dcpred_tasks.model.feature_map import FAR, THIRD, TOO_LARGE
+from dcpred_tasks.model.feature_map import FAR, THIRD, Knots
 from dcpred_tasks.model.kernels import FAMILIES, Matern32, Sum
 from dcpred_tasks.model.target_transform import TRANSFORMS
 
@@ -127,8 +127,8 @@ def _numbers(flat: FlatModel) -> dict[str, Any]:
         "COEF0": float(kernel.coef0),
         "MATERN_A2": float(family.a2_of_t) if isinstance(family, Matern32) else 0.0,
         "MATERN_K": float(family.k) if isinstance(family, Matern32) and matern else 0.0,
-        "TRIANGLE_GAMMA": q.triangle_gamma,
-        "LOWER_BOUND": q.lower_bound,
+        "TRIANGLE_GAMMA": float(kernel.gamma),
+        "LOWER_BOUND": model.triangle_bound == "lower",
         "N_FEATURES": model.n_features,
         "N_ENCODED": p.n_features,
         "N_COLUMNS": p.n_columns,
@@ -157,15 +157,13 @@ def _numbers(flat: FlatModel) -> dict[str, Any]:
         "HAS_PICKS": len(p.picks) > 0,
         "HAS_GAPS": len(q.gap) > 0,
         "HAS_CODES": p.columns.coded,
-        "HAS_LOG_SCALE": p.log_scale.stride > 0,
-        "HAS_MAP": 0 if coding is None or coding.map is None else 1 + (coding.map.at is not None),
+        "HAS_MAP": 0 if coding is None or coding.map is None else 1 + isinstance(coding.map, Knots),
         "HAS_LEAF_FACTOR": len(q.leaf_factor) > 0,
         "HAS_PROBABILITY": calibration is not None,
         "N_KNOTS": 0 if calibration is None else len(calibration.knot),
         "SHARE": 0.0 if calibration is None else float(calibration.share[0]),
         "N_TARGETS": 0 if targets is None else len(targets.feature),
         "N_MEANS": 1 if targets is None else targets.n_means,
-        "TOO_LARGE": TOO_LARGE,
         "MAP_FAR": FAR,
         "MAP_THIRD": THIRD,
     }
@@ -219,8 +217,8 @@ def _arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
         "exact_leaf_factor": q.leaf_factor,
         "exact_pair_at": q.pair_at,
         "pairs": q.pairs,
-        "triangle_at": q.triangle_at,
-        "triangle": q.triangle,
+        "triangle_at": flat.model.triangle_at,
+        "triangle": flat.model.triangle,
         "beta_at": q.beta_at,
         "beta": np.asarray(flat.model.beta),
         "intercept": q.intercept,
@@ -231,7 +229,7 @@ def _column_arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
     """How raw rows become columns, and decision values probabilities."""
     p, q, targets, calibration = flat.packed, flat.exact, flat.targets, flat.calibration
     coding = flat.model.scaling.coding
-    amounts = None if coding is None else coding.amounts
+    feature_map = None if coding is None else coding.map
     found: dict[str, NDArray[Any]] = {
         "indicated": p.columns.indicated,
         "column_first": np.append(p.columns.first, p.n_columns - len(p.columns.indicated)),
@@ -241,10 +239,10 @@ def _column_arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
         "code_place": p.columns.place,
         "gap": q.gap,
     }
-    if amounts is not None:
-        found |= {"amount_centre": amounts.centre, "amount_rate": amounts.rate}
-    if coding is not None and coding.map is not None and coding.map.at is not None:
-        of_map = {name: getattr(coding.map, name) for name in ("at", "knot", "value", "slope")}
+    if feature_map is not None:
+        found |= {"amount_centre": feature_map.centre, "amount_rate": feature_map.rate}
+    if isinstance(feature_map, Knots):
+        of_map = {name: getattr(feature_map, name) for name in ("at", "knot", "value", "slope")}
         found |= {f"map_{name}": values for name, values in of_map.items()}
     if targets is not None:
         found |= {"target_feature": targets.feature, "target_at": targets.at, "target_table": targets.table}

@@ -45,16 +45,7 @@ static void columns_of(const dcpred_row *x, double *out) {
     }
 #endif
     for (int k = 0; k < N_COLUMNS - N_OWN; k++) out[N_OWN + k] = raw[indicated[k]] != raw[indicated[k]];
-#if HAS_LOG_SCALE
-    for (int f = 0; f < N_ENCODED; f++) {
-        if (amount_rate[f] == 0) continue;
-        const double u = (raw[f] - amount_centre[f]) * amount_rate[f], beside = 1 + fabs(u);
-        long long bits;
-        memcpy(&bits, &beside, sizeof bits);
-        const double logarithm = beside < TOO_LARGE ? (double)(bits - (1023LL << 52)) * 0x1p-52 : u != u ? u : INFINITY;
-        raw[f] = copysign(logarithm, u);
-    }
-#elif HAS_MAP
+#if HAS_MAP
     for (int f = 0; f < N_ENCODED; f++) {
         if (amount_rate[f] == 0) continue;
         const float u = (float)((raw[f] - amount_centre[f]) * amount_rate[f]);

@@ -15,7 +15,7 @@ from dcpred.model_export.export import FlatModel, leaf_bounds, leaf_tables, padd
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.feature_map import FAR, THIRD, TOO_LARGE, FeatureMap, Symlog
+from dcpred_tasks.model.feature_map import FAR, THIRD, FeatureMap, Knots
 from dcpred_tasks.model.kernels import LARGEST, Matern32, Sum
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
@@ -190,8 +190,6 @@ def coded(g: Graph, coding: Coding, x: str) -> str:
         if len(coding.indicated):
             missing = g.cast(g.columns(is_missing, coding.indicated), ACC_DTYPE)
         x = g.op("Where", is_missing, coding.gap, x)
-    if coding.symlog is not None:
-        x = on_log_scale(g, coding.symlog, x)
     if coding.map is not None:
         x = mapped(g, coding.map, x)
     if len(coding.source) == coding.n_features and not coding.is_coded.any():
@@ -209,21 +207,6 @@ def coded(g: Graph, coding: Coding, x: str) -> str:
     return columns
 
 
-def on_log_scale(g: Graph, found: Symlog, x: str) -> str:
-    """See symlog: the logarithm to base 2 of numbers whose mantissa is one, linear between them."""
-    u = g.op("Mul", g.op("Sub", x, found.centre), found.rate)
-    beside = g.op("Add", g.op("Abs", u), 1.0)
-    fits = g.op("Less", beside, TOO_LARGE)
-    bounded = g.op("Where", fits, beside, 1.0)
-    whole = g.op("Floor", g.op("Div", g.op("Log", bounded), np.log(2.0)))
-    power = g.op("Pow", g.constant(2.0, ACC_DTYPE), whole)
-    logarithm = g.op("Add", whole, g.op("Sub", g.op("Div", bounded, power), 1.0))
-    # NaN is neither less than the limit nor equal to itself.
-    large = g.op("Where", g.op("IsNaN", u), np.nan, np.inf)
-    s = g.op("Mul", g.op("Where", fits, logarithm, large), g.op("Where", g.op("Less", u, 0.0), -1.0, 1.0))
-    return g.op("Where", g.constant(found.rate > 0), s, x)
-
-
 def mapped(g: Graph, found: FeatureMap, x: str) -> str:
     """See FeatureMap: differences in double precision, the rest in single."""
     own = np.flatnonzero(found.rate)
@@ -233,13 +216,11 @@ def mapped(g: Graph, found: FeatureMap, x: str) -> str:
 
     given = g.columns(x, own)
     u = g.cast(g.op("Mul", g.op("Sub", given, found.centre[own]), found.rate[own]), MODEL_DTYPE)
-    if found.at is None:
+    if not isinstance(found, Knots):
         near = g.op("Min", g.op("Max", u, single(-FAR)), single(FAR))
         part = g.op("Mul", near, single(THIRD))
         s = g.op("Div", near, g.op("Sqrt", g.op("Add", g.op("Mul", part, part), single(1.0))))
     else:
-        assert found.knot is not None
-        assert found.value is not None
         at = np.append(found.at[own], found.at[-1])
         index, exists = padded(at, int(np.diff(at).max()))
         knots = np.where(exists, found.knot[index], np.inf)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dcpred.execution.progress import counted
 from dcpred_tasks.errors import listed
-from dcpred_tasks.model.feature_map import Symlog
+from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training.survey import Survey
 
@@ -75,12 +75,10 @@ def describe_map(scaling: Scaling) -> dict[str, Any] | None:
     """The feature map: its name, the mapped features, and the number of knots of each if it has them; None
     without a map. A model of an earlier version may have "symlog".
     """
-    found = None if scaling.coding is None else scaling.coding.amounts
+    found = None if scaling.coding is None else scaling.coding.map
     if found is None:
         return None
-    if isinstance(found, Symlog):
-        return {"name": "symlog", "features": found.features, "knots": None}
-    knots = None if found.at is None else np.diff(found.at)[found.features].tolist()
+    knots = np.diff(found.at)[found.features].tolist() if isinstance(found, Knots) else None
     return {"name": found.name, "features": found.features, "knots": knots}
 
 

@@ -48,6 +48,7 @@ from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
+from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
 from dcpred_tasks.model.scaling import Scaling
@@ -330,7 +331,7 @@ def write_model(
 def _versions(model: Model, encoding: Mapping[str, Any]) -> tuple[int, ...]:
     """The first versions of the format that can hold what is not an array."""
     coding = model.scaling.coding
-    is_additive = coding is not None and coding.map is not None and coding.map.is_additive
+    is_additive = coding is not None and isinstance(coding.map, Knots) and bool((coding.map.value < 0).any())
     return 5 if encoding else 2, 10 if model.target else 2, 11 if is_additive else 2
 
 

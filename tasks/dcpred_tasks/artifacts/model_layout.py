@@ -8,7 +8,6 @@ them is checked here, and an inconsistency raises ValueError.
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model import symlog
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
-from dcpred_tasks.model.feature_map import Symlog
 from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.leaf_arrays import (
     EDGE,
@@ -72,8 +71,8 @@ GAPS = {
     "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
     "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
-# Only in models with features on a logarithmic scale.
-SYMLOG = {f"symlog_{f.name}": ModelArray(ACC_DTYPE, ("feature",), since=6) for f in fields(Symlog)}
+# Only in models of earlier versions with features on a logarithmic scale.
+SYMLOG = {name: ModelArray(ACC_DTYPE, ("feature",), since=6) for name in symlog.NAMES}
 # Only in models with mapped features; knots only for quantile maps.
 MAPS = {f"map_{name}": ModelArray(ACC_DTYPE, ("feature",), since=8) for name in ("centre", "rate", "sd")}
 KNOTS = {

@@ -27,12 +27,10 @@ from dcpred_tasks.engine.layout import (
     STRIP_ROWS,
     SUMMED_GROUPS,
     Columns,
-    LogScale,
     Source,
     aligned_empty,
     columns_of,
     dtype_code,
-    log_scale_of,
     raw_gaps,
     tree_of,
 )
@@ -54,20 +52,14 @@ class Exact(NamedTuple):
     """The sum over features in the kernel: a kernel_families.Sum."""
     gamma: FloatArray
     """float64 (n_landmarks,), γ of each landmark."""
-    triangle_gamma: float
-    """γ of triangle pseudo-landmarks: that of the kernel."""
     shape: FloatArray
     """float64, KernelNumbers.shape."""
-    lower_bound: bool
-    """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
     columns: Columns
     """How raw features become columns, with one-hot encoded features or missing indicators."""
     gap: FloatArray
     """float64 (n_features,), the markers of missing values, on the scale of their features; (0,) where NaN is
     a bad value.
     """
-    log_scale: LogScale
-    """The features on a logarithmic scale."""
     shift: FloatArray
     """float64 (n_columns,), μ in raw units."""
     factor: FloatArray
@@ -92,12 +84,8 @@ class Exact(NamedTuple):
     """int64 (n_leaves + 1,), offsets of pairs."""
     pairs: NDArray[np.int32]
     """int32 (n_products · 2,), the two landmarks of each product, counted within the leaf."""
-    triangle_at: IntArray
-    """int64 (n_leaves + 1,), offsets into `triangle`."""
-    triangle: SingleArray
-    """float32, the distances of each triangle point to the landmarks of its leaf, point by point."""
     beta_at: IntArray
-    """int64 (n_leaves + 1,), offsets of basis functions: landmarks, products, triangle points."""
+    """int64 (n_leaves + 1,), offsets of basis functions: landmarks, then products."""
     present_at: IntArray
     """int64 (n_leaves + 1,), offsets into `present`."""
     present: NDArray[np.int32]
@@ -120,12 +108,9 @@ def exact_arrays(model: Model, columns: Columns | None = None) -> Exact:
         kernel=FAMILIES.index(model.kernel.family),
         sum=int(model.kernel.family.sum),
         gamma=_own(model.gamma, ACC_DTYPE),
-        triangle_gamma=float(model.kernel.gamma),
         shape=np.array(model.kernel.shape, ACC_DTYPE),
-        lower_bound=model.triangle_bound == "lower",
         columns=columns_of(model) if columns is None else columns,
         gap=_own(raw_gaps(model), ACC_DTYPE),
-        log_scale=log_scale_of(model),
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
         starts=_own(tree_of(model).starts, np.int64),
@@ -136,8 +121,6 @@ def exact_arrays(model: Model, columns: Columns | None = None) -> Exact:
         leaf_factor=_own(model.leaf_factor, np.float32),
         pair_at=_own(model.pair_at, np.int64),
         pairs=_own(model.pairs, np.int32),
-        triangle_at=_own(model.triangle_at, np.int64),
-        triangle=_own(model.triangle, np.float32),
         beta_at=_own(model.beta_at, np.int64),
         present_at=_own(model.beta.output_at, np.int64),
         present=_own(model.beta.outputs, np.int32),
@@ -216,10 +199,6 @@ class Room(NamedTuple):
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
     mapped: NDArray[np.float32]
     """float32 (large · maps.stride,), the mapped rows of a leaf tile, in models with mapped features."""
-    logarithms: NDArray[np.float64]
-    """float64 (strip · log_scale.stride,), raw rows on a logarithmic scale, where features are on one."""
-    logarithms_at: NDArray[np.int64]
-    """int64 (strip,), the addresses of these rows."""
     columns: NDArray[np.float64]
     """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where columns
     are not the features.
@@ -289,8 +268,6 @@ class Room(NamedTuple):
     """float64 (n_features,), the raw features that become its columns; (0,) where features are columns."""
     c: NDArray[np.float64]
     """float64 (most landmarks,), the kernel values of that row."""
-    r: NDArray[np.float64]
-    """float64 (most landmarks,), its distances to the landmarks."""
     outputs: NDArray[np.float64]
     """float64 (n_outputs,), its decision values."""
 
@@ -435,8 +412,6 @@ class Engine:
         return Room(
             rows=rows,
             mapped=mapped,
-            logarithms=aligned_empty(STRIP_ROWS * p.log_scale.stride, np.float64),
-            logarithms_at=ints(STRIP_ROWS),
             columns=aligned_empty(STRIP_ROWS * p.columns.stride, np.float64),
             columns_at=ints(STRIP_ROWS),
             norm=np.empty(padded, np.float32),
@@ -469,6 +444,5 @@ class Engine:
             x=np.empty(p.n_columns),
             raw=np.empty(len(p.columns.first)),
             c=np.empty(max(self.exact.most_landmarks, 1)),
-            r=np.empty(max(self.exact.most_landmarks, 1)),
             outputs=np.empty(p.n_outputs),
         )

@@ -1,6 +1,5 @@
 """The numbers and the layouts that Python and C++ share, and how raw rows become rows of columns for compiled
-code: one-hot encoding and missing values (model/one_hot.py), mapped features and features on a logarithmic
-scale (model/feature_map.py).
+code: one-hot encoding and missing values (model/one_hot.py), and mapped features (model/feature_map.py).
 """
 
 from itertools import pairwise
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.feature_map import MOST_KNOTS
+from dcpred_tasks.model.feature_map import MOST_KNOTS, Knots
 from dcpred_tasks.model.tree import Tree
 
 # Raised when the last bits of scores change. From 2 on it is part of plans and of hashes of runs.
@@ -269,17 +268,6 @@ class Columns(NamedTuple):
     """int32 (n_indicators,), the features of the missing indicators in the last columns."""
 
 
-class LogScale(NamedTuple):
-    """Features on a logarithmic scale, to which raw rows are brought first; arrays may be empty."""
-
-    stride: int
-    """Length of a row on that scale: n_features, padded to a multiple of 8."""
-    centre: FloatArray
-    """float64 (n_features,), in raw units."""
-    rate: FloatArray
-    """float64 (n_features,), in 1 / raw units; 0 for a feature that stays as it is."""
-
-
 class Maps(NamedTuple):
     """The map of heavy-tailed features, which is applied first; arrays are empty without such features."""
 
@@ -312,15 +300,6 @@ class Gaps(NamedTuple):
     """float32 (n_converted,), the rest."""
 
 
-def log_scale_of(model: Model) -> LogScale:
-    """The features of a model on a logarithmic scale."""
-    coding = model.scaling.coding
-    if coding is None or coding.symlog is None:
-        return LogScale(0, np.empty(0), np.empty(0))
-    centre, rate = coding.symlog.centre, coding.symlog.rate
-    return LogScale(-(-len(rate) // 8) * 8, aligned(centre), aligned(rate))
-
-
 def maps_of(model: Model) -> Maps:
     """The map of a model's features."""
     none, coding = np.empty(0, np.float32), model.scaling.coding
@@ -329,13 +308,13 @@ def maps_of(model: Model) -> Maps:
     found, n = coding.map, coding.n_features
     stride = -(-n // LANES) * LANES
     centre, rate = (np.pad(values, (0, stride - n)) for values in (found.centre, found.rate))
-    if found.at is None or found.knot is None or found.value is None:
+    if not isinstance(found, Knots):
         return Maps(stride, aligned(centre), aligned(rate), none, none)
     knots = np.full((stride, MOST_KNOTS), np.inf, np.float32)
     pieces = np.zeros((stride, MOST_KNOTS + 1, 3), np.float32)
     pieces[:, :, 1] = 1.0
     for f in found.features:
-        own = slice(int(found.at[f]), int(found.at[f + 1]))
+        own = found.of(f)
         last = own.stop - own.start
         knots[f, :last] = found.knot[own]
         pieces[f, 1 : last + 1] = np.stack([found.knot[own], found.slope[own], found.value[own]], axis=1)
@@ -351,7 +330,7 @@ def raw_gaps(model: Model) -> FloatArray:
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return np.empty(0)
-    return coding.gap if coding.amounts is None else coding.amounts(coding.gap[None])[0]
+    return coding.gap if coding.map is None else coding.map(coding.gap[None])[0]
 
 
 def gaps_of(model: Model, conversion: Conversion) -> Gaps:

@@ -26,7 +26,6 @@ from dcpred_tasks.engine.layout import (
     Conversion,
     Gaps,
     LeafFactors,
-    LogScale,
     Maps,
     aligned,
     centre_in,
@@ -40,7 +39,6 @@ from dcpred_tasks.engine.layout import (
     held_features,
     in_single,
     leaf_factors,
-    log_scale_of,
     maps_of,
     origin,
     product_error,
@@ -262,7 +260,6 @@ class Packed(NamedTuple):
     """Columns that they become (`columns`): n_features without one-hot encoding and missing indicators."""
     columns: Columns
     gaps: Gaps
-    log_scale: LogScale
     maps: Maps
     n_outputs: int
     """Decision values of a row."""
@@ -382,7 +379,6 @@ def pack(model: Model) -> Packed:
         n_columns=model.n_columns,
         columns=columns_of(model),
         gaps=gaps_of(model, conversion),
-        log_scale=log_scale_of(model),
         maps=maps_of(model),
         n_outputs=model.n_outputs,
         n_converted=len(conversion.feature),

@@ -380,7 +380,7 @@ def _deviations(model: Model) -> FloatArray:
         return np.full(model.n_columns, np.nan)
     if coding is None:
         return reference.sd
-    of_features = reference.sd if coding.amounts is None else coding.amounts.deviations(reference.sd)
+    of_features = reference.sd if coding.map is None else coding.map.deviations(reference.sd)
     of_columns = of_features[coding.source]
     if uncertainty is None:
         return np.where(np.isnan(coding.code), of_columns, np.nan)

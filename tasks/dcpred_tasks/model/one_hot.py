@@ -9,8 +9,8 @@ has. A kernel with learned factors gains nothing from a column for every value (
 may have a missing indicator, a column that is 1 where it is missing. Indicators come after all other columns:
 features without one-hot encoding stay in the order of a raw row.
 
-**Heavy-tailed features** may be on a symmetric logarithmic scale (model/feature_map.py), or mapped
-(model/feature_map.py): their column holds the result. This comes first: all else concerns the results.
+**Heavy-tailed features** may be mapped (model/feature_map.py): their column holds the result. This comes
+first: all else concerns the results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
-from dcpred_tasks.model.feature_map import FeatureMap, Symlog
+from dcpred_tasks.model.feature_map import FeatureMap
 
 LARGEST_CODE = 2**24  # Single precision holds every integer up to it.
 # From the least category of a feature to the largest: the engine has a lookup table. And entries of the
@@ -39,9 +39,7 @@ class Coding:
             column that is the feature itself, infinity for a missing indicator
     gap     float64 (n_features,), the raw value that replaces a missing one, not a category with a column;
             None where NaN is a bad value, and without missing indicators
-    symlog  the features on a logarithmic scale, without one-hot encoded ones; None without such features
-    map     the map of features that are not one-hot encoded; None without mapped features, or with a
-            logarithmic scale
+    map     the map of features that are not one-hot encoded; None without mapped features
 
     Raises ValueError for inconsistent arrays.
     """
@@ -49,7 +47,6 @@ class Coding:
     source: IntArray
     code: FloatArray
     gap: FloatArray | None = None
-    symlog: Symlog | None = None
     map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
@@ -57,12 +54,9 @@ class Coding:
             raise ValueError("columns are not those of features in their order, with ascending codes")
         if not self._sound_gaps():
             raise ValueError("indicators or values of gaps are not those of its features")
-        rate = np.zeros(self.n_features) if self.amounts is None else self.amounts.rate
+        rate = np.zeros(self.n_features) if self.map is None else self.map.rate
         if len(rate) != self.n_features or rate[self.is_coded].any():
-            what = "on a logarithmic scale" if self.map is None else "with a map"
-            raise ValueError(f"features {what} are not its own, or are coded")
-        if self.symlog is not None and self.map is not None:
-            raise ValueError("features are on a logarithmic scale and mapped, too")
+            raise ValueError("features with a map are not its own, or are coded")
 
     def _sound(self) -> bool:
         if self.source.ndim != 1 or self.source.shape != self.code.shape or not len(self.source):
@@ -87,11 +81,6 @@ class Coding:
         if (tail >= self.n_features).any() or self.gap.shape != (self.n_features,):
             return False
         return bool(np.isfinite(self.gap).all()) and not (self.gap[self.source] == self.code).any()
-
-    @property
-    def amounts(self) -> Symlog | FeatureMap | None:
-        """The transform of features that are not one-hot encoded, which comes first."""
-        return self.symlog if self.map is None else self.map
 
     @cached_property
     def n_own(self) -> int:
@@ -150,8 +139,8 @@ class Coding:
         of_gaps = np.isnan(rows[:, self.indicated])
         if self.gap is not None:
             np.copyto(rows, self.gap, where=np.isnan(rows))
-        if self.amounts is not None:
-            rows = self.amounts(rows)
+        if self.map is not None:
+            rows = self.map(rows)
         if len(self.source) == self.n_features and not self.is_coded.any():
             return rows
         out = np.ascontiguousarray(rows[:, self.source])
@@ -162,10 +151,10 @@ class Coding:
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Its arrays by name, without `gap` and those of `amounts` if absent."""
+        """Its arrays by name, without `gap` and those of `map` if absent."""
         own: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
         own |= {} if self.gap is None else {"gap": self.gap}
-        return own if self.amounts is None else own | self.amounts.arrays()
+        return own if self.map is None else own | self.map.arrays()
 
     def raw(self, columns: FloatArray) -> FloatArray:
         """Raw rows of columns (n, n_columns), float64 (n, n_features): of a one-hot encoded feature the
@@ -173,8 +162,8 @@ class Coding:
         0.
         """
         rows = columns[:, self.first]
-        if self.amounts is not None:
-            rows = self.amounts.raw(rows)
+        if self.map is not None:
+            rows = self.map.raw(rows)
         for feature in self.features:
             own = self.columns(feature)
             rows[:, feature] = self.code[own][columns[:, own].argmax(axis=1)]
@@ -186,8 +175,8 @@ class Coding:
         """Limits of columns from those of raw features, which are NaN for a feature without values."""
         number, absent = np.isnan(self.code), np.zeros(self.n_features) if self.gap is None else self.gap
         low, high = (np.where(np.isnan(limit), absent, limit) for limit in (minimum, maximum))
-        if self.amounts is not None:
-            low, high = self.amounts.limits(low, high)
+        if self.map is not None:
+            low, high = self.map.limits(low, high)
         return np.where(number, low[self.source], 0.0), np.where(number, high[self.source], 1.0)
 
 

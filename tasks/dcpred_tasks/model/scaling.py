@@ -1,5 +1,5 @@
 """Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or their columns with
-one-hot encoding, maps, a logarithmic scale or missing values. Target encoding comes first
+one-hot encoding, maps or missing values. Target encoding comes first
 (model/target_encoding.py).
 """
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.model.feature_map import map_from_arrays, symlog_of
+from dcpred_tasks.model import symlog
+from dcpred_tasks.model.feature_map import map_from_arrays
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 
@@ -117,8 +118,8 @@ class Scaling:
 
     def of_features(self) -> "Scaling":
         """A scaling of the raw features themselves, for their statistics: a one-hot encoded one is shifted by
-        its least category, and has the factor 0 where all of its columns have; so has one that is mapped or
-        on a logarithmic scale, which else is shifted by its centre. Missing values stay missing. A
+        its least category, and has the factor 0 where all of its columns have; so has one that is mapped,
+        which else is shifted by its centre. Missing values stay missing. A
         target-encoded feature is scaled by its first mean.
         """
         if self.targets is not None:
@@ -131,8 +132,8 @@ class Scaling:
         counts = np.logical_or.reduceat(self.factor[: self.coding.n_own] != 0, first)
         shift = np.where(coded, self.coding.lowest, self.shift[first])
         factor = np.where(coded, counts.astype(ACC_DTYPE), self.factor[first])
-        if self.coding.amounts is not None:
-            centre, rate = self.coding.amounts.centre, self.coding.amounts.rate
+        if self.coding.map is not None:
+            centre, rate = self.coding.map.centre, self.coding.map.rate
             shift = np.where(rate > 0, centre, shift)
             factor = np.where((rate > 0) & (factor != 0), rate, factor)
         return Scaling(shift, factor)
@@ -160,7 +161,10 @@ class Scaling:
         if "source" in arrays:
             source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
             gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
-            coding = Coding(source, code, gap, symlog_of(arrays), map_from_arrays(arrays))
+            coding = Coding(source, code, gap, map=map_from_arrays(arrays))
+            if any(arrays.get(name) is not None for name in symlog.NAMES):
+                log_scale, shift, factor = symlog.log_knots(arrays, coding, shift, factor)
+                coding = replace(coding, map=log_scale)
         own = Scaling(shift, factor, coding)
         return replace(own, targets=encoding_of(arrays, own.n_encoded))
 

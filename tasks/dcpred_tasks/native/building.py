@@ -99,8 +99,7 @@ ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
 CONSTANTS = {
     ENGINE: vars(layout)
     | {status.name: status.value for status in Status}
-    | {name: getattr(feature_map, name) for name in ("MOST_KNOTS", "THIRD", "FAR")}
-    | {name: getattr(feature_map, name) for name in ("BITS_OF_ONE", "TOO_LARGE")},
+    | {name: getattr(feature_map, name) for name in ("MOST_KNOTS", "THIRD", "FAR")},
     REFINEMENT: vars(layout)
     | vars(lbfgs)
     | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY},

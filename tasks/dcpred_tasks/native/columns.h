@@ -1,6 +1,5 @@
 // Raw rows with one-hot encoded features or missing indicators as rows of columns (model/one_hot.py), before they are
-// converted like any others: in single precision where that holds the raw numbers exactly, else in double. And raw rows with
-// features on a symmetric logarithmic scale (model/feature_map.py), in double precision, as the definition has them.
+// converted like any others: in single precision where that holds the raw numbers exactly, else in double.
 //
 // A row is set to 0, then the columns of its categories to 1. The columns of 16 features are computed at once, without branches:
 // the category of a row cannot be predicted, and one wrong guess takes as long as 16 features.
@@ -12,52 +11,6 @@
 #include "engine_layout.h"
 
 constexpr int64_t FEW_INDICATORS = 4;
-
-// -- logarithms -------------------------------------------------------------------------------------------------------------
-
-constexpr uint64_t FRACTION = (1ull << 52) - 1;  // the bits of a number after its exponent
-constexpr uint64_t ABOVE = 0x433ull << 52;       // the bits of 2^52: with a whole number in the fraction, that much more
-constexpr uint64_t SIGN = 1ull << 63;
-
-// sign(u) · l(1 + |u|), infinite where u is too large for single precision, and NaN where it is NaN. A logarithm is made of the
-// bits of a number: its exponent and its fraction, each made a number by giving it the bits of a power of two, for few
-// processors convert whole numbers of 64 bits in vectors.
-template <int n> INLINE Lanes<double, n> symlog(Lanes<double, n> u) {
-    typedef Lanes<uint64_t, n> Bits;
-    typedef Lanes<double, n> D;
-    Bits bits = bits_as<Bits>(u), beside = bits_as<Bits>(1.0 + bits_as<D>(bits & ~SIGN));
-    D exponent = bits_as<D>(beside >> 52 | ABOVE) - (0x1p52 + 1023);
-    D fraction = bits_as<D>((beside & FRACTION) | (uint64_t)BITS_OF_ONE) - 1.0;
-    D s = bits_as<D>(bits_as<Bits>(exponent + fraction) | (bits & SIGN));
-    return beside < __builtin_bit_cast(uint64_t, TOO_LARGE) ? s : u * __builtin_inf();
-}
-
-// One raw row: symlog((x − centre) · rate) where the rate is not 0, else x.
-template <class T> INLINE void to_logarithms(const Raw<T> *source, int64_t d, const double *centre, const double *rate, double *row) {
-    in_vectors(d, [&]<int n>(Count<n>) {
-        in_steps<n>(d, [&](int64_t f) {
-            typedef Lanes<double, n> D;
-            D x = __builtin_convertvector((part<T, n>(source, f)), D), own_rate = of<n>(rate, f);
-            D s = symlog<n>((x - of<n>(centre, f)) * own_rate);
-            store_as(row + f, own_rate == 0.0 ? x : s);
-        });
-    });
-}
-
-NOINLINE void load_logarithms(const Packed &p, int64_t code, const int64_t *address, int64_t n, const Room &room) {
-    const LogScale &scale = p.log_scale;
-    const double *centre = scale.centre.at(0, p.n_features), *rate = scale.rate.at(0, p.n_features);
-    for_dtype(code, [&](auto dtype) {
-        typedef decltype(dtype) T;
-        for (int64_t r = 0; r < n; r++) {
-            double *row = room.logarithms.at(r * scale.stride, scale.stride);
-            room.logarithms_at[r] = (int64_t)row;
-            to_logarithms<T>((const Raw<T> *)address[r], p.n_features, centre, rate, row);
-        }
-    });
-}
-
-// -- columns ----------------------------------------------------------------------------------------------------------------
 
 template <class F> INLINE F *zero_row(const Packed &p, const Room &room, int64_t r, int64_t first) {
     F *row = (F *)room.columns.data + r * p.columns.stride;

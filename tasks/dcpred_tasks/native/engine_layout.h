@@ -35,8 +35,6 @@ constexpr int64_t CHUNK_CORRUPT = 6;
 constexpr int64_t QUARANTINED = 7;
 constexpr float THIRD = 0.3333333432674408;
 constexpr float FAR = 1048576.0;
-constexpr int64_t BITS_OF_ONE = 4607182418800017408;
-constexpr double TOO_LARGE = 3.4028235677973366e+38;
 
 struct Columns {
     int64_t stride;
@@ -53,12 +51,6 @@ struct Gaps {
     Array<double> double_;
     Array<float> high;
     Array<float> low;
-};
-
-struct LogScale {
-    int64_t stride;
-    Array<double> centre;
-    Array<double> rate;
 };
 
 struct Maps {
@@ -94,7 +86,6 @@ struct Packed {
     int64_t n_columns;
     Columns columns;
     Gaps gaps;
-    LogScale log_scale;
     Maps maps;
     int64_t n_outputs;
     int64_t n_converted;
@@ -147,12 +138,9 @@ struct Exact {
     int64_t kernel;
     int64_t sum;
     Array<double> gamma;
-    double triangle_gamma;
     Array<double> shape;
-    int64_t lower_bound;
     Columns columns;
     Array<double> gap;
-    LogScale log_scale;
     Array<double> shift;
     Array<double> factor;
     Array<int64_t> starts;
@@ -163,8 +151,6 @@ struct Exact {
     Array<float> leaf_factor;
     Array<int64_t> pair_at;
     Array<int32_t> pairs;
-    Array<int64_t> triangle_at;
-    Array<float> triangle;
     Array<int64_t> beta_at;
     Array<int64_t> present_at;
     Array<int32_t> present;
@@ -177,8 +163,6 @@ struct Exact {
 struct Room {
     Array<float> rows;
     Array<float> mapped;
-    Array<double> logarithms;
-    Array<int64_t> logarithms_at;
     Array<double> columns;
     Array<int64_t> columns_at;
     Array<float> norm;
@@ -211,7 +195,6 @@ struct Room {
     Array<double> x;
     Array<double> raw;
     Array<double> c;
-    Array<double> r;
     Array<double> outputs;
 };
 

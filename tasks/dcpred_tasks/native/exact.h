@@ -1,16 +1,15 @@
 // One row at a time in double precision: the rows that single precision cannot decide.
 //
 // These are rows so near to a border of the tree that single precision cannot decide their side; rows so far out that their
-// squares overflow; rows of leaves whose terms are too large for single precision; and all rows of models with triangle
-// pseudo-landmarks. The operations are those of model/compact_model.py, one by one.
+// squares overflow; and rows of leaves whose terms are too large for single precision. The operations are those of
+// model/compact_model.py, one by one.
 #pragma once
 #include "columns.h"
 #include "kernels.h"
 
 INLINE bool is_finite(double x) { return x - x == 0.0; }
 
-// The columns of raw row i into room.x: the raw features themselves, or their logarithms, without encoded features and missing
-// indicators.
+// The columns of raw row i into room.x: the raw features themselves, without encoded features and missing indicators.
 NOINLINE void read_columns(const Exact &q, const Source &source, int64_t i, const Room &room) {
     const int64_t n = q.columns.first.size, last_own = room.x.size - q.columns.indicated.size;
     const Array<double> &raw = n > 0 ? room.raw : room.x;
@@ -18,10 +17,6 @@ NOINLINE void read_columns(const Exact &q, const Source &source, int64_t i, cons
     for_dtype(source.code, [&](auto dtype) {
         typedef decltype(dtype) T;
         const Raw<T> *row = (const Raw<T> *)address;
-        if (q.log_scale.rate.size > 0) {
-            to_logarithms<T>(row, raw.size, q.log_scale.centre.data, q.log_scale.rate.data, raw.data);
-            return;
-        }
         for (int64_t j = 0; j < raw.size; j++) raw.data[j] = part<T, 1>(row, j)[0];
     });
     for (int64_t k = 0; k < q.columns.indicated.size; k++) {
@@ -97,11 +92,11 @@ INLINE double kernel_value(const Exact &q, double t) {
     return value;
 }
 
-// c[i] = K(x, u_i) for the m landmarks of the leaf, and for stationary kernels their distances r[i].
-NOINLINE void kernel_row(const Exact &q, int64_t leaf, int64_t m, const Array<double> &x, double *c, double *r) {
+// c[i] = K(x, u_i) for the m landmarks of the leaf.
+NOINLINE void kernel_row(const Exact &q, int64_t leaf, int64_t m, const Array<double> &x, double *c) {
     const int64_t d = x.size, first = q.landmark_at[leaf];
     const float *landmarks = q.landmarks.at(first * d, d * m);
-    for (int64_t i = 0; i < m; i++) r[i] = 0.0;
+    for (int64_t i = 0; i < m; i++) c[i] = 0.0;
     for (int64_t j = 0; j < d; j++) {
         double xj = x[j];
         if (q.leaf_factor.size > 0) xj *= (double)q.leaf_factor[leaf * d + j];
@@ -109,27 +104,14 @@ NOINLINE void kernel_row(const Exact &q, int64_t leaf, int64_t m, const Array<do
         if (q.sum == SQUARES)
             for (int64_t i = 0; i < m; i++) {
                 double off = xj - (double)u[i];
-                r[i] += off * off;
+                c[i] += off * off;
             }
         else if (q.sum == ABSOLUTE)
-            for (int64_t i = 0; i < m; i++) r[i] += __builtin_fabs(xj - (double)u[i]);
+            for (int64_t i = 0; i < m; i++) c[i] += __builtin_fabs(xj - (double)u[i]);
         else
-            for (int64_t i = 0; i < m; i++) r[i] += xj * (double)u[i];
+            for (int64_t i = 0; i < m; i++) c[i] += xj * (double)u[i];
     }
-    for (int64_t i = 0; i < m; i++) {
-        c[i] = kernel_value(q, q.gamma[first + i] * r[i]);
-        if (q.sum == SQUARES) r[i] = __builtin_sqrt(r[i]);
-    }
-}
-
-// The estimate of ‖x − v‖ from r and the distances of v to the landmarks: max |r − s| or min (r + s).
-INLINE double bound_of(const Exact &q, const float *s, int64_t m, const double *r) {
-    double best = q.lower_bound ? __builtin_fabs(r[0] - s[0]) : r[0] + s[0];
-    for (int64_t i = 1; i < m; i++) {
-        double own = q.lower_bound ? __builtin_fabs(r[i] - s[i]) : r[i] + s[i];
-        best = (q.lower_bound ? own > best : own < best) ? own : best;
-    }
-    return best;
+    for (int64_t i = 0; i < m; i++) c[i] = kernel_value(q, q.gamma[first + i] * c[i]);
 }
 
 // Decision values of a scaled row in its leaf into room.outputs, without the bounds of a regression.
@@ -143,18 +125,14 @@ NOINLINE void exact_values(const Exact &q, int64_t leaf, int64_t n_outputs, cons
     const float *weights = q.weights.at(q.weight_at[leaf], n_terms * n_present);
     for (int64_t k = 0; k < n_present; k++) CHECK(present[k] >= 0 && present[k] < n_outputs);
     const int64_t m = q.landmark_at[leaf + 1] - q.landmark_at[leaf];
-    double *c = room.c.at(0, m), *r = room.r.at(0, m);
+    double *c = room.c.at(0, m);
     auto add = [&](double value) {
         for (int64_t k = 0; k < n_present; k++) out[present[k]] += value * (double)weights[k];
         weights += n_present;
     };
-    kernel_row(q, leaf, m, room.x, c, r);
+    kernel_row(q, leaf, m, room.x, c);
     for (int64_t i = 0; i < m; i++) add(c[i]);
     for (int64_t pair = q.pair_at[leaf]; pair < q.pair_at[leaf + 1]; pair++) add(room.c[q.pairs[2 * pair]] * room.c[q.pairs[2 * pair + 1]]);
-    for (int64_t first = q.triangle_at[leaf]; first < q.triangle_at[leaf + 1]; first += m) {
-        double distance = bound_of(q, q.triangle.at(first, m), m, r);
-        add(kernel_value(q, q.triangle_gamma * (q.sum == SQUARES ? distance * distance : distance)));
-    }
 }
 
 INLINE void write(const Packed &p, const Out &out, int64_t i, int64_t k, double value) {

@@ -29,22 +29,17 @@ NOINLINE void load_held(const Packed &p, int64_t code, int64_t n, const Centres 
 
 // Convert the rows at n addresses into `rows`, row r less the centre that begins at element at[r]. Where features are skipped, the
 // first `look` of each raw row, or of its columns, are searched for infinity, and for NaN unless it is a missing value. Rows with
-// logarithms, or with columns of encoded features and indicators, are made a strip at a time.
+// columns of encoded features and indicators are made a strip at a time.
 INLINE void load_rows(const Packed &p, const Source &source, int64_t n, const Centres &centres, const Array<int64_t> &at, int64_t look,
                       const Array<int64_t> &address, const Array<float> &norm, const Array<float> &rows, const Room &room) {
-    const bool through_logarithms = p.log_scale.rate.size > 0, through_columns = p.columns.first.size > 0;
-    const int64_t given = through_logarithms ? DOUBLE_CODE : source.code;
-    const int64_t code = through_columns ? (single_holds(given) ? SINGLE_CODE : DOUBLE_CODE) : given;
-    const int64_t strip = through_logarithms || through_columns ? STRIP_ROWS : most(n, 1);
+    const bool through_columns = p.columns.first.size > 0;
+    const int64_t code = through_columns ? (single_holds(source.code) ? SINGLE_CODE : DOUBLE_CODE) : source.code;
+    const int64_t strip = through_columns ? STRIP_ROWS : most(n, 1);
     for (int64_t first = 0; first < n; first += strip) {
         const int64_t count = least(strip, n - first);
         const int64_t *where = address.at(first, count);
-        if (through_logarithms) {
-            load_logarithms(p, source.code, where, count, room);
-            where = room.logarithms_at.at(0, count);
-        }
         if (through_columns) {
-            load_columns(p, given, where, count, room);
+            load_columns(p, source.code, where, count, room);
             where = room.columns_at.at(0, count);
         }
         load_held(p, code, count, centres, at.at(first, count), look, where, norm.at(first, count),

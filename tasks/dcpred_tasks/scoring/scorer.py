@@ -85,6 +85,8 @@ def _why_not_compiled(model: Model) -> str | None:
         return "its leaves hold other models"
     if not _has_centres(model):
         return "its tree has no centres"
+    if len(model.triangle):
+        return "its leaves have triangle points"
     return None if has_compiler() else why_without(COMPILED[0])
 
 
@@ -96,9 +98,13 @@ def _has_centres(model: Model) -> bool:
     return isinstance(model.tree, Tree)
 
 
+def _suits_engine(model: Model) -> bool:
+    return _has_centres(model) and not len(model.triangle)
+
+
 def _asks_for_tiles(model: Model) -> bool:
     tiles = "dcpred_tasks.engine.tiles"
-    walks = not _holds_leaf_models(model) and _has_centres(model)
+    walks = not _holds_leaf_models(model) and _suits_engine(model)
     return walks and has_compiler() and bool(import_module(tiles).is_asked_for())
 
 
@@ -162,7 +168,7 @@ def arithmetic(*models: Model) -> str | None:
     own = [model for model in models if not _holds_leaf_models(model)]
     if models and not own:
         return None
-    if (own and not any(map(_has_centres, own))) or not has_compiler():
+    if (own and not any(map(_suits_engine, own))) or not has_compiler():
         return "numpy"
     parts = [f"engine {layout.VERSION}"] if layout.VERSION > 1 else []
     return ", ".join([*parts, *(["tiles"] if uses_tiles() else [])]) or None

@@ -274,7 +274,7 @@ def without_tails(
     amounts = np.ones(sample.shape[1], bool)
     if coding is not None:
         amounts = ~coding.is_coded
-        amounts &= True if coding.amounts is None else coding.amounts.rate == 0
+        amounts &= True if coding.map is None else coding.map.rate == 0
     out, low, high = sample, minimum.copy(), maximum.copy()
     for f in np.flatnonzero(amounts):
         column = sample[:, f].astype(ACC_DTYPE)

@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
-from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
+from dcpred_tasks.model.feature_map import MOST_KNOTS, Clip, FeatureMap, Knots
 from dcpred_tasks.model.kernels import BY_NAME, Kernel, Sum
 from dcpred_tasks.model.label_rule import check_two_classes
 from dcpred_tasks.model.leaf_arrays import Background, join_leaves, kept_rows
@@ -284,11 +284,11 @@ def fit_map(
     Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
     """
     quantiles = name == "quantile"
-    found: dict[int, tuple[float, float, Knots | None]] = {}
+    found: dict[int, tuple[float, float, KnotArrays | None]] = {}
     for f, values, own, middle, inverse in _units(sample, weight, survey, amounts):
         u = ((values - middle) * inverse).astype(MODEL_DTYPE)
         found[f] = middle, inverse, _knots(u, own, f in survey.means) if quantiles else None
-    return _joined(found, sample, weight)
+    return _joined(found, sample, weight, name)
 
 
 def additive_map(
@@ -331,7 +331,7 @@ def additive_map(
     absent_values = np.full(sample.shape[1], np.nan)
     for f, one in curves.items():
         absent_values[f] = unit * one.absent
-    return _joined(found, sample, weight), absent_values
+    return _joined(found, sample, weight, "additive"), absent_values
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ def _additive_model(
     return predict
 
 
-Knots: TypeAlias = tuple[SingleArray, SingleArray]
+KnotArrays: TypeAlias = tuple[SingleArray, SingleArray]
 
 
 def _units(
@@ -424,7 +424,10 @@ def _units(
 
 
 def _joined(
-    found: Mapping[int, tuple[float, float, Knots | None]], sample: NDArray[np.generic], weight: FloatArray
+    found: Mapping[int, tuple[float, float, KnotArrays | None]],
+    sample: NDArray[np.generic],
+    weight: FloatArray,
+    name: str,
 ) -> FeatureMap | None:
     """One map of several features; None without features."""
     n = sample.shape[1]
@@ -433,16 +436,17 @@ def _joined(
     centre, rate, sd = np.zeros((3, n))
     for f, (middle, inverse, knots) in found.items():
         values, own = _values(sample, weight, f)
-        mapped = _of_one(middle, inverse, knots)(values[:, None])[:, 0].astype(ACC_DTYPE)
+        mapped = _of_one(middle, inverse, knots, name)(values[:, None])[:, 0].astype(ACC_DTYPE)
         centre[f], rate[f], sd[f] = middle, inverse, np.sqrt(weighted_variance(mapped, own))
     parts = [found[f][2] for f in sorted(found)]
     some = [knots for knots in parts if knots is not None]
     if not some:
-        return FeatureMap(centre, rate, sd)
+        return Clip(centre, rate, sd)
     sizes = np.zeros(n, INDEX_DTYPE)
     sizes[sorted(found)] = [len(knot) for knot, _ in some]
     knot, value = (np.concatenate(part) for part in zip(*some, strict=True))
-    return FeatureMap(centre, rate, sd, np.append(0, np.cumsum(sizes)).astype(INDEX_DTYPE), knot, value)
+    at = np.append(0, np.cumsum(sizes)).astype(INDEX_DTYPE)
+    return Knots(centre, rate, sd, at, knot, value, name)
 
 
 def _values(sample: NDArray[np.generic], weight: FloatArray, feature: int) -> tuple[FloatArray, FloatArray]:
@@ -452,21 +456,18 @@ def _values(sample: NDArray[np.generic], weight: FloatArray, feature: int) -> tu
     return column[order], weight[order]
 
 
-def _of_one(centre: float, rate: float, knots: Knots | None) -> FeatureMap:
+def _of_one(centre: float, rate: float, knots: KnotArrays | None, name: str) -> FeatureMap:
     """The map of a single feature."""
     own = np.array([centre]), np.array([rate]), np.zeros(1)
     if knots is None:
-        return FeatureMap(*own)
-    return FeatureMap(*own, np.array([0, len(knots[0])], INDEX_DTYPE), *knots)
+        return Clip(*own)
+    return Knots(*own, np.array([0, len(knots[0])], INDEX_DTYPE), *knots, name)
 
 
 def _mapped(found: FeatureMap, feature: int, values: FloatArray) -> FloatArray:
     """Values of a feature as a map has them."""
-    knots = None
-    if found.at is not None and found.knot is not None and found.value is not None:
-        own = slice(found.at[feature], found.at[feature + 1])
-        knots = found.knot[own], found.value[own]
-    return _of_one(found.centre[feature], found.rate[feature], knots)(values[:, None])[:, 0]
+    u = (values[:, None] - found.centre[feature]) * found.rate[feature]
+    return found.mapped(u.astype(MODEL_DTYPE), np.array([feature]))[:, 0].astype(ACC_DTYPE)
 
 
 def _unit(values: FloatArray, weight: FloatArray, low: float, high: float) -> tuple[float, float]:
@@ -508,7 +509,7 @@ def _knots(u: SingleArray, weight: FloatArray, linear: bool) -> tuple[SingleArra
     return points[picked], share[picked].astype(MODEL_DTYPE)
 
 
-def _steps(u: SingleArray, curve: FloatArray, share: FloatArray) -> Knots:
+def _steps(u: SingleArray, curve: FloatArray, share: FloatArray) -> KnotArrays:
     """At most 63 knots of a curve of steps: the ends of its runs of equal values. Of more runs, neighbours
     that differ least are joined (Ward, 1963).
 
