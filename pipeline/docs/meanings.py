@@ -341,7 +341,7 @@ MODEL = {
     "provenance.settings_digest": "Digest of the settings.",
     "provenance.versions": "Versions by package.",
     "provenance.report": "The result of the training.",
-    "provenance.arithmetic": "With refinement: its arithmetic.",
+    "provenance.arithmetic": "With refinement by NumPy, in models of earlier versions: numpy.",
     "provenance.trained_rows": "A sample of training rows, as hashes.",
     "provenance.trained_rows.share": "Fraction of training rows that was hashed.",
     "provenance.trained_rows.hashes": "The hashes: base64 of little-endian uint64.",

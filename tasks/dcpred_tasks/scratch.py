@@ -39,7 +39,6 @@ from dcpred_tasks.training.folds import MOST_FOLDS, Folds
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.in_memory import FittedScaling, TrialRows
 from dcpred_tasks.training.leaf import FittedLeaf
-from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Split
@@ -60,7 +59,6 @@ class TrainJob:
     n_rows: int
     piece_rows: int  # rows that a task may hold in memory
     coded: CodedFeatures = NOT_CODED  # target-encoded features
-    refined_by: str | None = field(default_factory=arithmetic)  # what refines in the planning process
     folds: Folds | None = None  # how rows are held out, without units (`read_folds`)
 
     @property

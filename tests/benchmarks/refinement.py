@@ -5,8 +5,10 @@ and of a step of L-BFGS with all that belongs to it, interleaved; by shape, and 
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from common import Table
@@ -19,7 +21,10 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT, arguments
 from dcpred_tasks.training.losses import Distance, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Goal, Objective
+from dcpred_tasks.training.refinement import Goal
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.refinement_definition import Definition
 
 # rows, features, landmarks, outputs, products
 SHAPES = (
@@ -52,7 +57,7 @@ COLUMNS = (
 
 def leaf(
     n: int, d: int, m: int, k: int, products: int, name: str = "rbf", loss: Loss | None = None
-) -> Objective:
+) -> Definition:
     """Classes that a smooth function and noise divide."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -64,7 +69,7 @@ def leaf(
     target = np.where(y > 0, 1.0, -1.0).astype(np.float32)
     goal = Goal(target, target, 0.0, np.full(n, 1 / n, np.float32), loss or Hinge())
     beta, intercept = 0.3 * rng.normal(size=(m + products, k)), 0.1 * rng.normal(size=k)
-    return Objective(X, basis, beta, intercept, goal, 1e-3)
+    return Definition(X, basis, beta, intercept, goal, 1e-3)
 
 
 def microseconds(ways: list[Callable[[], object]], repeats: int) -> list[float]:
@@ -78,7 +83,7 @@ def microseconds(ways: list[Callable[[], object]], repeats: int) -> list[float]:
     return [1e6 * float(np.median(times[1:])) for times in took]
 
 
-def measured(objective: Objective, repeats: int) -> list[str]:
+def measured(objective: Definition, repeats: int) -> list[str]:
     """The cells of COLUMNS."""
     call = own_code(REFINEMENT).entry()
     handed = arguments(objective, 0, 0.0)

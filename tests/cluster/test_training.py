@@ -478,23 +478,6 @@ def test_finished_is_finished(tmp_path: Path, blobs_zarr: Path) -> None:
         run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
 
 
-def test_what_refines_is_named_where_only_that_differs(
-    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a model, and of work in progress."""
-    run(blobs_zarr, tmp_path / "model")
-    trained = json.loads((tmp_path / "model" / "model.json").read_text())["provenance"]["run"]
-    (tmp_path / "other.scratch").mkdir()
-    (tmp_path / "other.scratch" / "job.json").write_text(json.dumps({"run": trained}))
-    for module in ("train", "scratch"):
-        monkeypatch.setattr(f"dcpred.training.{module}.arithmetic", lambda: "numpy")
-    for name in ("model", "other"):
-        with pytest.raises(PlanConflictError, match=r"by machine code, but .* by NumPy.* DCPRED_NO_COMPILER"):
-            run(blobs_zarr, tmp_path / name, pool=None)
-    with pytest.raises(PlanConflictError, match="other data or settings"):
-        run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
-
-
 def edited(path: Path, **changes: object) -> None:
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | changes))

@@ -3,12 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.basis import Basis, LeafBasis
+from support.refinement_definition import weighted_sums
 
 
 def check_basis(basis: Basis, X: NDArray[np.float32]) -> None:
     """A basis of scaled rows (n, n_features): its shape and dtype; rows do not see each other, and are not
-    written; and its derivative, by differences, where it has one.
+    written.
     """
     before = X.copy()
     values = basis(X)
@@ -22,7 +23,7 @@ def check_basis(basis: Basis, X: NDArray[np.float32]) -> None:
 
 
 def check_weighted(
-    basis: Basis,
+    basis: LeafBasis,
     X: NDArray[np.float32],
     landmarks: NDArray[np.float32],
     gamma: NDArray[np.float32],
@@ -30,8 +31,7 @@ def check_weighted(
 ) -> None:
     """Σ_q β_q c̄_q and its derivatives by landmarks, log γ and β, against central differences."""
     rows, U, g = X.astype(np.float64), landmarks.astype(np.float64), gamma.astype(np.float64)
-    weighted = basis.weighted(rows)
-    assert weighted is not None
+    weighted = weighted_sums(basis.kernel, rows, basis.pairs)
     rng = np.random.default_rng(0)
     beta, along = rng.normal(size=(basis.size, k)), rng.normal(size=(len(X), k))
     f, pull = weighted(U, g, beta)
@@ -53,8 +53,7 @@ def check_weighted(
 
     def stretched(step: float) -> float:
         factor = np.exp(step * way)
-        weighted = basis.weighted(X * factor)
-        assert weighted is not None
+        weighted = weighted_sums(basis.kernel, X * factor, basis.pairs)
         return float((weighted(U * factor, g, beta)[0] * along).sum())
 
     expected = (stretched(h) - stretched(-h)) / (2 * h)

@@ -9,7 +9,8 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Expansion, Goal, Objective
+from dcpred_tasks.training.refinement import Expansion, Goal
+from support.refinement_definition import Definition
 
 Doubles = NDArray[np.float64]
 # By a word; of classes with the share of the guide behind it.
@@ -71,7 +72,7 @@ def problem(
     d: int = 3,
     ridge: float = 0.2,
     own_factors: bool = False,
-) -> Objective:
+) -> Definition:
     """In double precision; distances do not grow with the number of features."""
     rng = np.random.default_rng(n + m + k)
     pairs = np.column_stack([i[:products] for i in np.triu_indices(m)]).astype(np.int32)
@@ -81,10 +82,10 @@ def problem(
     basis = LeafBasis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
     X = width * rng.normal(size=(n, d))
     beta, intercept = rng.normal(size=(m + products, k)), rng.normal(size=k)
-    return Objective(X, basis, beta, intercept, make_goal(loss, n, k, rng), ridge, own_factors)
+    return Definition(X, basis, beta, intercept, make_goal(loss, n, k, rng), ridge, own_factors)
 
 
-def near(k: int, n: int = 30) -> Objective:
+def near(k: int, n: int = 30) -> Definition:
     """An objective that stays near a machine of n support vectors, away from it."""
     rng = np.random.default_rng(k)
     kernel, m = Kernel("rbf", 0.4), 4
@@ -95,7 +96,7 @@ def near(k: int, n: int = 30) -> Objective:
     )
     machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
     beta, goal = rng.normal(size=(m, k)), make_goal("hinge", 40, k, rng)
-    return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)
+    return Definition(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)
 
 
 def squared_error(w: Expansion, Z: FloatArray, B: FloatArray) -> float:

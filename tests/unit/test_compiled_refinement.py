@@ -6,12 +6,15 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dcpred import DCPredClassifier, load_model
 from dcpred.plan import BlockPlan
 from dcpred.training import train
 from dcpred.training.train import training_hashes
@@ -19,8 +22,7 @@ from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
 from dcpred_tasks.errors import RefusedError, ResourceError
 from dcpred_tasks.model.kernels import BY_NAME, KERNELS, Sum
-from dcpred_tasks.scratch import TrainJob
-from dcpred_tasks.training import compiled_refinement, lbfgs, refinement
+from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import (
     FOLDER,
     REFINEMENT,
@@ -31,15 +33,17 @@ from dcpred_tasks.training.compiled_refinement import (
     in_strips,
     minimise,
 )
-from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, adam, refine
+from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, near, problem
 from support.pairs import pairwise
+from support.pools import inline
+from support.refinement_definition import Definition, adam, goal_value
 
 TILE_ROWS = 16 * TILE_STRIPS
 
 
-def evaluated(objective: Objective, theta: Doubles) -> tuple[float, Doubles]:
+def evaluated(objective: Definition, theta: Doubles) -> tuple[float, Doubles]:
     """Value and gradient by machine code: those of the start of a search of no step."""
     handed = arguments(objective, 0, 0.0)
     handed.room.x[: len(theta)] = theta
@@ -49,7 +53,7 @@ def evaluated(objective: Objective, theta: Doubles) -> tuple[float, Doubles]:
     return float(room.value[0]), room.gradient[: len(theta)]
 
 
-def check(objective: Objective, theta: Doubles) -> None:
+def check(objective: Definition, theta: Doubles) -> None:
     """Machine code and the definition agree within rounding of single precision."""
     value, gradient = evaluated(objective, theta)
     right, expected = objective(theta)
@@ -162,7 +166,7 @@ def test_landmarks_far_off_add_nothing(far: float, k: int) -> None:
     value, _ = evaluated(objective, theta)
     f = np.tile(theta[objective.at[2] : objective.at[3]], (len(objective.X), 1))
     off = theta - objective.rest_point
-    assert value == pytest.approx(objective.goal(f)[0] + (objective.stiff * off) @ off, rel=1e-5)
+    assert value == pytest.approx(goal_value(objective.goal, f)[0] + (objective.stiff * off) @ off, rel=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
@@ -289,37 +293,21 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_failures", {})
 
 
-def refined(name: str) -> tuple[Objective, Doubles]:
-    objective = problem(name, 2, 2, "hinge 0.5")
-    beta, intercept = np.ones(objective.shape), np.zeros(objective.shape[1])
-    X = objective.X.astype(np.float32)
-    settings = Settings(refine_steps=5)
-    moved, beta, intercept = refine(X, objective.basis, beta, intercept, objective.goal, settings)
-    begin = Objective(
-        X,
-        objective.basis,
-        np.ones(objective.shape),
-        np.zeros(objective.shape[1]),
-        objective.goal,
-        settings.refine_ridge,
-    )
-    return begin, np.concatenate([moved.landmarks.ravel(), beta.ravel(), intercept])
-
-
-@pytest.mark.parametrize("case", ["no compiler", "wide"])
-def test_without_a_compiler_and_where_it_brings_nothing_numpy_refines(
-    case: str, no_compiler: None, monkeypatch: pytest.MonkeyPatch
+def test_without_a_compiler_leaves_are_not_refined(
+    no_compiler: None, blobs: Any, blobs_zarr: Path, tmp_path: Path
 ) -> None:
-    """It warns once, where a compiler would serve."""
-    if case == "no compiler":
-        with pytest.warns(RuntimeWarning, match=r"leaves are refined by NumPy, .* because .*DCPRED_NO_COMP"):
-            refined("rbf")
-    elif case == "wide":
-        monkeypatch.setattr(refinement, "WIDE", 12)  # 4 landmarks of 3 features
-    objective, found = refined("rbf")
-    U, beta, intercept, *_ = objective.parts(lbfgs.minimise(objective, objective.origin, 5, DONE))
-    expected = [U.astype(np.float32).ravel(), beta.ravel(), intercept]
-    np.testing.assert_array_equal(found, np.concatenate(expected))
+    """One sentence says so before anything is written, and its advice works."""
+    refused = r"Cannot refine landmarks: .*switched off.* unset DCPRED_NO_COMPILER, or set refine=false"
+    with pytest.raises(ResourceError, match=refused):
+        DCPredClassifier(n_leaves=1, landmarks=4).fit(blobs.X, blobs.y)
+    address = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
+    with pytest.raises(ResourceError, match=refused):
+        train.train(*address, tmp_path / "model", Settings(n_leaves=1), inline)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blobs.zarr"]
+    train.train(*address, tmp_path / "model", Settings(n_leaves=1, refine=False), inline)
+    with pytest.warns(RuntimeWarning, match="NumPy"):
+        labels = load_model(tmp_path / "model").predict(blobs.X)
+    assert np.mean(labels == blobs.y) > 0.8
 
 
 def test_machine_code_is_compiled_once_for_all_leaves() -> None:
@@ -327,29 +315,6 @@ def test_machine_code_is_compiled_once_for_all_leaves() -> None:
     assert machine_code.own_code(REFINEMENT) is machine_code.own_code(REFINEMENT)
     assert machine_code.own_code(REFINEMENT) is not machine_code.own_code()
     assert machine_code.own_code(REFINEMENT).is_there()
-
-
-@pytest.mark.parametrize(("planned", "here"), [(None, "numpy"), ("numpy", None)])
-def test_a_worker_does_not_refine_otherwise_than_planned(
-    planned: str | None, here: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refinement, "arithmetic", lambda: here)
-    with pytest.raises(ResourceError, match=r"which gives other last bits\. Give all workers"):
-        refinement.check_arithmetic(planned)
-    refinement.check_arithmetic(here)
-
-
-def test_what_refines_is_part_of_a_training(no_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its job, and so of each task, and of its hash."""
-    plan = BlockPlan(100, 100, 100, 1)
-    with pytest.warns(RuntimeWarning, match="DCPRED_NO_COMPILER"):
-        by_numpy = TrainJob("x", "y", None, "scratch", Settings(), 100, 100)
-    assert by_numpy.refined_by == "numpy"
-    hashed = training_hashes({}, Settings(), plan)
-    monkeypatch.setenv("DCPRED_NO_COMPILER", "0")
-    monkeypatch.setattr(compiler, "_failures", {})
-    assert TrainJob("x", "y", None, "scratch", Settings(), 100, 100).refined_by is None
-    assert training_hashes({}, Settings(), plan)[0] != hashed[0]
 
 
 def test_kernels_that_earlier_versions_refined_by_numpy_have_other_hashes(

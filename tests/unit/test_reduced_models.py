@@ -21,13 +21,13 @@ from dcpred_tasks.model.packed_arrays import packed
 from dcpred_tasks.training.refinement import (
     Expansion,
     best_weights,
-    error_and_slopes,
     least_error_and_slope,
     nearest,
 )
 from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 from support.objectives import squared_error
+from support.refinement_definition import error_and_slopes
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")
 TREES = ("ball_tree", "support_tree")

@@ -21,7 +21,6 @@ from dcpred_tasks.training.refinement import (
     PULL,
     SPREAD,
     STRETCH,
-    Objective,
     refine,
     stochastic,
 )
@@ -29,9 +28,10 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
 from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem, squared_error
 from support.pairs import pairwise
+from support.refinement_definition import Definition
 
 
-def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
+def slopes(objective: Definition, theta: Doubles, step: float = 1e-5) -> Doubles:
     """Central differences."""
     found = np.empty(len(theta))
     for i in range(len(theta)):
@@ -121,7 +121,7 @@ def test_the_value_never_rises(name: str, loss: str) -> None:
         made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
     )
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
-    values = [Objective(X, basis, beta, intercept, goal, 1e-3)]
+    values = [Definition(X, basis, beta, intercept, goal, 1e-3)]
     begin = last = values[0](values[0].origin)[0]
     for steps in (1, 5, 40):
         moved, b, a = refine(X, basis, beta, intercept, goal, Settings(refine_steps=steps))
@@ -148,9 +148,9 @@ def test_stochastic_steps_lead_down(loss: str) -> None:
         made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
     )
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
-    objective = Objective(X, basis, beta, intercept, goal, 1e-3)
+    objective = Definition(X, basis, beta, intercept, goal, 1e-3)
     begin = objective(objective.origin)[0]
-    found = [stochastic(objective, 30, [seed]) for seed in (0, 0, 1)]
+    found = [stochastic(refinement.check(), objective, 30, [seed]) for seed in (0, 0, 1)]
     assert max(objective(theta)[0] for theta in found) < begin
     np.testing.assert_array_equal(found[0], found[1])
     assert (found[0] != found[2]).any()
@@ -168,16 +168,14 @@ def test_gradients_of_parts_of_the_rows_have_that_of_all_as_their_mean() -> None
 
 
 @pytest.mark.parametrize("factor", [-1.0, 1e30, np.nan], ids=["up", "far away", "nowhere"])
-@pytest.mark.parametrize("wide", [0, refinement.WIDE], ids=["NumPy", "machine code"])
 def test_stochastic_steps_that_do_not_lead_down_leave_everything_as_it_was(
-    factor: float, wide: int, monkeypatch: pytest.MonkeyPatch
+    factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective = problem("rbf", 6, 3, "hinge")
-    monkeypatch.setattr(refinement, "WIDE", wide)
     monkeypatch.setattr(refinement, "RATE", factor * refinement.RATE)
     monkeypatch.setattr(refinement, "OTHER_RATES", tuple(factor * rate for rate in refinement.OTHER_RATES))
     with np.errstate(over="ignore", invalid="ignore"):
-        assert stochastic(objective, 2, [0]) is objective.origin
+        assert stochastic(refinement.check(), objective, 2, [0]) is objective.origin
 
 
 def test_a_search_that_goes_astray_leaves_everything_as_it_was() -> None:

@@ -20,14 +20,12 @@ import zarr
 from dcpred.execution.lease import hold
 from dcpred.execution.progress import SILENT, Reporter, counted, rows_of
 from dcpred_tasks.artifacts import data_schema
-from dcpred_tasks.engine.compiler import SWITCH
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.training.refinement import REFINED_BY, arithmetic
 
 MARK = "job.json"  # the owner of a scratch directory
 
@@ -54,7 +52,6 @@ class Identity(NamedTuple):
 
     run       its hash
     earlier   its hashes by earlier versions
-    by_other  hashes of the training of the same data and settings that refines leaves with other code
     data      the digest of its data
     settings  the digest of its settings
     source    of a table that was imported for it: the digest of `source_of`
@@ -63,7 +60,6 @@ class Identity(NamedTuple):
 
     run: str
     earlier: Collection[str] = ()
-    by_other: Collection[str] = ()
     data: str = ""
     settings: str = ""
     source: str = ""
@@ -90,19 +86,6 @@ class Identity(NamedTuple):
             return None
         return all(mark[name] == value for name, value in digests.items())
 
-    def check_refinement(self, place: Path, run: Any) -> None:
-        """Raise PlanConflictError if `place` holds a training that refines leaves with other code."""
-        if run not in self.by_other:
-            return
-        here = arithmetic()
-        other = next(one for one in REFINED_BY if one != here)
-        raise PlanConflictError(
-            f"{place} holds a training of the same data and settings that refines leaves by"
-            f" {REFINED_BY[other]}, but this process refines by {REFINED_BY[here]}, which gives other last"
-            f" bits. Train with the llvmlite and the {SWITCH} of that training, remove it, or choose another"
-            " path."
-        )
-
 
 def check_scratch(scratch: Path, identity: Identity, model: Path) -> None:
     """Raise PlanConflictError unless the scratch directory is free, or of this training in any version."""
@@ -113,7 +96,6 @@ def check_scratch(scratch: Path, identity: Identity, model: Path) -> None:
         mark = read_own_json(path)
         if mark.get("run") in identity.runs:
             return
-        identity.check_refinement(scratch, mark.get("run"))
         same = identity.is_same_work(mark)
         if not same and (same is False or mark.get("code") == scratch_code()):
             raise PlanConflictError(
@@ -236,7 +218,8 @@ def source_of(data: Any, columns: NamedColumns, asked: Mapping[str, Any]) -> str
     """
     if not isinstance(data, str | Path) or not isinstance(columns.target, str) or not is_table(data):
         return ""
-    return digest_json({"rows": _identity(data, columns), "refined by": arithmetic(), **asked})
+    refined_by = {"refined by": None}  # Earlier versions had it in the digest.
+    return digest_json({"rows": _identity(data, columns), **refined_by, **asked})
 
 
 def drop_import(folder: Path | None) -> None:

@@ -235,8 +235,6 @@ class Training:
         optional = {"source": identity.source, "by_time": identity.by_time}
         provenance |= {key: value for key, value in optional.items() if value}
         provenance["report"] = {**report.stored(), "model": path.name}
-        if self.job.refined_by is not None:
-            provenance["arithmetic"] = self.job.refined_by
         provenance[TRAINED_ROWS] = sketch(seen.X, min(len(seen.X) / survey.n_used, 1.0))
         if (features := self._stored_names()) is not None:
             provenance["feature_names"] = features

@@ -57,6 +57,7 @@ from dcpred_tasks.storage.once import MODEL, forget
 from dcpred_tasks.storage.place import Place, open_place, read_document
 from dcpred_tasks.storage.store_requests import Retrying, nonce_written
 from dcpred_tasks.storage.stored_chunks import filled
+from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import (
     NOT_CODED,
     CodedFeatures,
@@ -67,7 +68,6 @@ from dcpred_tasks.training.categories import (
 )
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.losses import DISTANCE
-from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 
 # Versions that were part of the hash of a training. A new version does not make another training.
@@ -101,6 +101,8 @@ def train(
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
     settings, coded = numbered_for(settings, x)
+    if settings.refine:
+        refinement.check()
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = None
@@ -267,18 +269,13 @@ def training_hashes(
     plan: BlockPlan,
     coded: CodedFeatures = NOT_CODED,
     folds: Folds | None = None,
-    by_other: bool = False,
 ) -> tuple[str, ...]:
     """The identity of a training: the fingerprints of its data, its settings, its blocks, target-encoded
-    features, how rows are held out if that is not by their numbers, and the code of refinement. The first
-    is the current hash, the others are those of earlier versions for the same training.
-
-    by_other  whether to identify the training that refines leaves with the other code
+    features, and how rows are held out if that is not by their numbers. The first is the current hash, the
+    others are those of earlier versions for the same training.
     """
     given: dict[str, Any] = {} if folds is None else {"folds": folds.identity()}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
-    if (arithmetic() is None) == by_other:
-        given["arithmetic"] = "numpy"
     # Earlier versions refined all but these by NumPy, to other last bits.
     by_numpy = settings.kernel != "rbf" or settings.loss == DISTANCE
     given |= {"refinement": 2} if settings.refine and by_numpy else {}
@@ -300,12 +297,10 @@ def training_identity(
     folds: Folds | None = None,
 ) -> Identity:
     """The hashes of a training, and the digests of its data and settings."""
-    given = (contents, settings, plan, coded, folds)
-    run, *earlier = training_hashes(*given)
+    run, *earlier = training_hashes(contents, settings, plan, coded, folds)
     return Identity(
         run,
         earlier,
-        training_hashes(*given, by_other=True),
         digest_json(contents),
         digest_json({"settings": settings_dict(settings), "folds": folds and folds.identity()}),
     )
@@ -321,7 +316,6 @@ def _finished(model: Path, identity: Identity) -> TrainReport | None:
     trained = open_artifact(model)
     provenance = trained.provenance
     if provenance.get("run") not in identity.runs:
-        identity.check_refinement(model, provenance.get("run"))
         if "run" in provenance and identity.is_same_work(provenance) is not False:
             by = provenance.get("versions", {}).get("dcpred", "another version")
             raise PlanConflictError(

@@ -54,6 +54,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     write_json,
 )
+from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
@@ -439,6 +440,7 @@ def _choice(
     forget_failures()
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
+    refinement.check()  # Every candidate refines.
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
     asked |= {"metric": str(policy.metric)} if policy.metric else {}
     asked |= {"folds": str(folds.identity())} if folds else {}

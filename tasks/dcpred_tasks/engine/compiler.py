@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.errors import DcpredError, ResourceError
 from dcpred_tasks.process import at_fork
 
 T = TypeVar("T")
@@ -68,8 +68,7 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
     if known is not None and not known.passes:
         return None
     try:
-        if os.environ.get(SWITCH, "") not in ("", "0"):
-            raise ImportError(f"the compiler is switched off ({SWITCH})")
+        check_switch()
         found = use(import_module(module))
     except (ImportError, OSError) as error:
         why = _first_line(error)
@@ -81,6 +80,28 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
         return None
     _failures.pop(module, None)
     return found
+
+
+def compiled(module: str, purpose: str, otherwise: str) -> Any:
+    """A module after its `check`, which compiles it unless that is done. Raises ResourceError where LLVM is
+    not installed, is switched off, or fails.
+    """
+    try:
+        check_switch()
+        found = import_module(module)
+        found.check()
+    except (ImportError, OSError) as error:
+        raise ResourceError(
+            f"Cannot {purpose}: machine code is not available ({_first_line(error)}). Install llvmlite and"
+            f" unset {SWITCH}, {otherwise}."
+        ) from error
+    return found
+
+
+def check_switch() -> None:
+    """Raise ImportError where the compiler is switched off."""
+    if os.environ.get(SWITCH, "") not in ("", "0"):
+        raise ImportError(f"the compiler is switched off ({SWITCH})")
 
 
 def forget_failures() -> None:

@@ -10,19 +10,16 @@ K(x, u_j) are the values of landmarks, and pseudo-landmarks are computed from th
 Each is a member of the protocol `Basis`, and `LeafBasis` is all three, of one set of kernel values.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
 BOUNDS = ("lower", "upper")  # on the distance of a triangle point
-Pull = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]]
-Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,6 @@ class Basis(Protocol):
     def __call__(self, X: RowArray) -> FloatArray:
         """c̄ of scaled rows (n, n_features): float64 (n, size)."""
 
-    def weighted(self, X: RealArray) -> Weighted | None:
-        """Σ_q β_q c̄_q(x) as a function of the refined arrays, or None where refinement is impossible.
-
-        From landmarks (m, n_features), their γ (m,) and β (size, k) to f (n, k), and to a function from ∂L/∂f
-        to ∂L/∂landmarks, ∂L/∂log γ, a function that returns ∂L/∂log of factors of rows and landmarks
-        (n_features,), and ∂L/∂β. All in the dtype of X.
-        """
-
 
 @dataclass(frozen=True)
 class Landmarks:
@@ -100,9 +89,6 @@ class Landmarks:
     def __call__(self, X: RowArray) -> FloatArray:
         return self.kernel(X, self.points, self.gamma)
 
-    def weighted(self, X: RealArray) -> Weighted | None:
-        return weighted_sums(self.kernel, X, np.empty((0, 2), np.int32))
-
 
 @dataclass(frozen=True)
 class Products:
@@ -121,20 +107,6 @@ class Products:
     def of_values(self, c: FloatArray) -> FloatArray:
         """The products of kernel values (n, m)."""
         return c[:, self.pairs[:, 0]] * c[:, self.pairs[:, 1]]
-
-    def weighted(self, X: RealArray) -> Weighted | None:
-        m, both = self.landmarks.size, weighted_sums(self.landmarks.kernel, X, self.pairs)
-
-        def sums_and_pull(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
-            f, pull = both(U, gamma, np.vstack([np.zeros((m, beta.shape[1]), X.dtype), beta]))
-
-            def own(df: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]:
-                dU, d_log_gamma, by_factors, d_beta = pull(df)
-                return dU, d_log_gamma, by_factors, d_beta[m:]
-
-            return f, own
-
-        return sums_and_pull
 
 
 @dataclass(frozen=True)
@@ -160,9 +132,6 @@ class TrianglePoints:
         for t, s in enumerate(self.distances.astype(ACC_DTYPE)):
             out[:, t] = np.abs(r - s).max(axis=1) if self.bound == "lower" else (r + s).min(axis=1)
         return self.landmarks.kernel.of_distance(out)
-
-    def weighted(self, X: RealArray) -> Weighted | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -221,41 +190,6 @@ class LeafBasis:
         u = np.abs(self.landmarks)
         there = replace(self, landmarks=u, factor=self.factor[:0])
         return np.maximum(there(np.abs(self.inside(X)) + u.mean(axis=0)), 1.0)
-
-    def weighted(self, X: RealArray) -> Weighted | None:
-        return None if len(self.triangle) else weighted_sums(self.kernel, X, self.pairs)
-
-
-def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Weighted:
-    """See Basis.weighted, of landmarks and then products. Products go as quadratic forms, far less work than
-    one by one: Q symmetric (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j.
-    """
-    values = kernel.differentiable(X)
-    i, j = pairs[:, 0], pairs[:, 1]
-
-    def sums_and_pull(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
-        m = len(U)
-        c, slope_of = values(U, gamma)
-        first, mixed = beta[:m], []
-        for weights in beta[m:].T if len(pairs) else ():
-            Q = np.zeros((m, m), X.dtype)
-            np.add.at(Q, (i, j), weights)
-            mixed.append(c @ (Q + Q.T))
-        f = c @ first
-        for output, part in enumerate(mixed):
-            f[:, output] += 0.5 * (part * c).sum(axis=1)
-
-        def pull(df: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]:
-            dc = df * first[:, 0] if df.shape[1] == 1 else df @ first.T
-            for output, part in enumerate(mixed):
-                dc += df[:, output, None] * part
-            of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
-            d_beta = [c.T @ df, *([np.stack(of_pairs, axis=1)] if mixed else [])]
-            return *slope_of(dc), np.concatenate(d_beta)
-
-        return f, pull
-
-    return sums_and_pull
 
 
 # -- making them ---------------------------------------------------------------------------------------------

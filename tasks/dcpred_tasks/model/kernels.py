@@ -1,7 +1,7 @@
 """Kernels: their formulas and parameters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from typing import Any, ClassVar, Self
@@ -318,8 +318,6 @@ STATIONARY = tuple(family.name for family in FAMILIES if family.stationary)
 
 
 RowArray = NDArray[np.float32] | NDArray[np.float64]
-Slope = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray]]]
-Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
 
 @dataclass(frozen=True)
@@ -357,91 +355,6 @@ class Kernel(KernelNumbers):
     def _value(self, s: FloatArray, gamma: SingleArray | None) -> FloatArray:
         s *= self.gamma if gamma is None else gamma.astype(ACC_DTYPE)
         return self.family.value(s, self)
-
-    def differentiable(self, X: RealArray) -> Differentiable:
-        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U,
-        ∂L/∂log γ (m,), and a function that returns ∂L/∂log s (d,) of factors s that X and U are multiplied
-        with. All in the dtype of X.
-        """
-        return _DIFFERENTIABLE[self.family.sum](self, X)
-
-    def _falling(self, t: RealArray) -> tuple[RealArray, Callable[[], RealArray]]:
-        """κ(t), in the place of t where that is not needed any more, and a function that returns −κ'(t)."""
-        family = self.family
-        K = family.value(t if family.fall_by_value else t.copy(), self)
-        return K, lambda: family.fall(t, K, self)
-
-
-def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
-    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], accurate about the middle of the rows."""
-    middle = X.mean(axis=0)
-    centred = X - middle
-    extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(len(X), X.dtype)])
-
-    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
-        V = U - middle
-        v2 = (V * V).sum(axis=1)
-        factor = np.column_stack([2 * gamma[:, None] * V, -gamma, -gamma * v2])
-        t = extended @ factor.T
-        np.minimum(t, 0, out=t)
-        K, fall = kernel._falling(np.negative(t, out=t))
-
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
-            by_t = dK * fall()
-            sums = by_t.T @ extended
-            D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
-
-            def by_factors() -> RealArray:
-                of_x = (by_t @ gamma) @ (centred * centred)
-                of_u = (gamma[:, None] * V * (2 * D_x - D[:, None] * V)).sum(axis=0)
-                return np.asarray(-2 * (of_x - of_u))
-
-            return (
-                2 * gamma[:, None] * (D_x - D[:, None] * V),
-                gamma * (2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D),
-                by_factors,
-            )
-
-        return K, slope
-
-    return value_and_slope
-
-
-def _of_absolute(kernel: Kernel, X: RealArray) -> Differentiable:
-    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
-        r = np.zeros((len(X), len(U)), X.dtype)
-        for f in range(X.shape[1]):
-            r += np.abs(X[:, f, None] - U[None, :, f])
-        K, fall = kernel._falling(gamma * r)
-
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
-            D = dK * fall() * gamma
-            signs = [(D * np.sign(X[:, f, None] - U[None, :, f])).sum(axis=0) for f in range(X.shape[1])]
-
-            def by_factors() -> RealArray:
-                away = [(D * np.abs(X[:, f, None] - U[None, :, f])).sum() for f in range(X.shape[1])]
-                return -np.array(away, X.dtype)
-
-            return np.stack(signs, axis=1), -(D * r).sum(axis=0), by_factors
-
-        return K, slope
-
-    return value_and_slope
-
-
-def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
-    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
-        products = X @ U.T
-        K, fall = kernel._falling(gamma * products)
-
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
-            D = dK * (gamma * fall())
-            dU = -(D.T @ X)
-            return dU, -(D * products).sum(axis=0), lambda: np.asarray(2 * (U * dU).sum(axis=0))
-
-        return K, slope
-
-    return value_and_slope
 
 
 MEDIAN_ROWS = 200  # most rows that the median distance is taken from
@@ -503,4 +416,3 @@ def _products(X: RowArray, U: RowArray) -> FloatArray:
 
 
 _SUMS = {Sum.PRODUCTS: _products, Sum.SQUARES: squared_distances, Sum.ABSOLUTE: city_block_distances}
-_DIFFERENTIABLE = {Sum.PRODUCTS: _of_products, Sum.SQUARES: _of_squares, Sum.ABSOLUTE: _of_absolute}

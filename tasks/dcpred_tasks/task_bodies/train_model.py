@@ -55,7 +55,6 @@ from dcpred_tasks.training.in_memory import (
 )
 from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.partition import n_outputs, row_weights
-from dcpred_tasks.training.refinement import check_arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import drawn, fold_rows, survey_rows, thinned
 from dcpred_tasks.training.tree_fitting import SPLIT_SAMPLE_ROWS, split_centres, split_rows
@@ -171,7 +170,6 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
 
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
-    check_arithmetic(job.refined_by)
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
     halos = {Source(of, work.leaf): work.leaf for work in group for of in work.borrowed}
     borrowed, _ = _gather(job, halos)
@@ -272,7 +270,6 @@ def learn_trial_scaling(
 
 def try_settings(job: TrainJob, fold: int, trial: Trial, scaling: str, digest: str) -> Receipt:
     """Try settings with a scaling of that digest."""
-    check_arithmetic(job.refined_by)
     rows, survey = read_trial(job, fold)
     decision, model = tried_decisions(rows, survey, trial, read_scaling(job, fold, scaling).scaling)
     write_tried(job, fold, digest, decision, shape_of(model))

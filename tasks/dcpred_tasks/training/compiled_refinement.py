@@ -1,8 +1,6 @@
 """Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
-call, or the stochastic steps of refinement.stochastic, a call for each pass.
-
-For every kernel and loss. NumPy needs some 60 small calls for each value and gradient, whose overhead
-dominates in small leaves (DECISIONS.md).
+call, or the stochastic steps of refinement.stochastic, a call for each pass. For every kernel and loss; the
+definition is tests/support/refinement_definition.py.
 
 The layout of rows is that of native/objective.h: 16 to a strip, with rows as lanes.
 """
@@ -295,6 +293,13 @@ def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
     """
     found = call(arguments(objective, steps, tolerance))
     return found.x[: len(objective.origin)]
+
+
+def value(objective: Objective, theta: FloatArray) -> float:
+    """The value of the objective at θ."""
+    handed = arguments(objective, 0, 0.0)
+    handed.room.x[: len(theta)] = theta
+    return float(call(handed).value[0])
 
 
 def stochastic(

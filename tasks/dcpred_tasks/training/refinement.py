@@ -25,19 +25,18 @@ A leaf of thousands of rows is better served by stochastic steps (Adam) on the s
 figures for ARD scales, stochastic steps, and alternatives that did not help.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.compiler import planned_or_here, with_compiler
-from dcpred_tasks.errors import ResourceError
-from dcpred_tasks.model.basis import LeafBasis, Weighted
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.engine.compiler import compiled
+from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.process import process_name
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.losses import Loss
 from dcpred_tasks.training.settings import Settings
@@ -80,17 +79,6 @@ class Expansion:
 def best_weights(w: Expansion, Z: FloatArray) -> FloatArray:
     """B(Z), (len(Z), n_outputs)."""
     return _solved(w.kernel(Z, Z), w.values(Z))
-
-
-def error_and_slopes(w: Expansion, Z: FloatArray, B: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """E(Z, B) − ‖w‖², and its derivatives by Z and by B. For rbf
-
-    ∂E/∂z_j = −4γ Σ_k β_jk [ Σ_i α_ik K(z_j, x_i) (x_i − z_j) − Σ_l β_lk K(z_j, z_l) (z_l − z_j) ].
-    """
-    K_x, K_z = w.kernel(Z, w.points), w.kernel(Z, Z)
-    right, own = K_x @ w.weights, K_z @ B
-    value = -float((B * (2 * right - own)).sum())
-    return value, _slope(w, Z, B, K_x, K_z), 2 * (own - right)
 
 
 def least_error_and_slope(w: Expansion, Z: FloatArray) -> tuple[float, FloatArray]:
@@ -139,13 +127,6 @@ NEARNESS = 1.0  # weight of the squared distance to the local SVM, relative to i
 STRETCH = 0.1  # penalty on the spread of the logarithms of a leaf's own factors
 LOG_GAMMA = 3.0  # limit of |log γ/γ₀|: a γ moves by no more than a factor of e³
 LOG_FACTOR = 3.0  # the same for ARD scales of a leaf
-# The module in machine code, and the fallback.
-COMPILED = (
-    "dcpred_tasks.training.compiled_refinement",
-    "leaves are refined by NumPy, which is 2 to 20 times slower",
-)
-REFINED_BY = {None: "machine code", "numpy": "NumPy"}  # by `arithmetic`
-WIDE = 40_000  # features × landmarks, from which on BLAS is as fast as machine code
 DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
 # The same of output weights, in their mean magnitude; of intercepts; of log γ; of the log of factors.
@@ -169,27 +150,6 @@ class Goal:
     share: float
     weight: RealArray
     loss: Loss
-
-    def take(self, rows: IntArray) -> "Goal":
-        """The goal of some rows, with weights that represent all."""
-        more = self.weight.dtype.type(len(self.weight) / len(rows))
-        return replace(
-            self, target=self.target[rows], distilled=self.distilled[rows], weight=self.weight[rows] * more
-        )
-
-    def __call__(self, f: RealArray) -> tuple[float, RealArray]:
-        """Σ w ℓ(f), and its derivative by f, (n, k)."""
-        w = self.weight[:, None]
-        loss, slope = self.loss(f, self.target)
-        if self.share == 0.0:
-            return float((w * loss).sum()), w * slope
-        off = np.where(
-            self.distilled > 1,
-            np.minimum(f - 1, 0),
-            np.where(self.distilled < -1, np.maximum(f + 1, 0), f - self.distilled),
-        )
-        value = float((w * ((1 - self.share) * loss + self.share * off**2)).sum())
-        return value, w * ((1 - self.share) * slope + 2 * self.share * off)
 
 
 class Objective:
@@ -239,52 +199,16 @@ class Objective:
         factor = np.exp(log_factor.clip(-LOG_FACTOR, LOG_FACTOR))
         return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma, factor
 
-    def _weighted(self, X: RealArray) -> Weighted:
-        weighted = self.basis.weighted(X)
-        assert weighted is not None, "Settings refuses refine with a basis that has no derivative"
-        return weighted
 
-    @cached_property
-    def _values(self) -> Weighted:
-        return self._weighted(self.X)
-
-    def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
-        """Value and gradient."""
-        return self._at(theta, self.X, self.goal)
-
-    def some(self, theta: RealArray, rows: IntArray) -> RealArray:
-        """The gradient, estimated from some of the rows."""
-        return self._at(theta, self.X[rows], self.goal.take(rows))[1]
-
-    def _at(self, theta: RealArray, X: RealArray, goal: Goal) -> tuple[float, RealArray]:
-        U, beta, b, gamma, factor = self.parts(theta)
-        if self.own_factors:
-            U, values = U * factor, self._weighted(X * factor)
-        else:
-            values = self._values if X is self.X else self._weighted(X)
-        sums, pull = values(U, gamma, beta)
-        value, df = goal(sums + b)
-        dU, d_log_gamma, d_log_factor, d_beta = pull(df)
-        moved = theta - self.rest_point
-        pulled = self.stiff * moved
-        gradient = 2.0 * pulled
-        first, second, third, last, end = self.at[1:]
-        gradient[:first] += (dU * factor if self.own_factors else dU).ravel()
-        gradient[first:second] += d_beta.ravel() * self.scale
-        gradient[second:third] += df.sum(axis=0)
-        if self.machine is None:
-            gradient[third:last] += np.where(np.abs(theta[third:last]) < LOG_GAMMA, d_log_gamma, 0.0)
-        else:
-            share = NEARNESS / self.machine.squared_norm
-            off, by_landmarks, by_beta = error_and_slopes(
-                self.machine, U.astype(ACC_DTYPE), beta.astype(ACC_DTYPE)
-            )
-            value += share * off + NEARNESS
-            gradient[:first] += share * by_landmarks.ravel()
-            gradient[first:second] += share * by_beta.ravel() * self.scale
-        if self.own_factors:
-            gradient[last:end] += np.where(np.abs(theta[last:end]) < LOG_FACTOR, d_log_factor(), 0.0)
-        return value + float(pulled @ moved), gradient
+def check() -> Any:
+    """Load the module that refines in machine code, and compile it if necessary. Raises ResourceError where
+    machine code is not available.
+    """
+    return compiled(
+        "dcpred_tasks.training.compiled_refinement",
+        "refine landmarks",
+        "or set refine=false, which trains without it",
+    )
 
 
 def refine(
@@ -298,19 +222,20 @@ def refine(
     machine: Expansion | None = None,
 ) -> tuple[LeafBasis, RealArray, RealArray]:
     """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after
-    refine_epochs passes of stochastic steps if set; unchanged where no step helps.
+    refine_epochs passes of stochastic steps if set; unchanged where no step helps. Raises ResourceError
+    without machine code.
 
     X        float32 (n, n_features), scaled
     machine  the local SVM that landmarks and β stay near
     """
     ridge, own_factors = settings.refine_ridge, settings.leaf_scaling
+    compiled = check()
     objective = Objective(X, basis, beta, intercept, goal, ridge, own_factors, machine)
-    with np.errstate(over="ignore", invalid="ignore"):  # A trial step may go too far.
-        if settings.refine_epochs:
-            found = stochastic(objective, settings.refine_epochs, [settings.seed, seed])
-        else:
-            found = _lowest(objective, settings.refine_steps)
-    U, beta, intercept, gamma, factor = objective.parts(found)
+    if settings.refine_epochs:
+        lowest = stochastic(compiled, objective, settings.refine_epochs, [settings.seed, seed])
+    else:
+        lowest = compiled.minimise(objective, settings.refine_steps, DONE)
+    U, beta, intercept, gamma, factor = objective.parts(lowest)
     factor = factor.astype(MODEL_DTYPE)
     moved = replace(
         basis,
@@ -321,33 +246,7 @@ def refine(
     return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)
 
 
-def arithmetic() -> str | None:
-    """How this process refines leaves: None for machine code, which is then loaded, else "numpy"."""
-    return (
-        "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
-    )
-
-
-def check_arithmetic(planned: str | None) -> None:
-    """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
-    if (here := planned_or_here(arithmetic, planned)) != planned:
-        raise ResourceError(
-            f"Cannot refine leaves in {process_name()}: it uses {REFINED_BY[here]}, but the training began"
-            f" with {REFINED_BY.get(planned, planned)}, which gives other last bits. Give all workers the"
-            " same llvmlite and DCPRED_NO_COMPILER as the driver, or remove the model's scratch directory and"
-            " train again."
-        )
-
-
-def _lowest(objective: Objective, steps: int) -> FloatArray:
-    """θ after at most so many steps of L-BFGS: in machine code where that is available and faster."""
-    found: FloatArray | None = None
-    if objective.start.size < WIDE:
-        found = with_compiler(*COMPILED, lambda compiled: compiled.minimise(objective, steps, DONE))
-    return minimise(objective, objective.origin, steps, DONE) if found is None else found
-
-
-def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
+def stochastic(compiled: Any, objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
     """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall
     to 0 in the second half. Returns the start where that is no worse, because single steps are not checked.
     """
@@ -356,27 +255,8 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
     width = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # width of the kernel, in each feature
     rates = np.repeat([RATE * width, *OTHER_RATES], objective.sizes)
     n_batches = max(n // BATCH, 1)
-    given = rates, n_batches, (rng.permutation(n) for _ in range(epochs)), epochs * n_batches
-    found: FloatArray | None = None
-    if objective.start.size < WIDE:
-        found = with_compiler(*COMPILED, lambda compiled: compiled.stochastic(objective, *given))
-    theta = adam(objective, *given) if found is None else found
+    orders = (rng.permutation(n) for _ in range(epochs))
+    theta = compiled.stochastic(objective, rates, n_batches, orders, epochs * n_batches)
     # NaN compares as not lower, too.
-    return theta if objective(theta)[0] < objective(objective.origin)[0] else objective.origin
-
-
-def adam(
-    objective: Objective, rates: FloatArray, n_batches: int, orders: Iterable[IntArray], steps: int
-) -> FloatArray:
-    """θ after a pass for each order of the rows, of so many steps in all."""
-    theta, step = objective.origin.copy(), 0
-    mean, square = np.zeros_like(theta), np.zeros_like(theta)
-    for order in orders:
-        for batch in np.array_split(order, n_batches):
-            step += 1
-            gradient = objective.some(theta, batch)
-            mean += (1 - MEAN_DECAY) * (gradient - mean)
-            square += (1 - SQUARE_DECAY) * (gradient * gradient - square)
-            rate = min(1.0, 2.0 * (1.0 - step / steps)) / (1 - MEAN_DECAY**step)
-            theta -= rate * rates * mean / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + TINY)
-    return theta
+    lower = compiled.value(objective, theta) < compiled.value(objective, objective.origin)
+    return theta if lower else objective.origin
