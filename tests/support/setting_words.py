@@ -1,15 +1,12 @@
-"""What pages and docstrings say about settings, made from `Settings`; tests hold the two equal.
+"""What pages say about settings, made from `Settings`; tests hold the two equal.
 
     .venv/bin/python tests/support/setting_words.py
 
-rewrites the tables of the user guide and the parameters of both estimators, and adds those of new settings.
+rewrites the tables of the user guide and the fields of `dcpred.Settings`, and adds those of new settings.
 """
 
 import inspect
 import re
-import sys
-import textwrap
-from importlib import reload
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.estimators.settings import as_parameters
 from dcpred_compare.baselines import LEAF_MODELS
 from dcpred_compare.baselines.leaf_model_type import CLASSES
-from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, Settings, describe_settings
+from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, describe_settings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"
@@ -69,12 +66,7 @@ ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 OWN_WORDS = frozenset(
     {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose", "settings"}
 )
-LONGEST_CHOICES = 70  # characters of the choices that a docstring lists
-PARAMETERS = re.compile(
-    r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    (?:Attributes|Examples)|\n    \"\"\")", re.DOTALL
-)
 FIELDS = re.compile(r"(?:^    \w+: \w+ \| None = None\n)+", re.MULTILINE)
-ENTRY = re.compile(r"^    (?P<name>\w+) : .*\n(?:        .*\n?)*", re.MULTILINE)
 
 
 def classifier_with(**values: Any) -> DCPredClassifier:
@@ -117,36 +109,6 @@ def systems_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def entry(estimator: type, name: str) -> str:
-    """The lines of one parameter in the docstring of an estimator."""
-    told = {one.name: one for one in describe_settings()}[name]
-    metadata = Settings.__dataclass_fields__[name].metadata
-    default = inspect.signature(estimator).parameters[name].default
-    choices = "{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"
-    long = metadata["more"] or len(choices) > LONGEST_CHOICES
-    kinds = ["str"] if long else [choices] * bool(metadata["choices"])
-    standard = getattr(Settings(), name)
-    if not isinstance(standard, str) or metadata["range"]:
-        kind = "float" if isinstance(standard, str) else type(standard).__name__
-        limits = told.allowed.removeprefix(", ".join(metadata["choices"]) + " or ")
-        kinds.append(kind if kind == "bool" else f"{kind} ({limits})")
-    kinds += ["None"] * (default is None)
-    words = f'"{default}"' if isinstance(default, str) else str(default)
-    zero = f" {'None' if default is None else '0'}: {told.zero}." if told.zero else ""
-    if default is None and not zero:
-        zero = f" None: {standard}."
-    meaning = textwrap.fill(re.sub(r"\bfalse\b", "False", f"{told.meaning}{zero}"), 102)
-    return f"    {name} : {' or '.join(kinds)}, default {words}\n{textwrap.indent(meaning, ' ' * 8)}\n"
-
-
-def parameters(estimator: type, section: str) -> str:
-    """The section of parameters as it has to be; what is no setting keeps the words of `section`."""
-    kept = {found["name"]: found[0].rstrip() + "\n" for found in ENTRY.finditer(section)}
-    taken = inspect.signature(estimator).parameters.values()
-    wanted = [one.name for one in taken if one.kind is not one.VAR_KEYWORD]
-    return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
-
-
 def rare_names() -> list[str]:
     """Settings that no constructor takes: the fields of `dcpred.Settings`, in the order of the table."""
     common = {name for one in ESTIMATORS for name in inspect.signature(one).parameters}
@@ -162,15 +124,8 @@ def with_fields(text: str) -> str:
 def main() -> None:
     SETTINGS_PAGE.write_text(TABLE.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text()))
     SYSTEMS_PAGE.write_text(SYSTEMS.sub(lambda _: systems_table(), SYSTEMS_PAGE.read_text()))
-    for estimator in (*ESTIMATORS, dcpred.Settings):
-        path = Path(inspect.getfile(estimator))
-        if estimator is dcpred.Settings:
-            path.write_text(with_fields(path.read_text()))
-        estimator = getattr(reload(sys.modules[estimator.__module__]), estimator.__name__)
-        text = path.read_text()
-        section = PARAMETERS.search(text)
-        assert section is not None
-        path.write_text(text[: section.start()] + parameters(estimator, section[0]) + text[section.end() :])
+    path = Path(inspect.getfile(dcpred.Settings))
+    path.write_text(with_fields(path.read_text()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, validat
 from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.class_names import check_numbers, check_one_each, known_weight, plain_column
-from dcpred.estimators.settings import Settings, without_rare_settings
+from dcpred.estimators.settings import Settings, with_parameters, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.model.predictive_outputs import intervals_of, quantile_shares
@@ -21,6 +21,7 @@ from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block,
 from dcpred_tasks.training.survey import LARGEST_TARGET
 
 
+@with_parameters
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     """Kernel ridge regression that predicts at about ten times the cost of a linear model.
 
@@ -29,50 +30,6 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
-        Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
-        for every 1,000 rows, at most 4,096.
-    landmarks : int (from 1 to 10,000) or None, default None
-        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
-    kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"} or None, default None
-        Kernel of the local SVMs and of the landmarks. None: rbf.
-    gamma : {"scale", "median"} or float (more than 0 and at most 1e+30) or None, default None
-        γ of the local SVMs, in scaled features. scale: 1 / (features × variance), or 1 with learned scaling
-        (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance for
-        laplacian. None: scale.
-    ridge : float (more than 0) or None, default None
-        Ridge λ of the local kernel ridge regressions, for numbers. None: 0.01.
-    loss : {"hinge", "logistic", "distance", "huber", "quantile"} or None, default None
-        Loss of the refinement. hinge: the squared hinge of each class against the rest, or the squared error
-        of numbers. logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside
-        the distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.
-        huber: Huber's loss of numbers, which outliers move little. quantile: the loss of a quantile of
-        numbers, whose level the setting quantile is. None: hinge.
-    quantile : float (from 0.001 to 0.999) or None, default None
-        Level of the quantile that is predicted, with loss=quantile: the fraction of rows whose values lie
-        below. None: 0.5.
-    target_transform : {"none", "log1p", "sqrt"}, default "none"
-        Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the
-        logarithm of 1 + the target. sqrt: its square root. Predictions and intervals are on the scale of the
-        target, and predictions are means. A search tries log1p and sqrt for skewed targets.
-    scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
-        How features are scaled, after they are mapped. learned: an ARD scale for each feature, by which near
-        rows have like targets; a feature that does not matter gets 0. sharpened: the same, as long as it
-        pays: few features may then outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.
-        None: standard.
-    categorical : str, default "auto"
-        Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: the categories of a table; a search
-        may add features of 3 to 256 different integers. Listed features are one-hot encoded in addition to
-        the categories of a table; with auto among them a search may add others. none: no feature.
-    missing : str, default "auto"
-        What a missing value (NaN) is. refuse: a value that no row may have. impute: the mean of its feature,
-        or the most frequent code. indicate: the same, and every feature with missing values gets a column
-        that says where they are; of features that are listed, those with missing values get one, and no
-        others do. auto: refuse where no training row has a missing value; else indicate. A search chooses
-        between impute and indicate.
-    max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
-        A leaf with more rows is split again.
     budget : str or None, default None
         Largest cost of a prediction: "8x" (linear predictions), "0.2us" or "200ns". A search then chooses the
         settings by validation, on the workers of the current Dask client or in this process. It leaves alone
@@ -85,22 +42,6 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
         "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
         "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
-    cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
-        How rows are held out for the search, probabilities and intervals: the number of folds, or a splitter
-        (GroupKFold, TimeSeriesSplit). With `groups` of `fit`, None and a number keep the rows of each group
-        together. None: four folds of rows.
-    random_state : int, RandomState or None, default None
-        Seed of all random choices. The same number gives the same model.
-    n_jobs : int or None, default None
-        Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates
-        one candidate on each core if it is None.
-    verbose : int, default 0
-        1: `fit` shows its progress on standard error. 0: it shows nothing.
-    directory : path or None, default None
-        Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None:
-        the temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
-    settings : Settings or None, default None
-        Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 
     Attributes
     ----------

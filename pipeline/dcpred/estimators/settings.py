@@ -1,16 +1,70 @@
-"""The settings that few people change, as one argument of the estimators."""
+"""The settings that few people change, as one argument of the estimators, and what docstrings say of all."""
 
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, TypeVar
 
+from dcpred.parameters import Parameter, documented, parameters_in
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.settings import EARLIER_NAMES, renamed
+from dcpred_tasks.training.settings import EARLIER_NAMES, Description, describe_settings, renamed
+from dcpred_tasks.training.settings import Settings as TrainingSettings
 
 F = TypeVar("F", bound=Callable[..., None])
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 PREFIX = "settings__"  # prefix of their nested parameters in an estimator
+LONGEST_CHOICES = 70  # characters of the choices that a docstring lists
+OF_ESTIMATORS = parameters_in("""
+cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or None, default None
+    How rows are held out for the search, probabilities and intervals: the number of folds, or a splitter
+    (GroupKFold, TimeSeriesSplit). With `groups` of `fit`, None and a number keep the rows of each group
+    together. None: four folds of rows.
+directory : path or None, default None
+    Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None: the
+    temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
+n_jobs : int or None, default None
+    Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates one
+    candidate on each core if it is None.
+random_state : int, RandomState or None, default None
+    Seed of all random choices. The same number gives the same model.
+settings : Settings or None, default None
+    Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
+verbose : int, default 0
+    1: `fit` shows its progress on standard error. 0: it shows nothing.
+""")
+
+
+def with_parameters(kind: C) -> C:
+    """Describe in the docstring of a class the parameters that are settings, or those of all estimators."""
+    defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
+    settings = {
+        one.name: _described(one, defaults[one.name]) for one in describe_settings() if one.name in defaults
+    }
+    return documented(kind, OF_ESTIMATORS | settings)
+
+
+def _described(setting: Description, default: object) -> Parameter:
+    """A setting as a parameter whose default may be None: that of the setting, or what a search chooses."""
+    metadata = TrainingSettings.__dataclass_fields__[setting.name].metadata
+    choices = "{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"
+    long = metadata["more"] or len(choices) > LONGEST_CHOICES
+    kinds = ["str"] if long else [choices] * bool(metadata["choices"])
+    standard = getattr(TrainingSettings, setting.name)
+    if not isinstance(standard, str) or metadata["range"]:
+        kind = "float" if isinstance(standard, str) else type(standard).__name__
+        limits = setting.allowed.removeprefix(", ".join(metadata["choices"]) + " or ")
+        kinds.append(kind if kind == "bool" else f"{kind} ({limits})")
+    kinds += ["None"] * (default is None)
+    words = f'"{default}"' if isinstance(default, str) else str(default)
+    zero = f" {'None' if default is None else '0'}: {setting.zero}." if setting.zero else ""
+    if default is None and not zero:
+        zero = f" None: {standard}."
+    meaning = textwrap.fill(re.sub(r"\bfalse\b", "False", f"{setting.meaning}{zero}"), 102)
+    return Parameter(f"{' or '.join(kinds)}, default {words}", textwrap.indent(meaning, "    "))
 
 
 def check_names(given: Iterable[str]) -> None:
@@ -33,6 +87,7 @@ def checked_names(kind: type[T]) -> type[T]:
     return kind
 
 
+@with_parameters
 @checked_names
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Settings:
@@ -40,71 +95,6 @@ class Settings:
 
     `DCPredClassifier(settings=dcpred.Settings(overlap=3))` sets one, `set_params(settings__overlap=3)`
     changes it, and a grid search takes `settings__overlap` as the name of a parameter.
-
-    Parameters
-    ----------
-    feature_map : {"none", "clip", "quantile", "additive"} or None, default None
-        How amounts are mapped before they are scaled: a few extreme values then do not outweigh all others.
-        clip: linear about the median, and flat beyond three interquartile ranges. quantile: their share of
-        smaller values in training rows, linear between at most 63 quantiles. additive: what they contribute
-        to an additive model of the target, which gradient boosting fits to sampled rows. None: none.
-    min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
-        A leaf with fewer rows is merged. None: 30.
-    sample_rows : int (from 16 to 100,000,000 rows) or None, default None
-        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features: they take at
-        most 1 GiB as float32. None: 100000.
-    local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local SVM, or the exact model of the leaf, at most. They bound the
-        memory of a task: 8 bytes times the square of this number. None: 8000.
-    degree : int (from 1 to 10) or None, default None
-        Degree of the polynomial kernel (γ x·u + coef0)^degree. None: 2.
-    coef0 : float (0 or more) or None, default None
-        Constant term of the polynomial kernel. None: 1.0.
-    keep_support_vectors : bool or None, default None
-        Keep the local SVMs in the model. Early prediction needs them. None: False.
-    calibrate : bool or None, default None
-        Measure on rows that are held out of a second fit of some leaves how uncertain predictions are:
-        probabilities, intervals and novelty need it. None: True.
-    leaf_model : {"compact", "exact"} or None, default None
-        The model of a leaf. compact: landmarks and pseudo-landmarks. exact: the local SVM or kernel ridge
-        regression itself, which predicts more slowly; in several leaves this is DC-SVM. None: compact.
-    overlap : int (from 1 to 64 leaves) or None, default None
-        Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
-        None: 1.
-    landmark_floor : float (from 0 to 1) or None, default None
-        Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
-        way. None: 0.3.
-    products : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance. None:
-        64.
-    triangle : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
-        refine=False. None: 0.
-    triangle_bound : {"lower", "upper"} or None, default None
-        Bound on the distance that the triangle inequality gives. None: lower.
-    compact_gamma : float (from 0 to 1e+30) or None, default None
-        γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
-        None: that of the local SVMs.
-    nystrom_C : float (0 or more) or None, default None
-        C of the Nyström model, with refine=False. None: that of the local SVMs.
-    refine : bool or None, default None
-        Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
-        Nyström model. None: True.
-    refine_steps : int (from 1 to 100,000 steps) or None, default None
-        L-BFGS steps of the refinement, at most. None: 100.
-    refine_epochs : int (from 0 to 100,000 passes) or None, default None
-        Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
-        faster in leaves of many thousand rows. None: none.
-    refine_ridge : float (0 or more) or None, default None
-        Penalty on the output weights in the refinement. None: 0.001.
-    leaf_scaling : bool or None, default None
-        Features get other factors in each leaf, which refinement learns with the landmarks. They help where
-        leaves are of different nature and have rows enough, numbers more than classes. None: False.
-    distill_weight : float (from 0 to 1) or None, default None
-        Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
-    largest_weight : float (from 0.01 to 1) or None, default None
-        Largest share of all sample weights that one row of 100 or more may have: training is refused beyond
-        it. A row with more than a quarter is reported in any case: the model learns little else. None: 1.0.
 
     Examples
     --------
