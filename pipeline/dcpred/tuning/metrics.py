@@ -22,9 +22,9 @@ from sklearn.metrics import get_scorer
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.evaluation.named_scores import (
-    DEVIANCES,
+    BY_NAME,
     MEAN_COST,
-    SCORERS,
+    SCORES,
     ValueLosses,
     check_score,
     score_costs,
@@ -98,7 +98,7 @@ def _costs_of_rows(
 
 
 def _least_share(name: str) -> float:
-    return LEAST_SHARE if name in DEVIANCES else 0.0
+    return LEAST_SHARE if BY_NAME[name].is_deviance else 0.0
 
 
 def _losses_of_values(
@@ -127,13 +127,6 @@ OF_ROWS = {
 """Metrics that are means over rows, by the names of scikit-learn's scorers; all three of regression rank
 candidates alike.
 """
-
-
-LABEL_SCORERS = {
-    "classification": ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", MEAN_COST),
-    "regression": SCORERS["regression"],
-}
-"""Scores that need only predictions."""
 
 
 def metric_of(given: str | Scorer, task: str, n_classes: int) -> Metric:
@@ -182,10 +175,11 @@ def check_held_classes(
 
 def check_label_score(given: str, task: str) -> None:
     """Raise SettingsError for a score that needs more than predictions."""
-    if (plain := check_score(given, task)) not in LABEL_SCORERS[task]:
+    if not BY_NAME[plain := check_score(given, task)].needs_labels_only:
+        known = [score.name for score in SCORES if score.task == task and score.needs_labels_only]
         raise SettingsError(
             f"Cannot compare by metric {given!r}: {plain} needs probabilities, which not every system gives."
-            f" Choose one of {', '.join(LABEL_SCORERS[task])}."
+            f" Choose one of {', '.join(known)}."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dcpred.pages import PAPER, drawing, frontier
 from dcpred_tasks.errors import PlanConflictError, SettingsError
+from dcpred_tasks.evaluation.named_scores import score_of_figure
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.training.settings import in_effect, make_settings, settings_dict
 
@@ -130,15 +131,10 @@ def with_cost(
     return [made if all(p[name] == chosen[name] for name in same) else p for p in points], made
 
 
-NAMES = {"log_loss": "log-loss", "rmse": "RMSE", "r2": "R²", "roc_auc": "ROC AUC", "f1_macro": "macro F1"}
-# Ends of names.
-LESS_IS_BETTER = ("log_loss", "rmse", "brier_score", "_error", "_deviance", "_cost", "pinball_loss")
-SHARES = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "f1_macro")  # at most 1
-
-
 def words_of(name: str) -> str:
     """The name of a quality, in words."""
-    return NAMES.get(name, name.replace("_", " "))
+    score = score_of_figure(name)
+    return (score and score.words) or name.replace("_", " ")
 
 
 def is_share(name: str) -> bool:
@@ -147,7 +143,7 @@ def is_share(name: str) -> bool:
 
 
 def less_is_better(name: str) -> bool:
-    return name.endswith(LESS_IS_BETTER) and not name.startswith("neg_")
+    return (score := score_of_figure(name)) is not None and score.less_is_better
 
 
 def judged(point: dict[str, Any]) -> float | None:
@@ -199,8 +195,9 @@ def interval_words(point: dict[str, Any]) -> str:
     name, two = quality_name(point), 2.0 * (point["standard_error"] or 0.0)
     if point[name] is None:
         return "nothing evaluated"
-    least = 0.0 if name in SHARES or less_is_better(name) else -inf
-    most = 1.0 if name in SHARES else inf
+    is_bounded = (score := score_of_figure(name)) is not None and score.is_share
+    least = 0.0 if is_bounded or less_is_better(name) else -inf
+    most = 1.0 if is_bounded else inf
     low, high = max(point[name] - two, least), min(point[name] + two, most)
     if is_share(name):
         return f"{words_of(name)} between {100 * low:.2f} and {100 * high:.2f} %"
