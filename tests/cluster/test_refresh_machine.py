@@ -315,7 +315,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.parametrize("histories", [4, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [2, pytest.param(25, marks=pytest.mark.long)])
 def test_whatever_happens_to_a_root(world: World, kind: str, histories: int) -> None:
     quick = settings(
         max_examples=histories,

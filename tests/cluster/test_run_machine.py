@@ -454,7 +454,7 @@ def undoing(patch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.undo()
 
 
-@pytest.mark.parametrize("histories", [4, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [2, pytest.param(25, marks=pytest.mark.long)])
 def test_whatever_happens_to_an_output(world: World, histories: int) -> None:
     quick = settings(
         max_examples=histories,

@@ -508,7 +508,7 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
     assert found > len(files)
 
 
-@pytest.mark.parametrize("bit", [0, 4, 7])
+@pytest.mark.parametrize("bit", [0, *(pytest.param(bit, marks=pytest.mark.long) for bit in (4, 7))])
 def test_a_changed_byte_in_model_json_is_found_or_harmless(copied: Path, bit: int) -> None:
     """Every byte in turn. Harmless: white space, the provenance, and a version below the one that is read."""
     file = copied / "model.json"

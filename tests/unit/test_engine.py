@@ -125,9 +125,10 @@ def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return bool(request.param)
 
 
-def test_fixed_cases(apart: bool) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_fixed_cases(apart: bool, every: int) -> None:
     """What other processes, processors and checks of array bounds are held to as well."""
-    for model, X in islice(fixed_cases(), 0, None, 5 if apart else 2):
+    for model, X in islice(fixed_cases(), 0, None, every):
         check(model, X)
         if not apart:  # which way down the tree is taken is the engine's own affair
             if scorer.uses_tiles():
