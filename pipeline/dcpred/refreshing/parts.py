@@ -60,7 +60,8 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
                 f"Cannot distinguish inputs by {pattern}: two of them are {name} by their names. Use a"
                 " pattern with different names for them."
             )
-        if _has_rows(address := below(base, match.name)):
+        address = below(base, match.name)
+        if is_table(address) or address.lower().endswith(".zarr") or is_zarr(address):
             addresses[name] = address
     if not addresses:
         raise DataError(
@@ -71,10 +72,6 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
         )
     _check_apart(pattern, addresses)
     return [Part(name, absolute(find_rows(address, x, model))) for name, address in sorted(addresses.items())]
-
-
-def _has_rows(address: str) -> bool:
-    return is_table(address) or address.lower().endswith(".zarr") or is_zarr(address)
 
 
 def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:

@@ -444,13 +444,11 @@ def _possible(run: ScoreRun) -> bool:
     if run.costs is not None and not (LABEL in run.outputs and all(map(is_cost, run.costs))):
         return False
     takes_alpha = any(column.takes_alpha for column in columns(run.outputs))
-    if takes_alpha != (run.alpha is not None) or (takes_alpha and not _is_alpha(run.alpha)):
+    if takes_alpha != (run.alpha is not None):
+        return False
+    if takes_alpha and not (type(run.alpha) is float and LEAST_ALPHA <= run.alpha <= LARGEST_ALPHA):
         return False
     return run.n_rows <= MOST_BLOCKS * run.block_rows
-
-
-def _is_alpha(value: Any) -> bool:
-    return type(value) is float and LEAST_ALPHA <= value <= LARGEST_ALPHA
 
 
 def _note(place: Place, name: str) -> dict[str, Any] | None:

@@ -2,17 +2,14 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 from typing import IO
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, record_bytes
 from dcpred_tasks.storage.bucket import same_tag
-from dcpred_tasks.storage.place import Entry, Place, Stored
-from dcpred_tasks.storage.store_requests import Retrying, request_threads, waited_for
-
-READ_AT_ONCE = 32
+from dcpred_tasks.storage.place import Entry
+from dcpred_tasks.storage.store_requests import Retrying, StoreError, each_of
 
 
 @dataclass
@@ -50,29 +47,21 @@ def read_records(
     run: ScoreRun, listed: Mapping[int, Entry], cache: CachedRecords
 ) -> Iterator[tuple[int, bytes | None]]:
     """The bytes of the records of these blocks, in ascending order; None for a removed one."""
-    place, blocks = run.place, iter(sorted(listed))
-    if not place.many_at_once:
-        for block in blocks:
-            with suppress(OSError):  # an unreadable file is not a record
-                stored = place.read(run.record_name(block))
-                yield block, None if stored is None else stored.data
-                continue
-            yield block, None
-        return
-    while some := list(islice(blocks, READ_AT_ONCE)):
-        known = {block: data for block in some if (data := cache.find(block, listed[block])) is not None}
-        asked = {
-            block: request_threads().submit(_get, place, run.record_name(block))
-            for block in some
-            if block not in known
-        }
-        for block in some:
-            if block in known:
-                yield block, known[block]
-            else:
-                stored = waited_for(asked[block], place.address)
-                yield block, None if stored is None else stored.data
+    place = run.place
 
+    def read(item: tuple[int, bytes | None]) -> bytes | None:
+        block, data = item
+        if data is not None:
+            return data
+        call = partial(place.read, run.record_name(block))
+        try:
+            stored = Retrying()(call) if place.many_at_once else call()
+        except StoreError:
+            raise
+        except OSError:  # An unreadable file is not a record.
+            return None
+        return None if stored is None else stored.data
 
-def _get(place: Place, name: str) -> Stored | None:
-    return Retrying()(lambda: place.read(name))
+    cached = ((block, cache.find(block, listed[block])) for block in sorted(listed))
+    for (block, _), data in each_of(place, read, cached):
+        yield block, data

@@ -13,12 +13,8 @@ def store_threads(x: str, output: str | Path) -> dict[str, int]:
     return {} if path_on_disk(x) and path_on_disk(output) else {"threads": STORE_THREADS}
 
 
-def score_pool(x: str, output: str | Path) -> Pool:
-    """The default workers for scoring X into an output."""
-    given = store_threads(x, output)
-    return partial(connect, threads=given["threads"]) if given else connect
-
-
 def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: FailurePolicy) -> Pool:
-    """The same for so many blocks: a single one is scored here, unless it may end its process."""
-    return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
+    """The default workers for so many blocks: a single one is scored here, unless it may end its process."""
+    if n_blocks <= 1 and not tolerance.quarantine:
+        return this_process
+    return partial(connect, threads=STORE_THREADS) if store_threads(x, output) else connect

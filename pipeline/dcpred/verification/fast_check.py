@@ -146,7 +146,8 @@ class FastCheck:
         """Names of unreadable arrays."""
         names = ("", *self.run.arrays)
         wrong: set[str] = set()
-        sealed = _sealed_metadata(self.ledger) if self.finished else {}
+        manifest = self.ledger.whole_manifest() if self.finished else None
+        sealed: Mapping[str, str] = (manifest or {}).get("metadata", {})
         digests = metadata_digests(self.run)
         for name in names:
             file = metadata_name(name)
@@ -297,12 +298,6 @@ def _impossible_record(
 def _rows(run: ScoreRun, block: int) -> str:
     start, stop = run.rows(block)
     return f"rows {start:,} to {stop:,}"
-
-
-def _sealed_metadata(ledger: Ledger) -> Mapping[str, str]:
-    """The manifest's digests of metadata; empty if the manifest is modified."""
-    sealed: Mapping[str, str] = (ledger.whole_manifest() or {}).get("metadata", {})
-    return sealed
 
 
 def leftovers(findings: list[Finding]) -> Iterator[str]:
