@@ -200,7 +200,7 @@ class Parts:
         for manifest in each:
             for code, n in manifest["status"].items():
                 status[code] = status.get(code, 0) + n
-        taken = {
+        reused = {
             name: manifest["n_blocks"]
             if published.get(name) == parts[name]
             else sum(manifest.get("taken_over", {}).values())
@@ -218,7 +218,7 @@ class Parts:
                 **_farthest([manifest["drift"] for manifest in each]),
                 "parts": [name for name, manifest in manifests.items() if manifest["drift"]["large"]],
             },
-            "taken_over": {name: n for name, n in taken.items() if n},
+            "taken_over": {name: n for name, n in reused.items() if n},
         }
         return {**value, "checksum": digest_json(value)}
 

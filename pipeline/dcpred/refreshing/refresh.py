@@ -165,15 +165,15 @@ def refresh(
             opened.write(ignore_drift=given.ignore_drift)
         limits = replace(limits, ignored=ignored_features(artifact, (), opened.settings.ignore_drift))
         task = str(artifact.body.get("task"))
-        wanted, taken = check_outputs(opened.settings.outputs, task, opened.settings.alpha)
+        wanted, alpha = check_outputs(opened.settings.outputs, task, opened.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, taken))))
+            here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, alpha))))
             job = Job(
                 model=model,
                 model_hash=artifact.hash,
                 outputs=wanted,
-                alpha=taken,
+                alpha=alpha,
                 costs=opened.settings.costs,
                 artifacts=opened.settings.artifacts,
                 ids=opened.settings.ids,

@@ -91,17 +91,12 @@ class Commitment:
     replaced: int = 0
 
 
-def check_table(run: ScoreRun, schema: Any) -> None:
-    """Raise a RefusedError unless the Delta table of a run can get its files: before anything is written.
+def check_new(address: str, output: str, schema: Any) -> Any:
+    """Raise a RefusedError unless a Delta table can get the files of a run: before anything is written.
+    Returns the table, None if there is none.
 
     schema  the columns of the files, a schema of Arrow
     """
-    assert run.delta is not None
-    _check_new(run.delta, run.output, schema)
-
-
-def _check_new(address: str, output: str, schema: Any) -> Any:
-    """The same for any table. Returns it, None if there is none."""
     check_writable(address, "a Delta table")
     _check_apart(address, output)
     table = _opened(address)
@@ -139,7 +134,7 @@ def commit_run(
     """
     records = {record.block: replace(record, statistics={}, bad_rows=[]) for record in ledger.records()}
     delivery, schema = delivery_of(ledger, records, table), table_schema(ledger)
-    opened = _check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
+    opened = check_new(delivery.table, ledger.address, schema) or _created(delivery.table, schema)
     if again:
         delivery = _another(delivery, opened)
     _record(delivery)

@@ -167,7 +167,7 @@ def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
 
     schema = table_schema(run, dict(zarr_arrays.arrays_of(planned_scores(run, model))))
     if run.delta is not None:
-        delta_tables.check_table(run, schema)
+        delta_tables.check_new(run.delta, run.output, schema)
     # Rows wait for their row group, as they are, and encoded.
     rows = min(max(run.chunk_rows, GROUP_ROWS), run.block_rows)
     waiting = 2 * output_bytes(replace(run, n_rows=rows), model, 0)
