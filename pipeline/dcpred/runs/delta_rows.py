@@ -20,7 +20,7 @@ from dcpred_tasks.storage.place import Place, local_file, open_place, read_seale
 RECORD = "delivery.json"  # in the output
 TAG = 8  # characters of a digest in the name of a file
 EXPIRY = "delta.setTransactionRetentionDuration"  # the property of a table that forgets transactions
-FILES = TABLE_FORMATS[PARQUET]  # of which a table gets copies
+FILES = TABLE_FORMATS[PARQUET]  # a table gets copies of these
 SETTINGS = ("model_hash", "outputs", "alpha", "costs", "ids", "n_rows")
 
 

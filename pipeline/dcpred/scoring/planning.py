@@ -127,7 +127,6 @@ def plan_run(
     )
     forget_failures()
     x, place = absolute(x), absolute(output)
-    ids, delta = planned_ids(x, artifacts, ids, X.shape[0]), _planned_delta(x, delta)
     run = ScoreRun(
         run="",
         x=x,
@@ -145,8 +144,8 @@ def plan_run(
         arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
         input=None if store is None else store.identity,
         artifacts=artifacts,
-        ids=ids,
-        delta=delta,
+        ids=planned_ids(x, artifacts, ids, X.shape[0]),
+        delta=_planned_delta(x, delta),
     )
     run = replace(run, run=run_hash(X, run))
     return run, _with_tables(plan, run, model) if run.tables else plan, model
