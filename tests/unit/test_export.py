@@ -20,7 +20,6 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.datasets.importing import import_data
-from dcpred.results import export as table_files
 from dcpred.results import stored_scores
 from dcpred.results import stored_scores as opening
 from dcpred.results.export import Exported, export
@@ -416,7 +415,7 @@ def test_a_table_that_came_meanwhile_is_left(
     def meanwhile(*_: object) -> None:
         (tmp_path / "a.parquet").write_text("mine")
 
-    monkeypatch.setattr(table_files.pq.ParquetWriter, "close", meanwhile)
+    monkeypatch.setattr(pq.ParquetWriter, "close", meanwhile)
     with pytest.raises(DataError, match="another process created it meanwhile"):
         done(runs("names"), tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
