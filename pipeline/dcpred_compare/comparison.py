@@ -19,8 +19,6 @@ from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.pages import check_packages, render
-from dcpred.tuning.metrics import check_label_score
-from dcpred.tuning.tune import parse_budget
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page, write_plots, write_tables
 from dcpred_compare.processes import run_points
@@ -30,6 +28,7 @@ from dcpred_compare.rows import draw_rows, write_rows
 from dcpred_compare.systems import OURS, Point, chosen_systems, points_of
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import Failure, IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.evaluation.named_scores import check_label_score
 from dcpred_tasks.storage.atomic_files import check_new_name, is_system_file, replace_bytes
 
 MODULE = "dcpred_compare.trial"
@@ -96,7 +95,8 @@ def compare(
     budgets : sequence of str, optional
         Also tune a dcpred model within each of these costs: ``"20x"``, ``"200ns"``.
     metric : str, optional
-        Score in the table, which our tuning optimises, too.
+        Score in the table, which our tuning optimises, too. It needs predictions only: for example
+        balanced_accuracy, f1_macro, neg_mean_cost=50 or neg_mean_absolute_error.
     test : str, optional
         Path or address of a test data set. By default a held-out fifth of the rows.
     rows : int, default 10000
@@ -104,7 +104,7 @@ def compare(
     test_rows : int, default 5000
         Maximum number of test rows.
     time_limit : float, default 300.0
-        Processor time of all fits of a system, in seconds.
+        Processor time of all fits of a system, in seconds. The table marks a system that exceeds it.
     seed : int, default 0
         Seed of the row sample.
     task : {"classification", "regression"}, default "classification"
@@ -126,6 +126,8 @@ def compare(
     -----
     The same call resumes an interrupted comparison, and adds further systems to a finished one.
     """
+    from dcpred.tuning.tune import parse_budget
+
     check_packages("a comparison", "compare")
     for budget in budgets:
         parse_budget(budget)

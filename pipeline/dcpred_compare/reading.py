@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dcpred.pages import Page
-from dcpred.tuning.metrics import label_score
 from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page
@@ -50,6 +49,8 @@ def read_comparison(folder: Path) -> CompareReport:
 def _report(
     folder: Path, request: dict[str, Any], rows: Rows, shared: dict[str, Any], points: list[Point]
 ) -> CompareReport:
+    from dcpred.tuning.metrics import label_score
+
     task, metric = request["task"], request.get("metric")
     exact = _predicted(folder, f"{EXACT}-0")
     results, every = [], {point.name: stored_result(folder, point.name) for point in points}
@@ -96,6 +97,7 @@ def _report(
 
 def _caveats(results: Sequence[CompareResult]) -> list[str]:
     """Where baselines of the table fail, each sentence once."""
+
     kinds = (leaf_model_types().get(one.system) for one in results)
     return list(dict.fromkeys(kind.caveat for kind in kinds if kind and kind.caveat))
 

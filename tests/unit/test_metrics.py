@@ -11,7 +11,6 @@ from dcpred.tuning.metrics import (
     ERROR,
     LOG_LOSS,
     SQUARED,
-    check_label_score,
     compare,
     label_score,
     metric_of,
@@ -20,7 +19,7 @@ from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.search_result import interval_words
 from dcpred.tuning.tune import standard_error
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.evaluation.named_scores import SCORERS
+from dcpred_tasks.evaluation.named_scores import SCORERS, check_label_score
 
 
 def wrong_rows(n: int, only_incumbent: int, only_candidate: int, both: int = 0) -> tuple[np.ndarray, ...]:

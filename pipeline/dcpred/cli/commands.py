@@ -156,6 +156,8 @@ def _option(name: str, parameter: inspect.Parameter, shape: dict[str, Any], entr
         given = {"type": click.Choice(re.findall(r'"(.*?)"', choices[1])), **given}
     else:
         given = _value(annotation) | given
+    if default is parameter.empty:
+        return click.Option(flags, required=True, **given)
     return click.Option(flags, default=default, show_default=default is not None, **given)
 
 

@@ -290,31 +290,6 @@ def names_option(*flags: str, **more: Any) -> Callable[[F], F]:
     return click.option(*flags, type=NamesType(), multiple=True, callback=joined, **more)
 
 
-def table_options(command: F) -> F:
-    """The columns of a table that are not features."""
-    for name, does in (("--drop", "to omit"), ("--id", "that name its rows")):
-        help_text = f"Columns of a table {does} [default: none]."
-        command = names_option(name, metavar="A,B", help=help_text)(command)
-    return command
-
-
-def held_out_options(command: F) -> F:
-    """Which rows are held out, as `dcpred.datasets.split_rules.folds_of_data` accepts it."""
-    command = click.option(
-        "--by-group",
-        metavar="NAME",
-        help="Hold out whole groups: all rows with the same value of an array or feature.",
-    )(command)
-    return click.option(
-        "--by-time",
-        is_flag=False,
-        flag_value="",
-        metavar="[NAME]",
-        help="Hold out the rows after those that train: by an array or feature, else as stored. Write it"
-        " after DATA.",
-    )(command)
-
-
 def emit(
     result: dict[str, Any],
     as_json: bool,

@@ -24,7 +24,6 @@ from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.evaluation.named_scores import (
     BY_NAME,
     MEAN_COST,
-    SCORES,
     ValueLosses,
     check_score,
     score_costs,
@@ -171,16 +170,6 @@ def check_held_classes(
             f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for example"
             " accuracy or neg_log_loss."
         ) from error
-
-
-def check_label_score(given: str, task: str) -> None:
-    """Raise SettingsError for a score that needs more than predictions."""
-    if not BY_NAME[plain := check_score(given, task)].needs_labels_only:
-        known = [score.name for score in SCORES if score.task == task and score.needs_labels_only]
-        raise SettingsError(
-            f"Cannot compare by metric {given!r}: {plain} needs probabilities, which not every system gives."
-            f" Choose one of {', '.join(known)}."
-        )
 
 
 def label_score(given: str, target: FloatArray | IntArray, predicted: FloatArray | IntArray) -> float:

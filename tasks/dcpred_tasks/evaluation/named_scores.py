@@ -184,6 +184,16 @@ def check_score(name: str, task: str) -> str:
     return plain
 
 
+def check_label_score(given: str, task: str) -> None:
+    """Raise SettingsError for a score that needs more than predictions."""
+    if not BY_NAME[plain := check_score(given, task)].needs_labels_only:
+        known = [score.name for score in SCORES if score.task == task and score.needs_labels_only]
+        raise SettingsError(
+            f"Cannot compare by metric {given!r}: {plain} needs probabilities, which not every system gives."
+            f" Choose one of {', '.join(known)}."
+        )
+
+
 def pinball_quantile(name: str) -> float:
     """The quantile of a pinball loss. Raises SettingsError."""
     try:
