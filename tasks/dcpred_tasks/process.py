@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cache, lru_cache
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
@@ -150,9 +149,10 @@ def one_thread(user_api: str | None = None) -> Any:
 @lru_cache(maxsize=1)
 def _thread_pools(n_modules: int) -> Any:
     try:
-        return import_module("threadpoolctl").ThreadpoolController()
+        from threadpoolctl import ThreadpoolController
     except ModuleNotFoundError:
         return None
+    return ThreadpoolController()
 
 
 def lock_file(file: int | IO[Any], *, waits: bool = True) -> bool:

@@ -761,23 +761,30 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("asked", [scorer, refinement])
 @pytest.mark.parametrize(("owner", "step"), STEPS)
 def test_llvm_that_fails_at_any_step_gives_a_plan_with_numpy(
-    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+    owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, step, fails)
     with pytest.warns(RuntimeWarning, match="LLVM fails"):
-        assert asked.arithmetic() == "numpy"
+        assert scorer.arithmetic() == "numpy"
 
 
-@pytest.mark.parametrize("asked", [scorer, refinement])
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+def test_llvm_that_fails_at_any_step_refines_nothing(
+    owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, step, fails)
+    with pytest.raises(ResourceError, match=r"Cannot refine landmarks: .*LLVM fails.* or set refine=false"):
+        refinement.check()
+
+
 @pytest.mark.parametrize(("owner", "step"), STEPS)
 def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
-    asked: Any, owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
+    owner: object, step: str, small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DCPRED_TILES", "0")  # which are named as well
-    assert asked.arithmetic() is None
+    assert scorer.arithmetic() is None
     machine_code._own_code.cache_clear()
     monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
     monkeypatch.setattr(owner, step, fails)
@@ -785,7 +792,11 @@ def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
         pytest.warns(RuntimeWarning, match="LLVM fails"),
         pytest.raises(ResourceError, match=r"it uses NumPy, but .* Give all workers the same"),
     ):
-        asked.check_arithmetic(None)
+        scorer.check_arithmetic(None)
+
+
+def load() -> None:
+    """A module that is there."""
 
 
 def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -798,8 +809,8 @@ def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: py
 
     failures: list[OSError] = [OSError(errno.ENOSPC, "No space left on device")]
     with pytest.warns(RuntimeWarning, match="No space left"):
-        assert compiler.with_compiler("json", "else", use) is None
-    assert compiler.with_compiler("json", "else", use) == "engine"
+        assert compiler.with_compiler(load, "else", use) is None
+    assert compiler.with_compiler(load, "else", use) == "engine"
 
 
 def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
@@ -817,36 +828,34 @@ def test_a_failure_of_llvm_is_remembered_until_a_run_or_a_model_begins(
 
     broken = True
     with pytest.warns(RuntimeWarning, match="LLVM fails once"):
-        assert compiler.with_compiler("json", "else", use) is None
+        assert compiler.with_compiler(load, "else", use) is None
     compiler.forget_failures()
-    assert compiler.with_compiler("json", "else", use) is None  # A second warning would be an error.
+    assert compiler.with_compiler(load, "else", use) is None  # A second warning would be an error.
     broken = False
-    assert compiler.with_compiler("json", "else", use) is None
-    assert compiler.why_without("json") == "LLVM fails once"
+    assert compiler.with_compiler(load, "else", use) is None
+    assert compiler.why_without(load) == "LLVM fails once"
     compiler.forget_failures()
-    assert compiler.with_compiler("json", "else", use) == "engine"
+    assert compiler.with_compiler(load, "else", use) == "engine"
     assert tries == [True, True, False]
-    assert compiler.why_without("json") == "there is no machine code"
+    assert compiler.why_without(load) == "there is no machine code"
 
 
-@pytest.mark.parametrize("asked", [scorer, refinement])
 def test_a_worker_that_failed_once_follows_a_plan_with_machine_code(
-    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DCPRED_TILES", "0")  # which are named as well
     with monkeypatch.context() as failing:
         failing.setattr(machine_code, "compile_bitcode", fails)
         with pytest.warns(RuntimeWarning, match="LLVM fails"):
-            assert asked.arithmetic() == "numpy"
-    assert asked.arithmetic() == "numpy"
-    asked.check_arithmetic("numpy")
-    asked.check_arithmetic(None)
-    assert asked.arithmetic() is None
+            assert scorer.arithmetic() == "numpy"
+    assert scorer.arithmetic() == "numpy"
+    scorer.check_arithmetic("numpy")
+    scorer.check_arithmetic(None)
+    assert scorer.arithmetic() is None
 
 
-@pytest.mark.parametrize("asked", [scorer, refinement])
 def test_a_worker_that_follows_a_plan_with_numpy_does_not_try_again(
-    asked: Any, small_engines: None, monkeypatch: pytest.MonkeyPatch
+    small_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of the system may pass, but not between the check and the rows."""
 
@@ -856,23 +865,19 @@ def test_a_worker_that_follows_a_plan_with_numpy_does_not_try_again(
     with monkeypatch.context() as failing:
         failing.setattr(machine_code, "compile_bitcode", full)
         with pytest.warns(RuntimeWarning, match="No space left"):
-            asked.check_arithmetic("numpy")
-    assert asked.arithmetic() == "numpy"
+            scorer.check_arithmetic("numpy")
+    assert scorer.arithmetic() == "numpy"
 
 
 def test_a_model_that_is_loaded_later_is_scored_by_machine_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
-    )
+    monkeypatch.setattr(compiler, "_failures", {scorer.COMPILED[0]: compiler.Failure("it is", False)})
     X = np.random.default_rng(0).normal(size=(60, 2))
     fitted = DCPredRegressor(n_leaves=1, landmarks=2).fit(X, X[:, 0])
     fitted.save(tmp_path / "m")
     assert scorer.chosen(fitted.model_).engine.name.startswith("compiled")
-    monkeypatch.setattr(
-        compiler, "_failures", {"dcpred_tasks.engine.engine": compiler.Failure("it is", False)}
-    )
+    monkeypatch.setattr(compiler, "_failures", {scorer.COMPILED[0]: compiler.Failure("it is", False)})
     assert scorer.chosen(load_model(tmp_path / "m").model).engine.name.startswith("compiled")
 
 

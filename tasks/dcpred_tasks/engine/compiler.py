@@ -5,7 +5,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -13,6 +12,7 @@ from dcpred_tasks.errors import DcpredError, ResourceError
 from dcpred_tasks.process import at_fork
 
 T = TypeVar("T")
+Load = Callable[[], Any]  # imports a module with machine code
 SWITCH = "DCPRED_NO_COMPILER"
 
 
@@ -24,7 +24,7 @@ class Failure(NamedTuple):
     """Whether the next call tries again."""
 
 
-_failures: dict[str, Failure] = {}  # by module
+_failures: dict[Load, Failure] = {}
 
 
 class Turn:
@@ -58,37 +58,37 @@ class CompilerError(ImportError):
     """LLVM is installed, but cannot make or load machine code."""
 
 
-def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | None:
-    """`use(module)`, or None where LLVM is not installed, is switched off, or fails.
+def with_compiler(load: Load, otherwise: str, use: Callable[[Any], T]) -> T | None:
+    """`use(load())`, or None where LLVM is not installed, is switched off, or fails.
 
     One warning then states what happens `otherwise`, and calls do not try again before `forget_failures`. An
     error of the system (a full disk, too many open files) may pass: the next call tries again.
     """
-    known = _failures.get(module)
+    known = _failures.get(load)
     if known is not None and not known.passes:
         return None
     try:
         check_switch()
-        found = use(import_module(module))
+        found = use(load())
     except (ImportError, OSError) as error:
         why = _first_line(error)
         # OSError without a number: llvmlite without its library
-        _failures[module] = Failure(why, isinstance(error, OSError) and error.errno is not None)
+        _failures[load] = Failure(why, isinstance(error, OSError) and error.errno is not None)
         if known is None or known.why != why:
             remedy = "" if SWITCH in why else f". Set {SWITCH}=1 to use NumPy from the start"
             warnings.warn(f"{otherwise}, because {why}{remedy}", RuntimeWarning, stacklevel=6)
         return None
-    _failures.pop(module, None)
+    _failures.pop(load, None)
     return found
 
 
-def compiled(module: str, purpose: str, otherwise: str) -> Any:
-    """A module after its `check`, which compiles it unless that is done. Raises ResourceError where LLVM is
-    not installed, is switched off, or fails.
+def compiled(load: Load, purpose: str, otherwise: str) -> Any:
+    """The loaded module after its `check`, which compiles it unless that is done. Raises ResourceError where
+    LLVM is not installed, is switched off, or fails.
     """
     try:
         check_switch()
-        found = import_module(module)
+        found = load()
         found.check()
     except (ImportError, OSError) as error:
         raise ResourceError(
@@ -106,8 +106,8 @@ def check_switch() -> None:
 
 def forget_failures() -> None:
     """Let each module be tried again: a process scores in one way between these calls."""
-    for module, failure in list(_failures.items()):
-        _failures[module] = failure._replace(passes=True)
+    for load, failure in list(_failures.items()):
+        _failures[load] = failure._replace(passes=True)
 
 
 def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -> str | None:
@@ -119,14 +119,14 @@ def planned_or_here(arithmetic: Callable[[], str | None], planned: str | None) -
     if arithmetic() != planned:
         forget_failures()
     here = arithmetic()
-    for module, failure in list(_failures.items()):
-        _failures[module] = failure._replace(passes=False)
+    for load, failure in list(_failures.items()):
+        _failures[load] = failure._replace(passes=False)
     return here
 
 
-def why_without(module: str) -> str:
+def why_without(load: Load) -> str:
     """Why `with_compiler` does not use the machine code of a module."""
-    known = _failures.get(module)
+    known = _failures.get(load)
     return known.why if known else "there is no machine code"
 
 

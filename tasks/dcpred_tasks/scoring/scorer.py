@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,7 +23,14 @@ from dcpred_tasks.model.target_transform import NO_TRANSFORM, undone
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import process_name
 
-COMPILED = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
+
+def _load_engine() -> Any:
+    from dcpred_tasks.engine import engine
+
+    return engine
+
+
+COMPILED = _load_engine, "rows are scored by NumPy, which is 5 to 20 times slower"
 
 
 class Engine(NamedTuple):
@@ -77,7 +83,9 @@ def has_compiler() -> bool:
 
 def uses_tiles() -> bool:
     """Whether compiled code multiplies tiles in this process. Imports LLVM."""
-    return bool(import_module("dcpred_tasks.engine.tiles").allowed())
+    from dcpred_tasks.engine.tiles import allowed
+
+    return allowed()
 
 
 def _why_not_compiled(model: Model) -> str | None:
@@ -103,14 +111,17 @@ def _suits_engine(model: Model) -> bool:
 
 
 def _asks_for_tiles(model: Model) -> bool:
-    tiles = "dcpred_tasks.engine.tiles"
-    walks = not _holds_leaf_models(model) and _suits_engine(model)
-    return walks and has_compiler() and bool(import_module(tiles).is_asked_for())
+    if _holds_leaf_models(model) or not _suits_engine(model) or not has_compiler():
+        return False
+    from dcpred_tasks.engine.tiles import is_asked_for
+
+    return is_asked_for()
 
 
 def _why_no_tiles(_: Model) -> str | None:
-    why: str | None = import_module("dcpred_tasks.engine.tiles").why_not()
-    return why
+    from dcpred_tasks.engine.tiles import why_not
+
+    return why_not()
 
 
 def _compiled(model: Model) -> Any:
@@ -118,7 +129,9 @@ def _compiled(model: Model) -> Any:
 
 
 def _leaf_models(model: Model) -> Any:
-    return import_module("dcpred_tasks.scoring.leaf_model_scorer").LeafModelScorer(model)
+    from dcpred_tasks.scoring.leaf_model_scorer import LeafModelScorer
+
+    return LeafModelScorer(model)
 
 
 def _definition(_: Model) -> None:

@@ -12,13 +12,11 @@ from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.scaling import BASES, Scaling, column_sums, fit_scaling, row_strips
 from dcpred_tasks.training.losses import weighted_quantile, weighted_variance
+from dcpred_tasks.training.refinement import machine_code
 from dcpred_tasks.training.survey import RARE_SHARE, LabelledRows, distinct_rows
 
 WIDEST = 256  # features up to which machine code is faster than BLAS
-COMPILED = (
-    "dcpred_tasks.training.compiled_refinement",
-    "nearest rows are searched by NumPy, which is slower",
-)
+COMPILED = machine_code, "nearest rows are searched by NumPy, which is slower"
 BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
 
 

@@ -204,11 +204,14 @@ def check() -> Any:
     """Load the module that refines in machine code, and compile it if necessary. Raises ResourceError where
     machine code is not available.
     """
-    return compiled(
-        "dcpred_tasks.training.compiled_refinement",
-        "refine landmarks",
-        "or set refine=false, which trains without it",
-    )
+    return compiled(machine_code, "refine landmarks", "or set refine=false, which trains without it")
+
+
+def machine_code() -> Any:
+    """The module that refines, and searches nearest rows, in machine code."""
+    from dcpred_tasks.training import compiled_refinement
+
+    return compiled_refinement
 
 
 def refine(
