@@ -5,7 +5,7 @@
 //     in_lanes   e of 16 landmarks or rows, in the engine
 //     refined    κ(t) and −κ'(t) of 16 rows, in refinement, from `unit` · −t (products: from `unit` · t)
 //
-// and a place in `for_family`, which is its place in FAMILIES. Families that share a sum and `in_lanes` share code in `for_form`.
+// and a place in `Kernels`, which is its place in FAMILIES. Families that share a sum and `in_lanes` share code by `Form`.
 #pragma once
 #include "vectors.h"
 
@@ -147,22 +147,30 @@ template <int a2_of_t, int k_of_3> struct Matern {  // (1 + a + k a²) e^−a, a
 typedef Matern<6, 0> Matern32;
 typedef Matern<10, 1> Matern52;
 
+template <class Family> struct Form { typedef Family type; };
+template <> struct Form<Matern52> { typedef Matern32 type; };
+template <class A, class B> constexpr bool is_same = false;
+template <class A> constexpr bool is_same<A, A> = true;
+
+template <class... Family> struct Families {
+    template <class Use> INLINE_MEMBER static void with(int64_t number, Use use) {
+        int64_t place = 0;
+        (void)((number == place++ && (use(Family()), true)) || ...);
+    }
+    template <class Shared> INLINE_MEMBER static bool has_form(int64_t number) {
+        int64_t place = 0;
+        return ((number == place++ && is_same<Shared, typename Form<Family>::type>) || ...);
+    }
+    template <class One, class Use> INLINE_MEMBER static bool with_own(int64_t number, Use use) {
+        if constexpr (is_same<One, typename Form<One>::type>)
+            if (has_form<One>(number)) return use(One()), true;
+        return false;
+    }
+    template <class Use> INLINE_MEMBER static void with_form(int64_t number, Use use) { (void)(with_own<Family>(number, use) || ...); }
+};
+typedef Families<Rbf, Laplacian, Polynomial, Matern32, Matern52> Kernels;  // each at its place in FAMILIES
+
 // `use` with the family of this place in FAMILIES.
-template <class Use> INLINE void for_family(int64_t number, Use use) {
-    switch (number) {
-    case 0: return use(Rbf());
-    case 1: return use(Laplacian());
-    case 2: return use(Polynomial());
-    case 3: return use(Matern32());
-    default: return use(Matern52());
-    }
-}
-// The same with a family that has the same `in_lanes`.
-template <class Use> INLINE void for_form(int64_t number, Use use) {
-    switch (number) {
-    case 0: return use(Rbf());
-    case 1: return use(Laplacian());
-    case 2: return use(Polynomial());
-    default: return use(Matern32());
-    }
-}
+template <class Use> INLINE void for_family(int64_t number, Use use) { Kernels::with(number, use); }
+// The same with the family whose `in_lanes` it shares.
+template <class Use> INLINE void for_form(int64_t number, Use use) { Kernels::with_form(number, use); }
