@@ -530,8 +530,8 @@ def unknown_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings get hashes that other versions do not know."""
     known = training_hashes
 
-    def hashes(*given: object, by_other: bool = False) -> tuple[str, ...]:
-        return tuple(f"new-{one}" for one in known(*given, by_other=by_other))  # type: ignore[arg-type]
+    def hashes(*given: object) -> tuple[str, ...]:
+        return tuple(f"new-{one}" for one in known(*given))  # type: ignore[arg-type]
 
     monkeypatch.setattr("dcpred.training.train.training_hashes", hashes)
     monkeypatch.setattr("dcpred.training.scratch.scratch_code", lambda: "new code")
