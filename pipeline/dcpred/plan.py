@@ -7,6 +7,7 @@ run.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dcpred_tasks.annotations import Count, Positive
 from dcpred_tasks.model.compact_model import tile_rows
 from dcpred_tasks.scoring.statistics import sample_stride
 
@@ -24,11 +25,11 @@ MIN_BLOCK_ROWS = 2**14  # smaller tasks have too much overhead
 class Cut:
     """The blocks of a run that keeps those of another: of an earlier run of a refresh, or its own."""
 
-    chunk_rows: int
+    chunk_rows: Positive
     """Rows of an output chunk."""
-    block_rows: int
+    block_rows: Positive
     """Rows of a block, a multiple of chunks."""
-    stride: int = 0
+    stride: Count = 0
     """Sampling interval of rows for statistics; 0: by the number of rows."""
 
 

@@ -2,17 +2,15 @@
 
 import difflib
 import inspect
-import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import zarr
@@ -27,6 +25,7 @@ from dcpred.scoring.planning import Columns
 from dcpred.scoring.pools import store_threads
 from dcpred.serving import ServedModel
 from dcpred.training.reports import TrainReport
+from dcpred_tasks.annotations import in_words, is_allowed
 from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -40,13 +39,6 @@ from dcpred_tasks.training.settings import Settings
 
 R = TypeVar("R")
 P = ParamSpec("P")
-KINDS: dict[Any, tuple[Any, str]] = {
-    int: (Integral, "an integer"),
-    float: (Real, "a number"),
-    bool: ((bool, np.bool_), "True or False"),
-    str: (str, "a str"),
-    Path: (os.PathLike, "a Path"),
-}
 SETTING_NAMES = tuple(field.name for field in fields(Settings))
 Find = Callable[[str | Path, str], str]
 
@@ -63,10 +55,10 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
         for name, value in given.items():
             wanted = parameters[name].annotation
-            if not _is_of(value, wanted):
+            if not is_allowed(value, wanted):
                 raise SettingsError(
                     f"Cannot use {name}={value!r}: it is of type {type(value).__name__}."
-                    f" Pass {' or '.join(_words(wanted))}."
+                    f" Pass {' or '.join(in_words(wanted))}."
                 )
         with reading_once():
             return function(*args, **kwargs)
@@ -87,31 +79,6 @@ def _check_keywords(function: str, given: Mapping[str, Any], known: Collection[s
     near = difflib.get_close_matches(others[0], [*known, *(SETTING_NAMES if "settings" in known else ())], 1)
     hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known)}."
     raise TypeError(f"Cannot call {function} with {others[0]!r}: it has no such parameter.{hint}")
-
-
-def _is_of(value: Any, wanted: Any) -> bool:
-    origin, parts = get_origin(wanted), get_args(wanted)
-    if origin is UnionType:
-        return any(_is_of(value, part) for part in parts)
-    if origin is tuple:
-        return isinstance(value, tuple | list)
-    if origin is Sequence:
-        whole = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-        return whole and all(_is_of(one, parts[0]) for one in value)
-    if wanted in KINDS:
-        odd = isinstance(value, bool) and wanted is not bool
-        return not odd and isinstance(value, KINDS[wanted][0])
-    return value is None if wanted is NoneType else True
-
-
-def _words(wanted: Any) -> list[str]:
-    """What an argument may be."""
-    origin, parts = get_origin(wanted), get_args(wanted)
-    if origin is UnionType:
-        return [word for part in parts for word in _words(part)]
-    if origin in (tuple, Sequence):
-        return ["a tuple" if origin is tuple else f"a list, each {' or '.join(_words(parts[0]))}"]
-    return ["None" if wanted is NoneType else KINDS[wanted][1] if wanted in KINDS else str(wanted)]
 
 
 @dataclass(frozen=True)

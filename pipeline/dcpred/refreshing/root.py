@@ -1,12 +1,12 @@
 """The root of a refresh: its runs, the published one, and their state."""
 
-import operator
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.plan import Cut
@@ -16,11 +16,12 @@ from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SE
 from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.summary import Summary
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
-from dcpred_tasks.model.uncertainty import check_alpha
+from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
@@ -39,6 +40,9 @@ FORMAT, VERSION = "dcpred-refresh", 1
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
 
 
+RunName = Annotated[str, RUN_NAME.fullmatch]
+
+
 @dataclass(frozen=True)
 class Settings:
     """The content of refresh.json."""
@@ -47,21 +51,21 @@ class Settings:
     """Address of X, or the pattern of several."""
     outputs: tuple[str, ...] | None = None
     """Requested output columns; None for the default of the model."""
-    alpha: float | None = None
+    alpha: Annotated[float, lambda alpha: LEAST_ALPHA <= alpha <= LARGEST_ALPHA] | None = None
     """Fraction of rows outside of intervals; None: the default."""
-    costs: Costs | None = None
+    costs: Annotated[Costs, lambda costs: all(map(is_cost, costs))] | None = None
     """Costs of labels; None: labels follow decision values."""
     cut: Cut | None = None
     """The blocks of runs; None before the first."""
     form: str = ""
     """Digest of the form of the input that the blocks were made for (`InputState.form`)."""
-    unfinished: tuple[str, ...] = ()
+    unfinished: tuple[RunName, ...] = ()
     """Runs that are being made or removed: they have no guarantee."""
     artifacts: tuple[str, ...] = (ZARR,)
     """What each block of a run leaves (dcpred_tasks.artifacts.block_files)."""
     ids: tuple[str, ...] = ()
     """Requested columns before the scores in tables; empty for the default."""
-    passed_over: tuple[str, ...] = ()
+    passed_over: tuple[RunName, ...] = ()
     """Finished runs that a person replaced by an older one."""
     ignore_drift: tuple[str, ...] = ()
     """Columns that the limits of drift leave out."""
@@ -197,44 +201,12 @@ def open_root(place: Place, new: Settings | None = None) -> Root:
     return Root(place, new)
 
 
-_TEXTS = {f.name for f in fields(Settings) if f.name in ("data", "form")}
-_LISTS = ("unfinished", "passed_over")
-_NUMBERS = tuple(f.name for f in fields(Cut))
-
-
-def _parsed(place: Place, value: dict[str, Any]) -> Settings:
-    try:
-        if value["format"] != FORMAT or value["version"] > VERSION:
-            raise ValueError
-        value = completed(value)
-        # Earlier versions had no intervals.
-        outputs, cut, alpha = value["outputs"], value["cut"], value.get("alpha")
-        costs = value.get("costs")
-        if costs is not None and not all(map(is_cost, costs)):
-            raise ValueError
-        if alpha is not None:
-            check_alpha(float(alpha))
-        texts = {name: value[name] for name in _TEXTS}
-        lists: dict[str, Any] = {name: tuple(value[name]) for name in _LISTS}
-        if not all(type(text) is str for text in texts.values()):
-            raise TypeError
-        if not all(RUN_NAME.fullmatch(name) for names in lists.values() for name in names):
-            raise ValueError
-        if cut is not None and not all(type(cut[name]) is int and cut[name] > 0 for name in _NUMBERS):
-            raise ValueError
-        return Settings(
-            outputs=None if outputs is None else tuple(str(name) for name in outputs),
-            alpha=None if alpha is None else float(alpha),
-            costs=None if costs is None else tuple(map(float, costs)),
-            ignore_drift=tuple(map(str, value.get("ignore_drift", ()))),
-            artifacts=tuple(map(str, value["artifacts"])),
-            ids=tuple(map(str, value["ids"])),
-            cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
-            **texts,
-            **lists,
-        )
-    except (KeyError, TypeError, ValueError):
-        raise _damaged(place) from None
+def _parsed(place: Place, document: dict[str, Any]) -> Settings:
+    version = document.get("version")
+    if document.get("format") == FORMAT and isinstance(version, int) and version <= VERSION:
+        with suppress(ValueError):
+            return from_document(Settings, completed(document))
+    raise _damaged(place)
 
 
 def _damaged(place: Place) -> PlanConflictError:
@@ -349,18 +321,30 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
 
 def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
     """The fields of a finished run; None if its manifest has another shape, or its plan is missing."""
-    if manifest is None or (run is None and "parts" not in manifest):
+    if run is None and "parts" not in (manifest or {}):
         return None
     try:
-        n_rows, n_blocks = (operator.index(manifest[key]) for key in ("n_rows", "n_blocks"))
-        return {
-            "n_rows": n_rows,
-            "n_blocks": n_blocks,
-            "done_blocks": n_blocks,
-            "taken_blocks": sum(manifest.get("taken_over", {}).values()),
-            "n_bad": without_score(manifest["status"]),
-            "drift_is_large": bool(manifest["drift"].get("large")),
-            "model_hash": str(manifest["model_hash"]),
-        }
-    except (AttributeError, KeyError, TypeError):
+        finished = from_document(_Finished, manifest)
+    except ValueError:
         return None
+    return {
+        "n_rows": finished.n_rows,
+        "n_blocks": finished.n_blocks,
+        "done_blocks": finished.n_blocks,
+        "taken_blocks": sum(finished.taken_over.values()),
+        "n_bad": without_score(finished.status),
+        "drift_is_large": bool(finished.drift.get("large")),
+        "model_hash": finished.model_hash,
+    }
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """Fields of a manifest."""
+
+    n_rows: int
+    n_blocks: int
+    status: dict[str, int]
+    drift: dict[str, Any]
+    model_hash: str
+    taken_over: dict[str, int] = field(default_factory=dict)

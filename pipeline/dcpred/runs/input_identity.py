@@ -1,11 +1,12 @@
 """What identifies the rows of a run: its hash, and what its plan records of the input."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import zarr
 
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -73,10 +74,10 @@ def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdenti
     """What `record_input` wrote of an array; None if it is missing or invalid."""
     arrays = recorded.get("arrays")
     record = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
-    names = [field.name for field in fields(RowsIdentity)]
-    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in names):
+    try:
+        return from_document(RowsIdentity, record)
+    except ValueError:
         return None
-    return RowsIdentity(**{name: record[name] for name in names})
 
 
 def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:

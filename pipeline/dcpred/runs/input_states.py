@@ -1,8 +1,8 @@
 """The state of the input of a run of a refresh when it was read: which of its chunks are unchanged since."""
 
-from dataclasses import asdict, fields, replace
-from typing import Any
+from dataclasses import asdict, replace
 
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Place, read_sealed_document, write_document
 from dcpred_tasks.storage.stored_chunks import InputState
@@ -16,13 +16,10 @@ def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> N
 
 def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
     """(state, full); None if it is missing or modified."""
-    value: dict[str, Any] | None = read_sealed_document(place, file)
-    if value is None:
-        return None
+    value = read_sealed_document(place, file) or {}
     try:
-        given = {f.name: value[f.name] for f in fields(InputState)}
-        return InputState(**{**given, "marks": tuple(given["marks"])}), bool(value.get("full"))
-    except (KeyError, TypeError):
+        return from_document(InputState, value), bool(value.get("full"))
+    except ValueError:
         return None
 
 

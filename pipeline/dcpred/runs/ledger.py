@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dcpred.runs.input_identity import (
 from dcpred.runs.latest import INPUTS, LINK, MANIFEST, PLAN, SETTINGS, run_meant, runs_of_parts
 from dcpred.runs.record_cache import CachedRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError, ResourceError
@@ -268,11 +269,9 @@ class Ledger:
     def withdrawn(self) -> set[int]:
         """Blocks that a verifying shard took over; see `note_withdrawn`."""
         try:
-            note = read_document(self.place, WITHDRAWN) or {}
+            return set(from_document(_Withdrawn, read_document(self.place, WITHDRAWN) or {}).blocks)
         except (ValueError, IsADirectoryError):
             return set()
-        blocks = note.get("blocks")
-        return {block for block in blocks if type(block) is int} if isinstance(blocks, list) else set()
 
     def note_withdrawn(self, blocks: Sequence[int]) -> None:
         """Store the damaged blocks before their records are withdrawn: the shard that does this scores them
@@ -361,19 +360,12 @@ def open_ledger(output: str | Path) -> Ledger:
             f"Cannot find an output of `dcpred score` at {output}: it holds no {PLAN}. {other}"
         )
     try:
-        # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
-        plan = completed(plan)
-        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.default is MISSING}
-        lists = {
-            name: tuple(values[name])
-            for name in ("outputs", "costs", "artifacts", "ids")
-            if values.get(name) is not None
-        }
-        run = ScoreRun(**{**values, **lists, "output": place.address})
+        # A plan records more of the input than a task compares.
+        run = from_document(ScoreRun, {**completed(plan), "output": place.address, "input": None})
         if not _possible(run):
             raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         raise PlanConflictError(
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
             " restore the plan."
@@ -424,42 +416,44 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
 
 
 def _possible(run: ScoreRun) -> bool:
-    """Whether a plan is possible."""
-    texts = (run.run, run.x, run.model, run.model_hash)
-    numbers = (run.n_rows, run.chunk_rows, run.block_rows)
-    if type(run.stride) is not int or run.stride < 0 or run.sampling not in (None, HASHED_ROWS):
-        return False
-    if run.artifacts != (ZARR, *run.tables) or not all(type(name) is str for name in run.ids):
-        return False
-    if run.delta is not None and (PARQUET not in run.tables or type(run.delta) is not str):
-        return False
-    if run.arithmetic is not None and not (
-        type(run.arithmetic) is str and ARITHMETIC.fullmatch(run.arithmetic)
-    ):
-        return False
-    if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
-        return False
-    if not run.outputs or not {*run.outputs} <= {*OUTPUTS, *QUANTILES}:
-        return False
-    if run.costs is not None and not (LABEL in run.outputs and all(map(is_cost, run.costs))):
-        return False
+    """Whether the fields of a plan fit each other."""
     takes_alpha = any(column.takes_alpha for column in columns(run.outputs))
-    if takes_alpha != (run.alpha is not None):
-        return False
-    if takes_alpha and not (type(run.alpha) is float and LEAST_ALPHA <= run.alpha <= LARGEST_ALPHA):
-        return False
-    return run.n_rows <= MOST_BLOCKS * run.block_rows
+    return (
+        run.sampling in (None, HASHED_ROWS)
+        and (run.arithmetic is None or ARITHMETIC.fullmatch(run.arithmetic) is not None)
+        and run.artifacts == (ZARR, *run.tables)
+        and (run.delta is None or PARQUET in run.tables)
+        and set() < {*run.outputs} <= {*OUTPUTS, *QUANTILES}
+        and (run.costs is None or (LABEL in run.outputs and all(map(is_cost, run.costs))))
+        and takes_alpha == (run.alpha is not None)
+        and (run.alpha is None or LEAST_ALPHA <= run.alpha <= LARGEST_ALPHA)
+        and run.n_rows <= MOST_BLOCKS * run.block_rows
+    )
 
 
 def _note(place: Place, name: str) -> dict[str, Any] | None:
     try:
         note = read_document(place, name)
+        from_document(_Failure, note)
     except (ValueError, IsADirectoryError):
         return None
-    if note is None:
-        return None
-    types = {"block": int, "error": str, "deaths": int}
-    return note if all(type(note.get(name)) is kind for name, kind in types.items()) else None
+    return note
+
+
+@dataclass(frozen=True)
+class _Withdrawn:
+    """Fields of the note on blocks that a verifying shard took over."""
+
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Fields of the note on a failed block."""
+
+    block: int
+    error: str
+    deaths: int
 
 
 def _ours(name: str) -> bool:

@@ -7,8 +7,9 @@ difference. `commit` lists the events.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
+from dcpred_tasks.annotations import Count, Positive, from_document
 from dcpred_tasks.artifacts.block_files import TABLE_FORMATS, ZARR, TableFormat
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.label_rule import Costs
@@ -17,6 +18,12 @@ from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Entry, Place, open_place
+
+CODES = {str(int(status)) for status in Status}
+FILE_FIELDS = {"size": int, "digest": str, "tag": str}
+FileFacts = Annotated[
+    dict[str, Any], lambda facts: {name: type(value) for name, value in facts.items()} == FILE_FIELDS
+]
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,13 @@ class ScoreRun:
     """Address of the output."""
     outputs: tuple[str, ...]
     """Names of the requested output columns, without the status."""
-    n_rows: int
+    n_rows: Positive
     """Rows of X."""
-    chunk_rows: int
+    chunk_rows: Positive
     """Rows of an output chunk."""
-    block_rows: int
+    block_rows: Positive
     """Rows of a block, one or more output chunks; the last block may have fewer."""
-    stride: int = 0
+    stride: Count = 0
     """One row in so many is sampled for statistics; 0: `sample_stride` derives it from the number of rows."""
     sampling: str | None = None
     """The rule of sampled rows (`scoring.statistics.sampled_positions`); None: that of earlier versions."""
@@ -124,13 +131,13 @@ class CommitRecord:
     """Hash of the plan."""
     block: int
     """Number of the block."""
-    start: int
+    start: Count
     """Its first row."""
-    stop: int
+    stop: Count
     """The row after its last."""
     digest: str
     """Digest of the digests of its output chunks, in their order."""
-    status: dict[str, int]
+    status: dict[Annotated[str, CODES.__contains__], Count]
     """Rows by status code; codes without rows are omitted."""
     bad_rows: list[tuple[int, int, int]]
     """The first rows that were not scored: row, status code, and the first feature at fault, or -1."""
@@ -142,11 +149,11 @@ class CommitRecord:
     """Time spent on writes and digests."""
     process: str
     """The worker process, host:pid."""
-    peak_memory_bytes: int
+    peak_memory_bytes: Count
     """Peak memory of that process so far."""
-    sizes: dict[str, list[int]]
+    sizes: dict[str, list[Count]]
     """Bytes on disk of the output chunks of each array, in their order."""
-    retries: int = 0
+    retries: Count = 0
     """Reads and writes that failed and were retried."""
     quarantined: str = ""
     """Why rows failed; "" where none did."""
@@ -158,7 +165,7 @@ class CommitRecord:
     """On object stores: identifies the record of this attempt where a reply was lost."""
     origin: str = ""
     """The name of the run that scored the block, where a refresh reuses it."""
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[str, FileFacts] = field(default_factory=dict)
     """Size, digest and, on object stores, tag of the file of each table, by the name of the artifact."""
     input: str = ""
     """Digest of the rows of X and of the ids that were read, in runs of a table or with tables; empty
@@ -168,10 +175,7 @@ class CommitRecord:
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
-CODES = {str(int(status)) for status in Status}
 OPTIONAL = ("tags", "attempt", "origin", "input")  # omitted where empty
-FILE_FIELDS = {"size": int, "digest": str, "tag": str}
-
 RECORD_FIELDS = {f.name for f in fields(CommitRecord)} - {"files", "tag"}  # besides those of tables
 
 
@@ -225,32 +229,11 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
         value = decoded(data, run.record_name(block))
         if value.pop("checksum") != digest_json(value):
             return None
-        bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
         files = {name: value.pop(form.key) for name, form in TABLE_FORMATS.items() if form.key in value}
-        record = CommitRecord(**{**value, "bad_rows": bad_rows, "files": files})
-        ours = record.run == run.run and record.block == block and _has_types(record)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        record = from_document(CommitRecord, {**value, "files": files}, exact=True)
+    except (ValueError, KeyError):
         return None
-    return record if ours else None
-
-
-def _has_types(record: CommitRecord) -> bool:
-    """Whether fields have their types: anybody can compute a checksum."""
-    counts = [record.start, record.stop, record.retries, record.peak_memory_bytes, *record.status.values()]
-    seconds = (record.read_seconds, record.score_seconds, record.write_seconds)
-    texts = [record.digest, record.process, record.quarantined, record.attempt, record.origin, record.input]
-    for sizes in record.sizes.values():
-        counts += sizes
-    for tags in record.tags.values():
-        texts += tags
-    return (
-        record.status.keys() <= CODES
-        and all(type(n) is int and n >= 0 for n in counts)
-        and all(isinstance(s, int | float) for s in seconds)
-        and all(isinstance(text, str) for text in texts)
-        and isinstance(record.statistics, dict)
-        and all({k: type(v) for k, v in facts.items()} == FILE_FIELDS for facts in record.files.values())
-    )
+    return record if record.run == run.run and record.block == block else None
 
 
 def list_records(run: ScoreRun) -> dict[int, Entry]:

@@ -1,0 +1,141 @@
+"""Values that annotations allow: documents of JSON that become dataclasses, and arguments of functions."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+KINDS: dict[Any, tuple[Any, str]] = {
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    bool: ((bool, np.bool_), "True or False"),
+    str: (str, "a str"),
+    Path: (os.PathLike, "a Path"),
+    NoneType: (NoneType, "None"),
+}
+# A callable in `Annotated` is a condition.
+Count = Annotated[int, lambda n: n >= 0]
+Positive = Annotated[int, lambda n: n > 0]
+
+
+def from_document(kind: type[T], document: Any, *, exact: bool = False) -> T:
+    """The dataclass whose fields a JSON object holds. A field that it lacks has its default. Raises
+    ValueError, which names the field, for a value that the annotation does not allow.
+
+    exact  whether it may have no other keys
+    """
+    value: T = _reader(kind)(document)  # type: ignore[arg-type]
+    if exact and (others := document.keys() - {f.name for f in fields(kind)}):  # type: ignore[arg-type]
+        raise ValueError(f"it has no field {min(others)}")
+    return value
+
+
+def is_allowed(value: Any, annotation: Any) -> bool:
+    try:
+        _reader(annotation)(value)
+    except ValueError:
+        return False
+    return True
+
+
+def in_words(annotation: Any) -> list[str]:
+    """What a value may be."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is UnionType:
+        return [text for part in parts for text in in_words(part)]
+    if origin in (tuple, Sequence):
+        return ["a tuple" if origin is tuple else f"a list, each {' or '.join(in_words(parts[0]))}"]
+    return [KINDS[annotation][1] if annotation in KINDS else str(annotation)]
+
+
+@cache
+def _reader(annotation: Any) -> Reader:
+    """What returns the value of an annotation, and raises ValueError for another."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if is_dataclass(annotation):
+        return _built(annotation)
+    if origin is Annotated:
+        return partial(_limited, _reader(parts[0]), parts[1:])
+    if origin is UnionType:
+        return partial(_either, [_reader(part) for part in parts])
+    if origin is tuple and parts[1:] != (...,):
+        return partial(_fixed, [_reader(part) for part in parts])
+    if origin in (tuple, list, Sequence):
+        return partial(_repeated, origin, _reader(parts[0]))
+    if origin is dict:
+        return partial(_mapped, *map(_reader, parts))
+    return partial(_plain, annotation) if annotation in KINDS else lambda value: value
+
+
+def _expect(condition: object, value: Any, text: str) -> None:
+    if not condition:
+        raise ValueError(f"{value!r:.50} is not {text}")
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    if type(value) is not kind:
+        of_kind = isinstance(value, KINDS[kind][0]) and not (isinstance(value, bool) and kind is not bool)
+        _expect(of_kind, value, KINDS[kind][1])
+        with suppress(OverflowError):
+            return float(value) if kind is float else value
+        _expect(False, "it", "small enough")
+    return value
+
+
+def _limited(read: Reader, conditions: Sequence[Callable[[Any], object]], value: Any) -> Any:
+    value = read(value)
+    _expect(all(condition(value) for condition in conditions), value, "allowed")
+    return value
+
+
+def _either(readers: Sequence[Reader], value: Any) -> Any:
+    for read in readers[:-1]:
+        with suppress(ValueError):
+            return read(value)
+    return readers[-1](value)
+
+
+def _repeated(origin: Any, read: Reader, value: Any) -> Any:
+    whole = isinstance(value, Iterable if origin is Sequence else (tuple, list))
+    _expect(whole and not isinstance(value, str | bytes | Mapping), value, "a list")
+    return (tuple if origin is tuple else list)(map(read, value))
+
+
+def _fixed(readers: Sequence[Reader], value: Any) -> Any:
+    fits = isinstance(value, tuple | list) and len(value) == len(readers)
+    _expect(fits, value, f"a list of {len(readers)}")
+    return tuple(read(part) for read, part in zip(readers, value, strict=True))
+
+
+def _mapped(key_of: Reader, value_of: Reader, value: Any) -> Any:
+    _expect(isinstance(value, dict), value, "an object")
+    return {key_of(key): value_of(part) for key, part in value.items()}
+
+
+def _built(kind: Any) -> Reader:
+    hints = get_type_hints(kind, include_extras=True)
+    readers = {f.name: _reader(hints[f.name]) for f in fields(kind)}
+    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+
+    def read(value: Any) -> Any:
+        _expect(isinstance(value, dict), value, "an object")
+        if missing := required - value.keys():
+            raise ValueError(f"{min(missing)} is missing")
+        values = {}
+        for name in readers.keys() & value.keys():
+            try:
+                values[name] = readers[name](value[name])
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return kind(**values)
+
+    return read
