@@ -77,6 +77,7 @@ SITE = {
         {
             "method": "pipeline/docs/site/method.md",
             "cost": "pipeline/docs/comparison.md",
+            "architecture": "pipeline/docs/architecture.md",
             "how_it_works": "tasks/README.md",
             "engine": "tasks/dcpred_tasks/native/DESIGN.md",
         },

@@ -54,6 +54,8 @@ def in_words(annotation: Any) -> list[str]:
         return [text for part in parts for text in in_words(part)]
     if origin in (tuple, Sequence):
         return ["a tuple" if origin is tuple else f"a list, each {' or '.join(in_words(parts[0]))}"]
+    if is_dataclass(annotation):
+        return [f"a {annotation.__name__}"]
     return [KINDS[annotation][1] if annotation in KINDS else str(annotation)]
 
 
@@ -127,6 +129,8 @@ def _built(kind: Any) -> Reader:
     required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
         _expect(isinstance(value, dict), value, "an object")
         if missing := required - value.keys():
             raise ValueError(f"{min(missing)} is missing")

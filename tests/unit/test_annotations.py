@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from dcpred_tasks.annotations import Count, Positive, from_document, is_allowed
+from dcpred_tasks.annotations import Count, Positive, from_document, in_words, is_allowed
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,9 @@ def test_a_value_may_be_of_a_type_that_numpy_has() -> None:
     assert is_allowed(np.bool_(1), bool)
     assert not is_allowed(np.bool_(1), int)
     assert not is_allowed(True, float)
+
+
+def test_an_argument_is_a_dataclass_of_ours() -> None:
+    assert is_allowed(Part("a"), Part | str | None)
+    assert not is_allowed(1, Part | str | None)
+    assert in_words(Part | str | None) == ["a Part", "a str", "None"]

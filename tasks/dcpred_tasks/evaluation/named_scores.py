@@ -46,7 +46,7 @@ class Score:
     is_deviance: bool = False
     """Whether predictions have to be above 0."""
     of_figures: Callable[[Mapping[str, Any]], float | None] | None = None
-    """Its value by the figures of an evaluation, if it is none of them."""
+    """Its value by the figures of an evaluation, where no figure is this score."""
 
     @property
     def plain(self) -> str:
