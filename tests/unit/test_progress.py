@@ -9,31 +9,22 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from dcpred import DCPredRegressor
 from dcpred.execution import progress
 from dcpred.execution.progress import (
     FIRST_GUESS_SECONDS,
-    FIRST_GUESS_SHARE,
     SILENT,
     Bars,
     EventReporter,
     Line,
     Lines,
-    ProgressEstimate,
     Reporter,
-    Shares,
     reporter,
     roughly,
 )
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
-from dcpred.training.steps import forecast_training
-from dcpred.tuning.policy import STANDARD, THOROUGH
-from dcpred.tuning.tune import forecast_tuning
-from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 from support.searches import few_candidates
 from support.setting_words import classifier_with
@@ -61,8 +52,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
     """A job of 60 s in two parts, of which the first has a job in it."""
     with say.job("training"):
-        with say.part(0.25), say.job("the first"):
-            with say.part(0.5), say.step("learning the scaling", None, ""):
+        with say.job("the first"):
+            with say.step("learning the scaling", None, ""):
                 clock.now += 10
             say.say("a remark " * 20)
             with say.step("reading rows", 5, "rows") as advance:
@@ -86,14 +77,14 @@ def written(act: Callable[[Lines], None], level: Verbosity = Verbosity.NORMAL) -
 
 def test_a_log_gets_a_line_for_each_step_and_every_few_seconds(clock: Clock) -> None:
     lines = written(lambda say: work(say, clock))
-    assert lines[0] == "0 %, 0 s: learning the scaling"
+    assert lines[0] == "0 s: learning the scaling"
     assert lines[1].startswith("a remark a remark")
-    assert lines[2] == "12 %, 10 s, about 70 s left: reading rows"
+    assert lines[2] == "0 %, 0 s: reading rows"
     assert lines[-1] == "training: done in 1 min 0 s"
     told = [line for line in lines if "fitting leaves" in line]
     assert len(told) == 10, "one at the start, and one in 5 s"
     assert all(len(line) <= MOST_COLUMNS for line in lines if "remark" not in line)
-    shares = [int(line.split(" %")[0]) for line in lines if " %" in line]
+    shares = [int(line.split(" %")[0]) for line in told]
     assert shares == sorted(shares)
     assert shares[-1] == 100
 
@@ -135,34 +126,42 @@ def test_a_step_of_unknown_length_promises_nothing(clock: Clock) -> None:
 
 
 def test_a_guess_that_has_run_out_is_not_shown(clock: Clock) -> None:
-    """92 % after 46 minutes are about 4 minutes more; once these are over without a count, nobody knows."""
-    say = Lines(Console(file=io.StringIO(), width=200))
-    with say.job("tuning"):
-        with say.part(0.92), say.step("evaluating settings", 46, "tries") as advance:
-            for _ in range(46):
-                clock.now += 60
-                advance(1)
-        assert say.line is not None
-        with say.step("fitting leaves", 10, "rows") as advance:
-            assert "92 %, 46 min 0 s, about 4 min left" in say.line.text()
-            clock.now += 230
-            assert "about 10 s left" in say.line.text()
-            clock.now += 20
-            assert "left" not in say.line.text()
-            advance(5)
-            assert "96 %, 50 min 10 s, about 2 min left" in say.line.text()
+    """After half of it there are 5 minutes more; once these are over without a count, nobody knows."""
+    line = Line("fitting leaves", 10, "leaves")
+    for _ in range(5):
+        clock.now += 60
+        line.count(1)
+    assert line.text() == "50 %, 5 min 0 s, about 5 min left, 0 leaves/s: fitting leaves"
+    clock.now += 230
+    assert "about 70 s left" in line.text()
+    clock.now += 80
+    assert "left" not in line.text()
+    line.count(1)
+    assert "60 %, 10 min 10 s, about 7 min left" in line.text()
 
 
-def test_a_step_that_counts_nothing_has_no_guess(clock: Clock) -> None:
-    say = Lines(Console(file=io.StringIO(), width=200))
-    with say.job("training"):
-        with say.part(0.5), say.step("routing", 10, "rows") as advance:
-            clock.now += 60
-            advance(10)
-        assert say.line is not None
-        with say.step("publishing", None, ""):
-            clock.now += 1
-            assert say.line.text() == "50 %, 1 min 1 s: publishing"
+def test_a_guess_needs_some_seconds_and_some_equal_parts(clock: Clock) -> None:
+    line = Line("fitting leaves", 1_000, "")
+    for _ in range(2):
+        assert line.seconds_left(clock.now) is None
+        clock.now += FIRST_GUESS_SECONDS / 2
+        line.count(1)
+    assert line.seconds_left(clock.now) == pytest.approx(FIRST_GUESS_SECONDS * 998 / 2)
+    unknown = Line("importing", None, "rows")
+    clock.now += 100
+    unknown.count(5)
+    unknown.count(5)
+    assert unknown.seconds_left(clock.now) is None
+
+
+def test_a_step_within_a_step_is_not_shown(clock: Clock) -> None:
+    def act(say: Lines) -> None:
+        with say.step("scoring", 2, "rows") as advance:
+            with say.step("compiling", None, "") as inner:
+                inner(1)
+            advance(2)
+
+    assert not any("compiling" in line for line in written(act))
 
 
 def test_a_job_that_fails_is_not_told_to_be_done(clock: Clock) -> None:
@@ -172,7 +171,7 @@ def test_a_job_that_fails_is_not_told_to_be_done(clock: Clock) -> None:
         work(say, clock)  # and the next begins anew
 
     lines = written(fail)
-    assert lines[:2] == ["0 %, 0 s: fitting", "0 %, 0 s: learning the scaling"]
+    assert lines[:2] == ["0 %, 0 s: fitting", "0 s: learning the scaling"]
     assert sum("done in" in line for line in lines) == 1
 
 
@@ -229,10 +228,10 @@ def test_a_terminal_keeps_remarks_and_one_closing_line(clock: Clock) -> None:
 
 
 def test_time_goes_by_where_nothing_is_counted(clock: Clock) -> None:
-    line = Line("learning the scaling")
+    line = Line("learning the scaling", None, "")
     before = line.text()
     clock.now += 7
-    assert (before, line.text()) == ("0 %, 0 s: learning the scaling", "0 %, 7 s: learning the scaling")
+    assert (before, line.text()) == ("0 s: learning the scaling", "7 s: learning the scaling")
 
 
 def test_programs_are_told_nothing_and_plain_terminals_get_lines(
@@ -256,95 +255,6 @@ def test_guesses_are_no_more_exact_than_they_can_be() -> None:
         "1 h 6 min",
     ]
     assert [cut("abcdef", n) for n in (7, 6, 5, 1)] == ["abcdef", "abcdef", "abcd…", "…"]
-
-
-# -- arithmetic ----------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-0.2, 1.2), st.floats(0, 1e4)), max_size=40))
-def test_progress_is_between_0_and_1_and_never_goes_backwards(
-    parts: list[tuple[float, float, float]],
-) -> None:
-    """Whatever shares are told, and however much less or more than that is done in them."""
-    now, seen = 0.0, [0.0]
-    estimate = ProgressEstimate(now)
-    for share, reached, seconds in parts:
-        with estimate.part(share) as (start, end):
-            assert start == estimate.done
-            assert start <= end <= 1
-            now += seconds
-            estimate.reach(start + reached * (end - start), now)
-            seen.append(estimate.done)
-            left = estimate.seconds_left(now)
-            assert left is None or left >= 0
-            estimate.reach(end, now)
-        seen.append(estimate.done)
-    assert seen == sorted(seen)
-    assert seen[-1] <= 1
-
-
-def test_the_time_left_is_known_late_and_does_not_jump() -> None:
-    estimate = ProgressEstimate(0.0)
-    estimate.reach(0.5, FIRST_GUESS_SECONDS / 2)
-    assert estimate.seconds_left(FIRST_GUESS_SECONDS / 2) is None, "too early"
-    estimate = ProgressEstimate(0.0)
-    estimate.reach(FIRST_GUESS_SHARE / 2, 100.0)
-    assert estimate.seconds_left(100.0) is None, "too little is done"
-    estimate.reach(0.2, 200.0)
-    before = estimate.seconds_left(200.0)
-    assert before == pytest.approx(800.0, rel=0.35)
-    assert before is not None
-    assert estimate.seconds_left(300.0) == pytest.approx(before - 100.0), "it falls while nothing is counted"
-    assert estimate.seconds_left(200.0 + before) is None, "and when it has run out, nobody knows"
-    estimate.reach(0.201, 3_000.0)  # a sudden halt
-    after = estimate.seconds_left(3_000.0)
-    assert after is not None
-    assert after < 0.5 * 3_000 * 0.8 / 0.2, "one slow step does not make the whole slow"
-
-
-def test_a_single_step_is_guessed_at_from_its_second_block_on() -> None:
-    """However small a share of it two blocks are; in a job of several steps their share says too little."""
-    for alone in (True, False):
-        estimate = ProgressEstimate(0.0)
-        estimate.count(0.001, 10.0, alone)
-        assert estimate.seconds_left(10.0) is None
-        estimate.count(0.002, 20.0, alone)
-        left = estimate.seconds_left(20.0)
-        assert left == (pytest.approx(9_980.0) if alone else None)
-
-
-def test_a_slow_first_block_is_soon_forgotten() -> None:
-    """Workers start, and the engine is compiled, in the time of the first block."""
-    estimate = ProgressEstimate(0.0)
-    estimate.count(0.001, 30.0, True)
-    for block in range(2, 21):
-        estimate.count(block / 1_000, 29.0 + block, True)
-    left = estimate.seconds_left(49.0)
-    assert left is not None
-    assert left < 3_000, "980 blocks of a second, and not of 30"
-
-
-def test_shares_are_of_what_is_left() -> None:
-    shares = Shares({"a": 1.0, "b": 3.0, "c": 0.0})
-    assert [shares.of_rest(name) for name in "abc"] == [0.25, 1.0, 1.0]
-    estimate = ProgressEstimate(0.0)
-    for name, done in (("a", 0.25), ("b", 1.0), ("c", 1.0)):
-        with estimate.part(shares.of_rest(name)) as (_, end):
-            estimate.reach(end, 1.0)
-        assert estimate.done == done
-
-
-@pytest.mark.parametrize("n_rows", [1, 100, 20_000, 10**8])
-@pytest.mark.parametrize("n_features", [1, 54, 784])
-@pytest.mark.parametrize(
-    "settings", [Settings(), Settings(refine=False), Settings(refine_epochs=25), Settings(scaling="learned")]
-)
-def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings: Settings) -> None:
-    training = forecast_training(n_rows, n_features, settings, 2)
-    tuning = [forecast_tuning(n_rows, n_features, 2, policy).total for policy in (STANDARD, THOROUGH)]
-    assert all(np.isfinite(seconds) and seconds >= 0 for seconds in training.work.values())
-    assert training.total < forecast_training(10 * n_rows, n_features, settings, 2).total
-    assert 0 < tuning[0] < tuning[1]
 
 
 # -- estimators ----------------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
-from dcpred.training.steps import watched_training
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -306,10 +305,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_two_classes(settings.threshold, len(survey.classes))
         if self.budget is not None or not self._names_settings():
             settings = self._choice(X, target, both, settings, coded, folds)
-        with (
-            watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
-            features_named(self._feature_names()),
-        ):
+        say = reporter(self.verbose)
+        with say.job("training"), features_named(self._feature_names()):
             self.model_ = train_rows(
                 X,
                 target,
@@ -319,7 +316,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 settings,
                 classes,
                 self.n_jobs,
-                watch,
+                say.step,
                 coded=coded,
                 folds=folds,
             )

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from math import ceil, exp
+from math import ceil
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -16,94 +16,16 @@ from dcpred.execution.events import record_event, takes_standard_error
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, cut, has_colours, rewrites, verbosity, wrapped
 from dcpred.execution.workers import Workers
 
-# A guess at the remaining time needs at least so many seconds, and so large a share of a job of several
-# steps, or so many counts of a single step.
-FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, FIRST_GUESS_COUNTS = 5.0, 0.1, 2
-# Share of the job after which a guess is two thirds new, unless a quarter of the finished share is less.
-MEMORY = 0.05
-LEAST = 1e-9  # smallest share of the job to divide by
-
-
-class ProgressEstimate:
-    """A job as the interval from 0 to 1, divided into consecutive parts, which have parts themselves.
-
-    The share of a part is a fraction of what is left of the part around it. A part fills its share when it
-    ends, whatever it counted: progress never goes back and never exceeds 1, also with wrong shares.
-    """
-
-    def __init__(self, now: float) -> None:
-        self.begin = now  # seconds on the clock of the callers
-        self.done = 0.0  # share of the job
-        self._end = 1.0  # end of the current part
-        self._whole_seconds = 0.0  # guess at the time of the whole job
-        self._counts = 0  # counts of a job that is a single step
-        self._left = 0.0, now  # guess at the remaining seconds, and its time
-        self.is_counted = True  # whether the current step counts: only then its time is predictable
-
-    @contextmanager
-    def part(self, share: float) -> Iterator[tuple[float, float]]:
-        """The begin and the end of a part of the job, which the caller fills with `reach` if complete."""
-        around, self._end = self._end, self.done + share * (self._end - self.done)
-        try:
-            yield self.done, self._end
-        finally:
-            self._end = around
-
-    def reach(self, place: float, now: float) -> None:
-        """Be at `place`, unless the job is farther already."""
-        gain = min(place, 1.0) - self.done
-        if gain <= 0:
-            return
-        first, self.done = self.done == 0, self.done + gain
-        guess, memory = (now - self.begin) / max(self.done, LEAST), max(min(MEMORY, self.done / 4), LEAST)
-        self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / memory)) * (guess - self._whole_seconds)
-        spent = now - self.begin
-        self._left = max(self._whole_seconds - spent, (1.0 - self.done) * spent), now
-
-    def count(self, place: float, now: float, alone: bool) -> None:
-        """Be at a place that a step counted; `alone` if the step is the whole job."""
-        self._counts += alone
-        self.reach(place, now)
-
-    def seconds_left(self, now: float) -> float | None:
-        """A guess, or None without a basis: too little is done, the current step counts nothing, or the last
-        guess has run out and nothing was counted since.
-        """
-        enough = self.done >= FIRST_GUESS_SHARE or (self._counts >= FIRST_GUESS_COUNTS and self.done > 0)
-        if now - self.begin < FIRST_GUESS_SECONDS or not enough or not self.is_counted:
-            return None
-        guess, made_at = self._left
-        left = guess - (now - made_at)
-        return left if left > 0 else None
-
-
-class Shares:
-    """The expected times of a job's parts, in seconds or any other unit, in their order."""
-
-    def __init__(self, work: Mapping[str, float]) -> None:
-        self.work = work
-
-    @property
-    def total(self) -> float:
-        return sum(self.work.values())
-
-    def of_rest(self, name: str) -> float:
-        """The share of a part in the rest of the job when it begins."""
-        names = list(self.work)
-        rest = sum(self.work[later] for later in names[names.index(name) :])
-        return self.work[name] / rest if rest > 0 else 1.0
-
-
+# A guess at the remaining time needs so many seconds, and so many counts of equal parts.
+FIRST_GUESS_SECONDS, FIRST_GUESS_COUNTS = 5.0, 2
 LINE_SECONDS = 5.0
 BAR_COLUMNS = 12
 BAR_FROM_COLUMNS = 60  # a narrower terminal has no space for a bar
 COMPILING = "compiling the scoring engine, once per computer (some seconds)"
 
 
-class Step(Protocol):
-    """One long piece of work."""
-
-    def __call__(self, amount: float) -> None: ...
+Step = Callable[[float], None]
+"""Counts a number of finished parts of a step."""
 
 
 class Reporter(Protocol):
@@ -111,10 +33,9 @@ class Reporter(Protocol):
 
     say   a remark for everybody
     detail  a remark at verbosity -v
-    job   several steps shown as one; a job inside of a job is a part of that
-    part  a part of a job: `share` is its expected share of the rest of the job, or of the part around it
-    step  one piece of work, which fills its part as it counts: `total` units, None if the total is
-          unknown
+    job   several steps, of which only the end is shown; a job inside of a job is a part of that
+    step  one piece of work of `total` equal parts, None if the total is unknown; within another step it is
+          not shown
     """
 
     def say(self, text: str) -> None: ...
@@ -122,8 +43,6 @@ class Reporter(Protocol):
     def detail(self, text: str) -> None: ...
 
     def job(self, title: str) -> AbstractContextManager[None]: ...
-
-    def part(self, share: float) -> AbstractContextManager[None]: ...
 
     def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
 
@@ -176,9 +95,6 @@ class Silent:
     def job(self, title: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def part(self, share: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
         yield lambda amount: None
@@ -209,37 +125,50 @@ def step_events(title: str) -> Iterator[None]:
 
 
 class Line:
-    """The line of a job, or of a step outside of jobs."""
+    """The line of a step."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.estimate = ProgressEstimate(time.monotonic())
-        # Count and unit of a step outside of jobs; None for a job.
-        self.counted: tuple[float, str] | None = None
-        self.has_total = True
+    def __init__(self, title: str, total: float | None, unit: str) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.begin = self.counted_at = time.monotonic()
+        self.done, self.n_counts = 0.0, 0
+
+    def count(self, amount: float) -> None:
+        self.done, self.n_counts, self.counted_at = self.done + amount, self.n_counts + 1, time.monotonic()
+
+    @property
+    def share(self) -> float:
+        """The finished share, at most 1."""
+        return min(self.done / self.total, 1.0) if self.total else 0.0
+
+    def seconds_left(self, now: float) -> float | None:
+        """A guess, or None without a basis: too little is done, or the guess has run out and nothing was
+        counted since.
+        """
+        if now - self.begin < FIRST_GUESS_SECONDS or self.n_counts < FIRST_GUESS_COUNTS or not self.share:
+            return None
+        left = (self.counted_at - self.begin) * (1 - self.share) / self.share - (now - self.counted_at)
+        return left if left > 0 else None
 
     def text(self) -> str:
         now = time.monotonic()
-        spent, left = now - self.estimate.begin, self.estimate.seconds_left(now)
-        facts = [f"{int(100 * self.estimate.done)} %"] if self.has_total else []
+        spent, left = now - self.begin, self.seconds_left(now)
+        facts = [] if self.total is None else [f"{int(100 * self.share)} %"]
         facts.append(spent_so_far(spent))
-        if left is not None and self.has_total and self.estimate.done < 1:
+        if left is not None:
             facts.append(f"about {roughly(left)} left")
-        if self.counted is not None and self.counted[0]:
-            facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")
+        if self.unit and self.done:
+            facts.append(f"{self.done / max(spent, 1e-9):,.0f} {self.unit}/s")
         return f"{', '.join(facts)}: {self.title}"
 
 
-def closing(title: str, begin: float, counted: tuple[float, str] | None) -> str:
-    """The last line of a job or step.
+def closing(title: str, begin: float, n: float = 0.0, unit: str = "") -> str:
+    """The last line of a job, or of a step that counted.
 
-    begin    its time on the clock of `time.monotonic`
-    counted  count and unit
+    begin  its time on the clock of `time.monotonic`
     """
     spent = max(time.monotonic() - begin, 1e-9)
-    if counted is None or not counted[1] or not counted[0]:
+    if not unit or not n:
         return f"{title}: done in {duration(spent)}"
-    n, unit = counted
     if round(n) == 1:
         return f"{title}: 1 {unit.removesuffix('s')} in {duration(spent)}"
     return f"{title}: {n:,.0f} {unit} in {duration(spent)}, {n / spent:,.0f} {unit}/s"
@@ -251,7 +180,8 @@ class Lines:
     def __init__(self, console: Console, level: Verbosity = Verbosity.NORMAL) -> None:
         self.console, self.level = console, level
         self.line: Line | None = None
-        self.printed = 0.0  # time of the last line of a job
+        self.in_job = False
+        self.printed = 0.0  # time of the last line of a step
 
     def say(self, text: str) -> None:
         """One line of any length: a log has no width, and is searched."""
@@ -263,64 +193,46 @@ class Lines:
 
     @contextmanager
     def job(self, title: str) -> Iterator[None]:
-        if self.line is not None:
+        if self.in_job or self.line is not None:
             yield
             return
-        with self._outermost(title):
+        self.in_job, begin = True, time.monotonic()
+        try:
             yield
-
-    @contextmanager
-    def part(self, share: float) -> Iterator[None]:
-        if self.line is None:
-            yield
-            return
-        with self.line.estimate.part(share) as (_, end):
-            yield
-            self.line.estimate.reach(end, time.monotonic())
+        finally:
+            self.in_job = False
+        self.closed(closing(title, begin))
 
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
-        with step_events(title), self._shown_step(title, total, unit) as advance:
-            yield advance
+        with step_events(title):
+            if self.line is not None:
+                yield lambda amount: None
+                return
+            self.line = line = Line(title, total, unit)
 
-    @contextmanager
-    def _shown_step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
-        if self.line is not None:
-            self.line.title, begin = title, time.monotonic()
-            with self._counting(self.line, total) as count:
-                yield count
-            self.detail(closing(title, begin, (count.done, unit)))
-            return
-        with self._outermost(title) as line:
-            line.counted, line.has_total = (0.0, unit), total is not None
-            with self._counting(line, total) as count:
-                yield count
+            def count(amount: float) -> None:
+                line.count(amount)
+                self.changed(line, LINE_SECONDS)
 
-    @contextmanager
-    def _outermost(self, title: str) -> Iterator[Line]:
-        self.line = line = Line(title)
-        try:
-            with self.showing(line):
-                yield line
-        finally:
-            self.line = None
-        self.closed(closing(title, line.estimate.begin, line.counted))
-
-    @contextmanager
-    def _counting(self, line: Line, total: float | None) -> Iterator["_Count"]:
-        line.estimate.is_counted = bool(total)
-        with line.estimate.part(1.0) as place:
-            count = _Count(self, line, total, place)
-            self.changed(line, 0.0)
-            yield count
-            line.estimate.reach(place[1], time.monotonic())
+            try:
+                with self.showing(line):
+                    self.changed(line, 0.0)
+                    yield count
+            finally:
+                self.line = None
+            end = closing(title, line.begin, line.done, unit)
+            if self.in_job:
+                self.detail(end)
+            else:
+                self.closed(end)
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
         """Show a line within a `with` statement: here only by `changed`."""
         return nullcontext()
 
     def closed(self, text: str) -> None:
-        """Print the end of a line's job."""
+        """Print the end of a job, or of a step outside of jobs."""
         self.say(text)
 
     def changed(self, line: Line, seconds: float) -> None:
@@ -329,24 +241,6 @@ class Lines:
         if now - self.printed >= seconds:
             self.printed = now
             self.say(cut(line.text(), MOST_COLUMNS))
-
-
-class _Count:
-    """The count of a step. With a total it fills the place of the step in its job."""
-
-    def __init__(self, lines: Lines, line: Line, total: float | None, place: tuple[float, float]) -> None:
-        self.lines, self.line, self.total, self.place = lines, line, total, place
-        self.done = 0.0
-
-    def __call__(self, amount: float) -> None:
-        self.done += amount
-        line, (start, end) = self.line, self.place
-        if line.counted is not None:
-            line.counted = self.done, line.counted[1]
-        if self.total:
-            reached = start + min(self.done / self.total, 1.0) * (end - start)
-            line.estimate.count(reached, time.monotonic(), self.place == (0.0, 1.0))
-        self.lines.changed(line, LINE_SECONDS)
 
 
 class Bars(Lines):
@@ -366,17 +260,16 @@ class Bars(Lines):
         self.shown = Progress(
             SpinnerColumn(), *bars, facts, console=self.console, transient=True, redirect_stdout=False
         )
-        self.shown.add_task(line.title, total=1.0)
+        self.shown.add_task(line.title, total=line.total)
         return self.shown
 
     def changed(self, line: Line, seconds: float) -> None:
         """Move the bar; the rest of the display updates itself."""
-        total = 1.0 if line.has_total else None
-        self.shown.update(self.shown.task_ids[0], total=total, completed=line.estimate.done)
+        self.shown.update(self.shown.task_ids[0], total=line.total, completed=line.done)
 
 
 class _Facts(ProgressColumn):
-    """The text of a line; its estimate knows the parts of a job, which rich's columns do not."""
+    """The text of a line, the same as in a log."""
 
     def __init__(self, line: Line, columns: int) -> None:
         self.line, self.columns = line, columns
@@ -477,16 +370,18 @@ class NotebookLine(Lines):
     def say(self, text: str) -> None:
         self.display(_Text(text))
 
-    @contextmanager
-    def showing(self, line: Line) -> Iterator[object]:
-        self.place = self.display(_Text(cut(line.text(), MOST_COLUMNS)), display_id=True)
-        yield self.place
+    def _show(self, text: str) -> None:
+        if self.place is None:
+            self.place = self.display(_Text(text), display_id=True)
+        else:
+            self.place.update(_Text(text))
 
     def changed(self, line: Line, seconds: float) -> None:
         now = time.monotonic()
         if now - self.printed >= min(seconds, SHOWN_SECONDS):
             self.printed = now
-            self.place.update(_Text(cut(line.text(), MOST_COLUMNS)))
+            self._show(cut(line.text(), MOST_COLUMNS))
 
     def closed(self, text: str) -> None:
-        self.place.update(_Text(text))
+        self._show(text)
+        self.place = None

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dcpred.execution.progress import Reporter, Shares, Step, counted, reporter
+from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
@@ -23,7 +22,7 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.label_rule import threshold_of
-from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling
+from dcpred_tasks.model.scaling import STRIP_NUMBERS, Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
@@ -63,10 +62,9 @@ from dcpred_tasks.training.categories import CrossFitted, fit_target_means
 from dcpred_tasks.training.changed_settings import changed_settings
 from dcpred_tasks.training.fitted_to_targets import FittedToTargets, TargetSample, whole_models
 from dcpred_tasks.training.held_out import HeldOut, folds_of_leaves, joined, measured, measured_transform
-from dcpred_tasks.training.in_memory import LabelledSample, Watch, held_by_models
+from dcpred_tasks.training.in_memory import LabelledSample, held_by_models
 from dcpred_tasks.training.leaf import FittedLeaf
 from dcpred_tasks.training.partition import (
-    ROWS_PER_LEAF,
     Division,
     assemble,
     class_factors,
@@ -173,14 +171,10 @@ class Training:
         self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
-        rows, features = job.array("x").shape
-        self.shares = forecast_training(
-            rows, features, job.settings, workers.n_threads(), surveyed=known is not None
-        )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
-        self.sample_rows = sampled_rows(job.settings.sample_rows, features)
+        self.sample_rows = sampled_rows(job.settings.sample_rows, job.array("x").shape[1])
         self.n_sampled = 0
         self.targets: CrossFitted | None = None
         if known is not None and known.targets is not None:
@@ -295,8 +289,7 @@ class Training:
 
     def _timed(self, name: str, step: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
-        with self.say.part(self.shares.of_rest(name)):
-            result = step()
+        result = step()
         self.seconds[name] = time.perf_counter() - begin
         return result
 
@@ -513,61 +506,3 @@ def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
     if names is None or survey.classes.dtype.kind not in "biuf":
         return tuple(survey.classes.tolist())
     return tuple(names[code] for code in class_codes(survey.classes, len(names), "y"))
-
-
-# Times of steps are rough arithmetic, fitted by eye to runs on five data sets (DECISIONS.md): only shares are
-# shown, and the elapsed time corrects them.
-START_SECONDS = 2.5  # until processes run and have imported what the first step needs
-
-
-def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
-    """Seconds of one core for a row in one leaf that it trains: local model and refinement."""
-    rows = leaf_rows * settings.overlap
-    local = 2e-8 * min(rows, settings.local_rows) ** 2 / rows
-    if not settings.refine:
-        return local + 1e-4
-    if settings.refine_epochs:
-        return local + 2.5e-10 * settings.refine_epochs * settings.landmarks * n_features
-    return local + (8e-6 + 4e-7 * n_features) * settings.refine_steps / 100 * (12 + settings.landmarks) / 28
-
-
-def forecast_training(
-    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, surveyed: bool = False
-) -> Shares:
-    """Seconds by the steps of `dcpred.training.train`.
-
-    surveyed  whether a search has read all rows before
-    """
-    numbers, sample = (
-        n_rows * n_features,
-        min(n_rows, sampled_rows(settings.sample_rows, n_features)) * n_features,
-    )
-    leaf_rows = n_rows / settings.n_leaves if settings.n_leaves else ROWS_PER_LEAF
-    leaves = n_rows * settings.overlap * row_seconds(n_features, leaf_rows, settings)
-    return Shares(
-        {
-            "survey": 0.0 if surveyed else START_SECONDS + 1e-7 * numbers / n_threads,
-            "division": 0.1 + (4.5e-6 if settings.scaling in LEARNED else 5e-7) * sample,
-            "route": 0.3 + 2e-7 * numbers / n_threads,
-            "balance": 0.1,
-            "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,
-            "leaves": 0.5 + leaves / n_threads,
-        }
-    )
-
-
-@contextmanager
-def watched_training(settings: Settings, n_rows: int, n_features: int, verbose: int) -> Iterator[Watch]:
-    """Progress of a training on rows in memory, for `dcpred_tasks.training.in_memory.train_rows`."""
-    say = reporter(verbose)
-    work = forecast_training(n_rows, n_features, settings, 1).work
-    shares = Shares({name: work[name] for name in ("division", "leaves")})
-    parts = iter([shares.of_rest(name) for name in shares.work])
-
-    @contextmanager
-    def watch(title: str, total: int | None, unit: str) -> Iterator[Step]:
-        with say.part(next(parts)), say.step(title, total, unit) as advance:
-            yield advance
-
-    with say.job("training"):
-        yield watch

@@ -16,12 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost import measured_linear_ns, predict_cost
 from dcpred.execution.lease import check_free, hold
-from dcpred.execution.progress import SILENT, Reporter, Shares, counted, say_where
+from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.steps import START_SECONDS, Known, Training, forecast_training, row_seconds
+from dcpred.training.steps import Known, Training
 from dcpred.training.train import (
     check_driver,
     check_name,
@@ -33,7 +33,7 @@ from dcpred.training.train import (
     training_hashes,
 )
 from dcpred.tuning.metrics import SQUARED, Metric, compare
-from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.tuning.policy import DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.tuning.search import Found, Search
 from dcpred.tuning.search_result import found_before, quality_name, shown
 from dcpred.tuning.trials import Candidate, TrialResult, Trials
@@ -62,23 +62,6 @@ from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
 
 START = Settings(scaling="learned")
-
-
-def forecast_tuning(n_rows: int, n_features: int, n_threads: int, policy: SearchPolicy) -> Shares:
-    """Seconds by the steps of `dcpred.tuning.tune`."""
-    rows = min(n_rows, policy.trial_rows, policy.trial_numbers // n_features)
-    tries = len(PORTFOLIO) + 3 * policy.survivors + policy.rounds * (len(MUTATIONS) + 3 * policy.survivors)
-    search = rows * tries * row_seconds(n_features, 1_000, START)
-    chosen = replace(START, n_leaves=max(n_rows // 1_000, 1))
-    numbers = n_rows * n_features
-    return Shares(
-        {
-            "survey": START_SECONDS + 1e-7 * numbers / n_threads,
-            "rows": 0.1 + 1e-7 * numbers / n_threads,
-            "search": 1.0 + search / n_threads,
-            "train": forecast_training(n_rows, n_features, chosen, n_threads, surveyed=True).total,
-        }
-    )
 
 
 MORE = 5  # A larger budget, as a multiple of the given one
@@ -354,12 +337,11 @@ def choose_settings(
     folds    how rows are held out; None: by their numbers
     """
     training = memory_training(X, y, weight, start, coded, threads, say, folds)
-    shares = forecast_tuning(len(X), X.shape[1], threads, policy)
     # Tasks in threads limit the threads of BLAS, and the warnings of k-means, one by one: none may lift the
     # limit of another.
     with say.job("choosing settings"), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found, _ = _looked(training, None, shares, policy, budget)
+        found, _ = _looked(training, None, policy, budget)
     _print_choice(found, say)
     return make_settings(found["settings"]), found
 
@@ -387,18 +369,16 @@ def memory_training(
 def _looked(
     training: Training,
     names: tuple[str, ...] | None,
-    shares: Shares,
     policy: SearchPolicy,
     budget: Budget | None,
 ) -> tuple[dict[str, Any], Trials]:
     """The fields of a report by a search over all rows, and its trials."""
     begin = time.perf_counter()
-    with training.say.part(shares.of_rest("survey")):
-        survey = training.survey(names)
-        training.stored_sample(survey)
+    survey = training.survey(names)
+    training.stored_sample(survey)
     seconds = {"survey": time.perf_counter() - begin}
     trials = Trials(training, survey, training.workers, training.say, policy, budget)
-    return _found(trials, shares, seconds), trials
+    return _found(trials, seconds), trials
 
 
 def _print_choice(found: dict[str, Any], say: Reporter) -> None:
@@ -466,7 +446,6 @@ def _choice(
         workers.check_memory(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
-        shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), policy)
         make_scratch(scratch, model)
         with hold(scratch):
             if goes_on := _prepared(scratch, run, say):
@@ -475,7 +454,7 @@ def _choice(
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
                     training = Training(with_folds(job, folds), plan, workers, say)
-                    found, trials = _looked(training, names, shares, policy, budget)
+                    found, trials = _looked(training, names, policy, budget)
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
@@ -506,15 +485,15 @@ def _check_no_other(model: Path) -> None:
             )
 
 
-def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[str, Any]:
+def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
     """The fields of a report. Raises SettingsError if the budget allows no model."""
     say, begin = trials.say, time.perf_counter()
     with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():
-        with say.part(shares.of_rest("rows")), say.step("choosing held-out rows", None, ""):
+        with say.step("choosing held-out rows", None, ""):
             trials.prepare()
         seconds["rows"] = time.perf_counter() - begin
         begin = time.perf_counter()
-        with say.part(shares.of_rest("search")), say.step("evaluating settings", 1.0, "") as trials.advance:
+        with say.step("evaluating settings", 1.0, "") as trials.advance:
             found = Search(trials).run()
             if found is None and not trials.named:
                 trials.widen()
