@@ -70,7 +70,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, begun)
     monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
     monkeypatch.setattr(exporting._Request, "tables", begun)
-    monkeypatch.setattr(reporting, "report", begun)
+    monkeypatch.setattr(reporting, "_page", begun)
 
 
 def refused(words: list[str]) -> Result:
