@@ -54,7 +54,7 @@ def in_words(annotation: Any) -> list[str]:
         return [text for part in parts for text in in_words(part)]
     if origin in (tuple, Sequence):
         return ["a tuple" if origin is tuple else f"a list, each {' or '.join(in_words(parts[0]))}"]
-    if is_dataclass(annotation):
+    if isinstance(annotation, type) and is_dataclass(annotation):
         return [f"a {annotation.__name__}"]
     return [KINDS[annotation][1] if annotation in KINDS else str(annotation)]
 
