@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import asyncio
 import gc
+import logging
 import multiprocessing
 import sys
 import tempfile
@@ -52,6 +53,10 @@ get_mp_context()  # Dask names modules of its own here.
 multiprocessing.set_forkserver_preload(
     ["distributed", "dcpred_tasks.task_bodies.score_block", "dcpred_tasks.task_bodies.train_model"]
 )
+# pytest gives its handlers to loggers that do not propagate, and Dask silences the handlers of its own.
+for _logger in logging.root.manager.loggerDict.values():
+    if isinstance(_logger, logging.Logger):
+        _logger.propagate = True
 _init_worker = WorkerProcess.__init__
 
 
