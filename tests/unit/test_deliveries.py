@@ -400,3 +400,22 @@ def test_rows_are_counted_as_often_as_they_occur() -> None:
     assert compared(rows, rows.slice(2)) == {0: wrong, 1: elsewhere}
     assert compared(rows, other.slice(2)) == {0: exact, 1: wrong}
     assert compared() == {0: Occurrence(as_wanted=False, nowhere=True), 1: elsewhere}
+
+
+# -- Earlier versions ----------------------------------------------------------------------------------------
+
+
+def test_what_an_earlier_version_delivered_is_there(model: Path, new: Path, tmp_path: Path) -> None:
+    """It named the run, and the bytes of a file alone, and kept no record of the delivery."""
+    with pytest.MonkeyPatch.context() as patch:
+        named = property(lambda file: f"{file.delivery}-{file.block:06d}-{file.bytes}.parquet")
+        patch.setattr(delta_rows.Delivered, "name", named)
+        patch.setattr(delta_rows, "content_of", lambda run, records: run.run)
+        patch.setattr(delta_tables, "_record", lambda delivery: None)
+        score(model, new, "scores")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_rows, "content_of", lambda run, records: run.run)  # Its records lack the input.
+        assert dcpred.verify(tmp_path / "scores").ok
+        score(model, new, "scores")
+        assert dcpred.deliver(tmp_path / "scores").added_blocks == 0
+    assert n_there(tmp_path) == N_ROWS

@@ -24,7 +24,8 @@ from dcpred_tasks.storage.addresses import DELTA_LOG
 from dcpred_tasks.storage.place import Place
 from dcpred_tasks.storage.store_requests import Retrying
 
-NAME = re.compile(r"([0-9a-f]{32})-(\d{6,})-([0-9a-f]{8})-([0-9a-f]{8})\.parquet")
+# Earlier versions did not name the values.
+NAME = re.compile(r"([0-9a-f]{32})-(\d{6,})-(?:([0-9a-f]{8})-)?([0-9a-f]{8})\.parquet")
 DELIVERY, DATA = "dcpred_delivery", "dcpred_data"  # properties of a commit
 
 
@@ -34,19 +35,20 @@ class Delivered(NamedTuple):
     delivery: str
     block: int
     values: str
-    """Start of a digest of the values of its rows."""
+    """Start of a digest of the values of its rows; "" in names by earlier versions."""
     bytes: str
     """Start of the digest of the file."""
 
     @property
     def name(self) -> str:
-        return f"{self.delivery}-{self.block:06d}-{self.values}-{self.bytes}.parquet"
+        values = f"{self.values}-" if self.values else ""
+        return f"{self.delivery}-{self.block:06d}-{values}{self.bytes}.parquet"
 
 
 def delivered(name: str) -> Delivered | None:
     """None for a file that no delivery of dcpred added."""
     match = NAME.fullmatch(name)
-    return None if match is None else Delivered(match[1], int(match[2]), match[3], match[4])
+    return None if match is None else Delivered(match[1], int(match[2]), match[3] or "", match[4])
 
 
 @dataclass

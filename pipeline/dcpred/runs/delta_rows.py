@@ -80,6 +80,12 @@ class Delivery:
         record = self.records[block]
         return digest(record.digest.encode(), record.input.encode())[:TAG]
 
+    def values_in(self, file: Delivered) -> str:
+        """The same of a file of the table, whose name may state its bytes alone."""
+        facts = self.records[file.block].files.get(PARQUET, {})
+        as_recorded = not file.values and facts.get("digest", "")[:TAG] == file.bytes
+        return self.values(file.block) if as_recorded else file.values or file.bytes
+
     def command(self, more: str = "") -> str:
         return f"`dcpred deliver {as_arguments(self.run.output)}{more}`"
 
@@ -119,7 +125,9 @@ def held_rows(delivery: Delivery, table: Any) -> Holding:
     for file in filter(None, map(delivered, sorted(mine - cut))):
         files.setdefault(file.block, []).append(file)
     values = {block: delivery.values(block) for block in blocks}
-    if all([file.values for file in files.get(block, [])] == [values[block]] for block in blocks):
+    if all(
+        [delivery.values_in(file) for file in files.get(block, [])] == [values[block]] for block in blocks
+    ):
         return Holding(dict.fromkeys(blocks, State.THERE), files)
     forgets = EXPIRY in table.metadata().configuration and delivery.recorded
     if not mine and table.transaction_version(delivery.id) is None and not forgets:
@@ -131,7 +139,7 @@ def held_rows(delivery: Delivery, table: Any) -> Holding:
     for group in live:
         for name, n in held[group].items():
             if (known := delivered(name)) and known.block in counts:
-                counts[known.block][known.values] += n
+                counts[known.block][delivery.values_in(known)] += n
     states = {block: _state(counts[block], values[block], len(files.get(block, []))) for block in blocks}
     doubtful = mine & cut
     if log.complete:
