@@ -254,7 +254,7 @@ def export_model(
     Notes
     -----
     Rows hold the features of training in their order, raw. Categories are their numbers, as ``dcpred import``
-    writes them: `features` lists them. Decision values agree with those of `load_model` within rounding of
+    writes them: the result lists them. Decision values agree with those of dcpred within rounding of
     single precision.
     """
     path = Path(local_path(out))
