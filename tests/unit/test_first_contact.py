@@ -147,4 +147,4 @@ def test_a_training_and_an_estimator_report_more_leaves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n", "unit", "shown"), [(1, "points", "1 point in"), (2, "rows", "2 rows in")])
 def test_one_is_singular(n: int, unit: str, shown: str) -> None:
-    assert shown in closing("comparing", 0.0, (n, unit))
+    assert shown in closing("comparing", 0.0, n, unit)
