@@ -141,6 +141,22 @@ def is_found(injury: Injury, report: VerifyReport) -> bool:
     return named and (not alarms(report) if harmless else not report.ok)
 
 
+def fresh_copy(output: Path, copy: Path) -> Path:
+    shutil.rmtree(copy, ignore_errors=True)
+    return shutil.copytree(output, copy)
+
+
+def choose(outputs: list[Path], injury: Injury, copy: Path, rng: np.random.Generator) -> Path:
+    """An output that the injury can be done to."""
+    for number in rng.permutation(len(outputs)):
+        try:
+            injury.inflict(fresh_copy(outputs[number], copy), rng)
+        except LookupError:
+            continue
+        return outputs[number]
+    raise SystemExit(f"no output has {injury.name}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -170,9 +186,8 @@ def attack(work: Path, n_rows: int, trials: int, rng: np.random.Generator, store
         found: Counter[str] = Counter()
         false, rows = 0, n_rows if injury.levels == ("sample",) else 1
         for _ in range(trials):
-            copy, chosen = work / "copy", able[rng.integers(len(able))]
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(chosen, copy)
+            chosen = choose(able, injury, work / "copy", rng)
+            copy = fresh_copy(chosen, work / "copy")
             there = store.address(chosen.parent.name.replace(" ", "-")) if store else copy
             false += sum(alarms(verify(there, level, inline, rows=rows)) > 0 for level in injury.levels)
             injury.inflict(copy, rng)

@@ -72,7 +72,10 @@ def truncate(path: Path, rng: Random) -> None:
 
 
 def swap(output: Path, rng: Random, same_size: bool) -> None:
-    """Two chunks that differ: of one array where they have the same size, of any where they have not."""
+    """Two chunks that differ: of one array where they have the same size, of any where they have not.
+
+    LookupError where an output has no such chunks.
+    """
     files = [(path, path.read_bytes()) for path in sorted(chunks(output))]
     array = {path: path.relative_to(output / "scores.zarr").parts[0] for path, _ in files}
     pairs = [
@@ -82,6 +85,8 @@ def swap(output: Path, rng: Random, same_size: bool) -> None:
         and a[1] != b[1]
         and (not same_size or array[a[0]] == array[b[0]])
     ]
+    if not pairs:
+        raise LookupError(f"{output} has no two chunks to swap")
     (one, first), (two, second) = pairs[rng.integers(len(pairs))]
     one.write_bytes(second)
     two.write_bytes(first)
