@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred.evaluation import evaluate
-from dcpred.execution.progress import Reporter
+from dcpred.execution.progress import show
 from dcpred.execution.workers import connect, started_once
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -169,7 +169,7 @@ SETTINGS = Settings(
 )
 
 
-def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
+def run_demo(out: Path, n_workers: int | None) -> dict[str, Any]:
     """Write everything into the new directory `out`, or resume in it. Returns the figures."""
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
@@ -177,16 +177,16 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
     data, held_out = out / "digits.zarr", out / "held-out.zarr"
     _write(data, digits.X_train, digits.y_train)
     _write(held_out, digits.X_test, digits.y_test)
-    say.say(
+    show(
         f"{len(digits.X_train):,} digits of {digits.X_train.shape[1]} pixels, {len(digits.X_test)} originals"
         " held out"
     )
     model, scores = out / "model", out / "scores"
     with compiled_ahead(), started_once(partial(connect, n_workers, None)) as pool:
-        trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
-        scored = score(model, f"{data}/X", scores, pool, say=say)
-    quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True, say=say)
-    say.say(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
+        trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool)
+        scored = score(model, f"{data}/X", scores, pool)
+    quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True)
+    show(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
     baselines = _baselines(digits)
     return {
         "out": str(out),

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 
 from dcpred.cost import measure_cost, predict_cost
-from dcpred.execution.progress import COMPILING, SILENT, Reporter, counted, say_dashboard
+from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
 from dcpred.execution.workers import Pool, Workers, this_process
 from dcpred.plan import MIB, BlockPlan, plan_scoring
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
@@ -60,7 +60,6 @@ def evaluate(
     drop_unlabelled: bool = False,
     costs: Costs | None = None,
     metric: str | None = None,
-    say: Reporter = SILENT,
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, block by block.
 
@@ -86,7 +85,7 @@ def evaluate(
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     if remark := check_targets(X, target, x, y, model.task):
-        say.say(remark)
+        show(remark)
     plan = plan_scoring(
         X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
     )
@@ -109,10 +108,10 @@ def evaluate(
             "Write the data with smaller chunks, or start fewer or larger workers",
         )
         if workers.where or workers.n_threads() > 1:
-            say.say(f"evaluating {plan}{workers.where}")
-        say_dashboard(say, workers)
+            show(f"evaluating {plan}{workers.where}")
+        show_dashboard(workers)
         sampled = Statistics(model)
-        found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers, say)
+        found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers)
     result = _described(path, artifact.hash, x, model, found)
     if (threshold := threshold_of(model, costs)) is not None:
         result["threshold"] = threshold
@@ -123,10 +122,10 @@ def evaluate(
         trained.n_compared, trained.n_met = found.n_compared, found.n_met
         result["trained_share"] = trained.known_share()
     for remark in evaluation_remarks(result):
-        say.say(remark)
+        show(remark)
     if not cost:
         return result
-    say.say("measuring the cost")
+    show("measuring the cost")
     return result | asdict(
         measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows)))
     )
@@ -138,17 +137,16 @@ def evaluate_blocks(
     sampled: Statistics,
     plan: BlockPlan,
     workers: Workers,
-    say: Reporter,
 ) -> Evaluated:
     """Merge the results of all blocks into `found` as they end, and into `sampled` in their order."""
     if not all(workers.on_each(is_compiled)):
-        with say.step(COMPILING, None, ""):
+        with show_step(COMPILING, None, ""):
             for _ in workers.on_each(ready_to_evaluate, job):
                 pass
     spans = [(start, stop) for _, start, stop in plan.spans()]
     waiting: dict[int, dict[str, Any]] = {}
     n_added = 0
-    with say.step("evaluating", plan.n_rows, "rows") as advance:
+    with show_step("evaluating", plan.n_rows, "rows") as advance:
         try:
             for number, result in workers.each(evaluate_block, [(job, *span) for span in spans]):
                 if isinstance(result, Failure):

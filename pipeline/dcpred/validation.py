@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.execution.progress import Reporter
+from dcpred.execution.progress import show
 from dcpred.execution.workers import Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.training.reports import FoldReport, ValidationReport
@@ -46,7 +46,6 @@ def validate(
     *,
     weight: str | None,
     scratch: Path | None,
-    say: Reporter,
 ) -> ValidationReport:
     """Train without each fold in turn, and evaluate on its rows.
 
@@ -78,9 +77,9 @@ def validate(
             held = np.flatnonzero((fold_of == fold) & (weights > 0))
             if not trains.any() or not len(held):
                 raise DataError(f"Cannot validate: fold {fold + 1} of {x} has no rows. Use fewer folds.")
-            say.say(f"fold {fold + 1} of {folds.count}: {int(trains.sum()):,} rows train")
+            show(f"fold {fold + 1} of {folds.count}: {int(trains.sum()):,} rows train")
             folder = Path(place) / f"fold-{fold}"
-            given: dict[str, Any] = {"weight": rows.without(trains, folder), "say": say}
+            given: dict[str, Any] = {"weight": rows.without(trains, folder)}
             given["folds"] = inner(trains)
             predicted: dict[str, Any] = {}
             if policy is None:

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.api.arguments import progress, training_data, typed
+from dcpred.api.arguments import training_data, typed
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred.execution.progress import Reporter, say_where
+from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.pages import check_packages, render
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
@@ -132,8 +132,7 @@ def compare(
     for budget in budgets:
         parse_budget(budget)
     pool = chosen_pool(workers, client)
-    say = progress(verbose)
-    with training_data(data, x, y, None, client, out, id=id, drop=drop, say=say) as at:
+    with training_data(data, x, y, None, client, out, id=id, drop=drop) as at:
         held = None
         if test is not None:
             followed = at.x.rpartition("/")[0]
@@ -150,7 +149,6 @@ def compare(
             budgets=tuple(budgets),
             limit_seconds=time_limit,
             metric=metric,
-            say=say,
         )
 
 
@@ -163,7 +161,6 @@ def run_comparison(
     budgets: Sequence[str],
     limit_seconds: float,
     metric: str | None = None,
-    say: Reporter,
 ) -> CompareReport:
     """Evaluate every point of every system, and write tables and plots.
 
@@ -191,10 +188,10 @@ def run_comparison(
         )
     points = {name: points_of(name, budgets, request.task, metric) for name in names}
     with pool() as workers:
-        say_where(say, "comparing", workers)
+        show_where("comparing", workers)
         _prepare(request, folder, points, metric)
         workers.check_sees(str(folder))
-        _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, say, "choosing scaling, γ and C")
+        _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, "choosing scaling, γ and C")
         shared = stored_result(folder, SHARED)
         if shared["status"] != "done":
             raise IncompleteError(
@@ -202,7 +199,7 @@ def run_comparison(
                 f" {shared['status']} ({shared.get('why', '')}). Use fewer rows, or run the command again."
             )
         work = {name: [point.name for point in its] for name, its in points.items()} | {KERNELS: [KERNELS]}
-        _try_all(workers, folder, work, limit_seconds, say, "trying systems")
+        _try_all(workers, folder, work, limit_seconds, "trying systems")
     report = read_comparison(folder)
     write_tables(report, folder)
     write_plots(report, folder)
@@ -246,10 +243,8 @@ def _prepare(
     replace_bytes(file, json.dumps(document | {"points": every, "metric": metric}, indent=1).encode())
 
 
-def _try_all(
-    workers: Any, folder: Path, work: dict[str, list[str]], limit: float, say: Reporter, title: str
-) -> None:
-    with say.step(title, sum(map(len, work.values())), "points") as advance, _stopping(folder) as stop:
+def _try_all(workers: Any, folder: Path, work: dict[str, list[str]], limit: float, title: str) -> None:
+    with show_step(title, sum(map(len, work.values())), "points") as advance, _stopping(folder) as stop:
         tried, tasks = 0, [(str(folder), MODULE, points, limit, stop) for points in work.values()]
         for _, done in workers.each(run_points, tasks):
             if isinstance(done, Failure):

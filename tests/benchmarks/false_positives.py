@@ -18,7 +18,6 @@ from common import Table
 from engine import say
 from numpy.typing import NDArray
 
-from dcpred.execution.progress import SILENT
 from dcpred.tuning.metrics import compare
 from dcpred.tuning.policy import DEFAULT, STANDARD, SearchPolicy
 from dcpred.tuning.search import Search
@@ -97,9 +96,9 @@ class Truth:
 def study(seed: int, task: str, rows: int, features: int, policy: SearchPolicy, found: Findings) -> None:
     """One search, counted."""
     X, y = linear_table(rows, features, seed, task)
-    given = X[:rows], y[:rows], np.ones(rows), Settings(task=task), NOT_CODED, 1, SILENT
+    given = X[:rows], y[:rows], np.ones(rows), Settings(task=task), NOT_CODED, 1
     training = memory_training(*given)
-    trials = Trials(training, training.survey(None), training.workers, SILENT, policy, None)
+    trials = Trials(training, training.survey(None), training.workers, policy, None)
     trials.prepare()
     result = Search(trials).run()
     assert result is not None

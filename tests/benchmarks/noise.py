@@ -27,7 +27,6 @@ from engine import say
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred.execution.progress import SILENT
 from dcpred.tuning.policy import PORTFOLIO, STANDARD, Budget
 from dcpred.tuning.trials import Candidate, Trials
 from dcpred.tuning.tune import memory_training
@@ -70,8 +69,8 @@ def fitted(X: FloatArray, y: NDArray[Any], settings: Settings) -> Model:
 def realised(X: FloatArray, y: NDArray[Any], task: str, names: Sequence[str]) -> dict[str, Settings]:
     """The settings of entries of the portfolio, as a search of these rows tries them."""
     start = make_settings({"task": task})
-    training = memory_training(X, y, np.ones(len(X)), start, NOT_CODED, 1, SILENT)
-    trials = Trials(training, training.survey(None), training.workers, SILENT, STANDARD, Budget())
+    training = memory_training(X, y, np.ones(len(X)), start, NOT_CODED, 1)
+    trials = Trials(training, training.survey(None), training.workers, STANDARD, Budget())
     trials.prepare()
     found = trials.evaluate([Candidate(name, PORTFOLIO[name]) for name in names], trials.folds[:1])
     return {name: one.settings for name, one in zip(names, found, strict=True) if one is not None}

@@ -21,7 +21,6 @@ from common import Table, data_folder
 from engine import number, say
 from halves import ALL, DEVELOPMENT
 
-from dcpred.execution.progress import SILENT
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD
 from dcpred.tuning.trials import Candidate, Trials
 from dcpred.tuning.tune import memory_training
@@ -67,8 +66,8 @@ def judged(name: str, candidates: list[Candidate], rows: int, known: Losses) -> 
     if not todo:
         return known
     with one_thread():
-        training = memory_training(X, y, np.ones(len(X)), Settings(task=task), NOT_CODED, 1, SILENT)
-        trials = Trials(training, training.survey(None), training.workers, SILENT, STANDARD, None)
+        training = memory_training(X, y, np.ones(len(X)), Settings(task=task), NOT_CODED, 1)
+        trials = Trials(training, training.survey(None), training.workers, STANDARD, None)
         trials.prepare()
         unit = 100.0 / (float(np.var(trials.target)) if dataset.regression else 1.0)
         for one in todo:

@@ -32,7 +32,6 @@ from picture import HERE, Measured, read, write
 from sets import DataSet, Printed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.execution.progress import SILENT
 from dcpred.pages import PAPER, drawing
 from dcpred_compare import comparison, trial
 from dcpred_compare.comparison import CompareRequest
@@ -146,7 +145,6 @@ def compared(dataset: DataSet, args: argparse.Namespace) -> CompareReport:
             systems=",".join(systems),
             budgets=(),
             limit_seconds=args.time_limit,
-            say=SILENT,
         )
 
 

@@ -8,7 +8,7 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 
 from dcpred.execution import dask_workers
-from dcpred.execution.progress import say_where
+from dcpred.execution.progress import reporting, show_where
 from dcpred.execution.workers import connect, pages_opened
 from dcpred_tasks.errors import SettingsError
 from support.reporters import Recorder
@@ -19,9 +19,9 @@ pytest.importorskip("bokeh")
 @pytest.mark.parametrize("asked", [True, False])
 def test_pages_of_local_workers_are_there_where_they_are_asked_for(asked: bool) -> None:
     say, opener = Recorder(), build_opener(ProxyHandler({}))
-    with pages_opened() if asked else nullcontext(), connect(1) as workers:
-        say_where(say, "scoring", workers)
-        say_where(say, "verifying", workers)
+    with reporting(say), pages_opened() if asked else nullcontext(), connect(1) as workers:
+        show_where("scoring", workers)
+        show_where("verifying", workers)
         link = workers.client.dashboard_link  # type: ignore[attr-defined]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", link)
         if asked:

@@ -15,7 +15,7 @@ import pytest
 from dcpred import evaluation as evaluation
 from dcpred.evaluation import evaluate
 from dcpred.execution import task_window
-from dcpred.execution.progress import COMPILING
+from dcpred.execution.progress import COMPILING, reporting
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.scoring import blocks
 from dcpred.scoring.score import score
@@ -55,12 +55,14 @@ class Asked(InlineWorkers):
 
 def test_compiling_is_said_and_done_before_rows_are_counted(data: Path, model: Path, tmp_path: Path) -> None:
     workers, say = Asked(), Recorder()
-    score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers), say=say)
+    with reporting(say):
+        score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers))
     assert workers.bodies == [blocks.is_compiled, load_engine]
     assert say.told.index(COMPILING) < say.told.index("scoring")
     assert say.counted["scoring"] == say.totals["scoring"] == 900
     workers.bodies.clear()
-    score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers), say=say)
+    with reporting(say):
+        score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers))
     assert workers.bodies == [], "a finished run has nothing to be ready for"
 
 
@@ -68,8 +70,10 @@ def test_nothing_is_said_where_machine_code_is_there(data: Path, model: Path, tm
     say = Recorder()
     for place in ("first", "second"):  # where there was none, the first run has compiled
         say.told.clear()
-        score(model, f"{data}/X", tmp_path / place, inline, say=say)
-        evaluate(model, f"{data}/X", f"{data}/y", cost=False, say=say)
+        with reporting(say):
+            score(model, f"{data}/X", tmp_path / place, inline)
+        with reporting(say):
+            evaluate(model, f"{data}/X", f"{data}/y", cost=False)
     assert COMPILING not in say.told
     assert "scoring" in say.told
 
@@ -91,7 +95,8 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     say = Recorder()
     said_before: list[list[str]] = []
     monkeypatch.setattr(evaluate_block, "warm_up", lambda _: said_before.append(list(say.told)))
-    evaluate(model, f"{data}/X", f"{data}/y", cost=False, say=say)
+    with reporting(say):
+        evaluate(model, f"{data}/X", f"{data}/y", cost=False)
     assert [told[-1] for told in said_before] == [COMPILING], (
         "the engine is loaded in this step, and in none that is counted"
     )

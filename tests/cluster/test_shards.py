@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred.execution import interrupts
 from dcpred.execution.lease import acquire_lock
+from dcpred.execution.progress import reporting
 from dcpred.runs import shards
 from dcpred.runs.latest import MANIFEST, PLAN
 from dcpred.runs.ledger import WITHDRAWN, Ledger, open_ledger
@@ -144,7 +145,8 @@ def test_shards_give_what_one_driver_gives(known: Path, output: Place, order: li
     check_as_by_one_driver(known, output)
     finished, said = data(output, MANIFEST), Recorder()
     for text in order:
-        again = shard(known, output, text, say=said)
+        with reporting(said):
+            again = shard(known, output, text)
         assert isinstance(again, ScoreReport)
         assert again.scored_blocks == 0
     assert whole(known, output).scored_blocks == 0

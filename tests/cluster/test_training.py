@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.execution.progress import Silent
+from dcpred.execution.progress import Silent, reporting
 from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.column_report import describe_map
 from dcpred.training.reports import TrainReport
@@ -520,8 +520,9 @@ def test_work_in_progress_of_other_code_is_not_gone_on_with(
     (scratch / "leaves" / "000000.npz").write_bytes((scratch / "division.npz").read_bytes())
     said: list[str] = []
     say = Silent()
-    monkeypatch.setattr(say, "say", said.append)
-    assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
+    monkeypatch.setattr(say, "remark", said.append)
+    with reporting(say):
+        assert run(blobs_zarr, tmp_path / "model").hash == expected
     assert any("another version of dcpred; starting anew" in line for line in said)
     assert not scratch.exists()
 
@@ -548,11 +549,12 @@ def test_another_version_with_other_hashes_starts_anew(
             run(blobs_zarr, tmp_path / "model")
     lines: list[str] = []
     say = Silent()
-    monkeypatch.setattr(say, "say", lines.append)
+    monkeypatch.setattr(say, "remark", lines.append)
     unknown_hash(monkeypatch)
     with pytest.raises(PlanConflictError, match="other data or settings"):
         run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
-    assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
+    with reporting(say):
+        assert run(blobs_zarr, tmp_path / "model").hash == expected
     assert any("another version of dcpred; starting anew" in line for line in lines)
 
 

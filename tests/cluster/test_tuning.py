@@ -21,6 +21,7 @@ from dcpred.cli import rendering
 from dcpred.cost import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
+from dcpred.execution.progress import reporting
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
 from dcpred.training.reports import TuneReport
@@ -358,11 +359,13 @@ def test_a_verbose_search_says_every_decision(few: Path, tmp_path: Path) -> None
             self.told.append(text)
 
     said, quiet = Detailed(), Recorder()
-    report = tune(f"{few}/X", f"{few}/y", tmp_path / "m", inline, policy=SMALL, say=said)
+    with reporting(said):
+        report = tune(f"{few}/X", f"{few}/y", tmp_path / "m", inline, policy=SMALL)
     told = [decision_in_words(line) for line in report.trace]
     assert told
     assert [text for text in said.told if text in told] == told
-    tune(f"{few}/X", f"{few}/y", tmp_path / "quiet", inline, policy=SMALL, say=quiet)
+    with reporting(quiet):
+        tune(f"{few}/X", f"{few}/y", tmp_path / "quiet", inline, policy=SMALL)
     assert not set(told) & set(quiet.told)
 
 
@@ -389,10 +392,13 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
     X = rng.uniform(size=(400, 4)).astype(np.float32)
     data = make_group(tmp_path / "d.zarr", X, ((X[:, 0] > 0.5) ^ (X[:, 1] > 0.5)).astype(int))
     said = Recorder()
-    with few_candidates(
-        portfolio={DEFAULT: {"landmarks": 4, "products": 0, "width": 1e-6, "refine_steps": 1}}
+    with (
+        few_candidates(
+            portfolio={DEFAULT: {"landmarks": 4, "products": 0, "width": 1e-6, "refine_steps": 1}}
+        ),
+        reporting(said),
     ):
-        report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL, say=said)
+        report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
     best = max(report.references, key=lambda one: one["gain"])
     assert best["better"]
     assert report.words.startswith(
@@ -658,7 +664,8 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     data = make_group(tmp_path / "d.zarr", X, np.arange(5) % 2)
     said = Recorder()
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL, say=said)
+    with reporting(said):
+        report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
     assert report.chosen["n_judged"] == 0
     assert sum("nothing was evaluated" in line for line in said.told) == 1
     shown = rendering.tuned(asdict(report))

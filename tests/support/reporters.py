@@ -14,7 +14,7 @@ class Recorder(Silent):
         self.totals: dict[str, float | None] = {}
         self.counted: dict[str, float] = {}
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         self.told.append(text)
 
     @contextmanager

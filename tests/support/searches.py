@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.plan import plan_routing
 from dcpred.training.steps import Training
@@ -83,7 +82,7 @@ def trials_of(
     arrays = {"x": X, "y": y, "weight": np.ones(len(X)) if weight is None else weight}
     job = MemoryJob("", "", "", "", own, plan.n_rows, plan.block_rows, folds=folds, arrays=arrays)
     workers = workers or InlineWorkers()
-    training = Training(job, plan, workers, SILENT)
-    trials = Trials(training, training.survey(None), workers, SILENT, policy, budget)
+    training = Training(job, plan, workers)
+    trials = Trials(training, training.survey(None), workers, policy, budget)
     trials.prepare()
     return trials

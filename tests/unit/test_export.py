@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.datasets.importing import import_data
+from dcpred.execution.progress import reporting
 from dcpred.results import stored_scores
 from dcpred.results import stored_scores as opening
 from dcpred.results.export import Exported, export
@@ -624,11 +625,13 @@ def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
     data.rename(moved)
     for number in range(2):
         say = Recorder()
-        assert export(scored / "out", scored / f"{number}.csv", say=say).columns[0] == "row"
+        with reporting(say):
+            assert export(scored / "out", scored / f"{number}.csv").columns[0] == "row"
         (warning,) = [text for text in say.told if text.startswith("warning: the table has no ids")]
         assert "id" in warning.partition("was next to")[0]
         assert warning.endswith(", add --with DATA:day.")
         shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
     say = Recorder()
-    export(scored / "out", scored / "c.csv", beside=[f"{moved}:id"], say=say)
+    with reporting(say):
+        export(scored / "out", scored / "c.csv", beside=[f"{moved}:id"])
     assert say.told == ["exporting"]

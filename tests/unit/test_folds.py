@@ -28,7 +28,6 @@ from zarr.dtype import VariableLengthUTF8
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
 from dcpred.datasets.split_rules import by_groups, by_spans, folds_of_data, folds_of_estimator, group_keys
-from dcpred.execution.progress import SILENT
 from dcpred.training.train import train
 from dcpred.tuning.search import Search
 from dcpred.tuning.trials import Trials
@@ -238,9 +237,9 @@ def test_command_line_and_estimator_hold_out_the_same_rows(tmp_path: Path) -> No
 
 
 def trials_by(folds: Folds, y: np.ndarray, task: str = "classification", **policy: Any) -> Trials:
-    training = memory_training(X, y, np.ones(N), make_settings({"task": task}), CODED, 1, SILENT, folds)
+    training = memory_training(X, y, np.ones(N), make_settings({"task": task}), CODED, 1, folds)
     own = replace(SMALL, **policy)
-    trials = Trials(training, training.survey(None), training.workers, SILENT, own, None)
+    trials = Trials(training, training.survey(None), training.workers, own, None)
     trials.prepare()
     return trials
 
@@ -274,8 +273,8 @@ def test_what_a_search_trains_on_knows_no_target_that_is_held_out(folds: Folds) 
 
 def test_scaling_of_a_search_knows_no_limit_of_later_rows() -> None:
     late = np.stack([DAY.astype(np.float32), X[:, 0]], axis=1)
-    training = memory_training(late, CHANCE, np.ones(N), Settings(), NOT_CODED, 1, SILENT, BY_TIME)
-    trials = Trials(training, training.survey(None), training.workers, SILENT, SMALL, None)
+    training = memory_training(late, CHANCE, np.ones(N), Settings(), NOT_CODED, 1, BY_TIME)
+    trials = Trials(training, training.survey(None), training.workers, SMALL, None)
     trials.prepare()
     rows, survey = read_trial(trials.job, BY_TIME.count - 1)
     assert survey.maximum[0] == rows.X[~rows.held, 0].max() < late[:, 0].max()

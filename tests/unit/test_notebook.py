@@ -23,12 +23,12 @@ model = DCPredClassifier(n_leaves=1, landmarks=4, verbose=1, random_state=0).fit
 model
 """,
     """
-from dcpred.execution.progress import reporter
+from dcpred.execution.progress import reporter, reporting, show, show_step
 
-with reporter().step("counting <b>rows</b>", 3, "rows") as advance:
+with reporting(reporter()), show_step("counting <b>rows</b>", 3, "rows") as advance:
     for _ in range(3):
         advance(1)
-reporter().say("a remark")
+    show("a remark")
 """,
 )
 

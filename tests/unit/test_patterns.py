@@ -117,7 +117,7 @@ def read_by(way: str, data: str, model: str, folder: Path) -> list[float] | str:
             dcpred.import_data(data, folder / "i.zarr", like=model)
             return values(zarr.open_array(folder / "i.zarr/X")[...])
         columns = scratch.NamedColumns("kind")
-        with scratch.imported(data, columns, folder, scratch.SILENT) as made:
+        with scratch.imported(data, columns, folder) as made:
             return values(zarr.open_array(f"{made}/X")[...])
     except DataError as error:
         return str(error)

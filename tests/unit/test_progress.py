@@ -5,6 +5,7 @@ it can.
 import io
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from dcpred import DCPredRegressor
+from dcpred.api.arguments import typed
 from dcpred.execution import progress
 from dcpred.execution.progress import (
     FIRST_GUESS_SECONDS,
@@ -22,10 +24,13 @@ from dcpred.execution.progress import (
     Lines,
     Reporter,
     reporter,
+    reporting,
     roughly,
+    show_step,
 )
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
 from support.data import make_blobs
+from support.reporters import Recorder
 from support.searches import few_candidates
 from support.setting_words import classifier_with
 
@@ -55,7 +60,7 @@ def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
         with say.job("the first"):
             with say.step("learning the scaling", None, ""):
                 clock.now += 10
-            say.say("a remark " * 20)
+            say.remark("a remark " * 20)
             with say.step("reading rows", 5, "rows") as advance:
                 for _ in range(5):
                     clock.now += 1
@@ -243,6 +248,40 @@ def test_programs_are_told_nothing_and_plain_terminals_get_lines(
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not isinstance(reporter(), Bars)
+
+
+def test_the_reporter_of_the_outermost_call_shows_what_happens_within(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A call within another shows what it does there, unless it is asked not to; a thread shows nothing."""
+
+    @typed
+    def act(title: str, *, verbose: bool = False, then: Callable[..., None] | None = None) -> None:
+        with show_step(title, None, ""):
+            pass
+        if then is not None:
+            then("within")
+            then("asked for", verbose=True)
+            then("silent", verbose=False)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(then, "of a thread").result()
+            raise ValueError
+
+    with reporting(recorder := Recorder()):
+        for more in ({}, {"verbose": True}, {"verbose": False}):
+            with suppress(ValueError):
+                act("call", then=act, **more)
+        assert recorder.told == ["call", "within"]
+    act("afterwards")
+    assert recorder.told == ["call", "within"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "done in" in line]
+    assert [line.partition(":")[0] for line in lines] == [
+        "asked for",
+        "call",
+        "within",
+        "asked for",
+        "asked for",
+    ]
 
 
 def test_guesses_are_no_more_exact_than_they_can_be() -> None:

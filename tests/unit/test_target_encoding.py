@@ -18,7 +18,6 @@ from sklearn.preprocessing import TargetEncoder
 from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split_data
 from dcpred.estimators.regressor import DCPredRegressor
-from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers
 from dcpred.explanation import explain
 from dcpred.serving import load_model
@@ -345,8 +344,8 @@ def tried(folder: Path, y: np.ndarray, fold: int) -> TrialRows:
     assert coded == CODED
     job = TrainJob(*address, None, str(folder), settings, plan.n_rows, 1_000, coded)
     (folder / "survey").mkdir()
-    training = Training(job, replace(plan, block_rows=1_000), InlineWorkers(), SILENT)
-    trials = Trials(training, training.survey(names), training.workers, SILENT, STANDARD, None)
+    training = Training(job, replace(plan, block_rows=1_000), InlineWorkers())
+    trials = Trials(training, training.survey(names), training.workers, STANDARD, None)
     trials.prepare()
     return read_trial(job, fold)[0]
 

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli import main
 from dcpred.evaluation import evaluate
+from dcpred.execution.progress import reporting
 from dcpred.execution.workers import this_process
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
@@ -127,7 +128,8 @@ def test_an_evaluation_remarks_on_rows_that_were_trained_on(folder: Path, model:
     for data, told, within in (("known", 1.0, 0.2), ("new", 0.0, 0.0), ("part", 0.5, 0.2)):
         say = Recorder()
         group = folder / f"{data}.zarr"
-        found = evaluate(folder / model, f"{group}/X", f"{group}/y", cost=False, say=say)
+        with reporting(say):
+            found = evaluate(folder / model, f"{group}/X", f"{group}/y", cost=False)
         assert found["trained_share"] == pytest.approx(told, abs=within)
         remarks = [text for text in say.told if "rows that the model was trained on" in text]
         assert len(remarks) == (told > 0)

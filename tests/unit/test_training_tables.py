@@ -16,7 +16,6 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred.datasets import importing
-from dcpred.execution.progress import SILENT
 from dcpred.training import scratch, steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError, RunHeldError, SettingsError
@@ -170,7 +169,7 @@ def test_an_import_that_could_not_be_removed_is_not_used(
     """Neither at once nor later, though its mark said that it is complete: parts of it are gone."""
     folder = tmp_path / "model.import"
     columns = scratch.NamedColumns("label", ("id",))
-    with scratch.imported(data, columns, None, SILENT) as first:
+    with scratch.imported(data, columns, None) as first:
         shutil.copytree(first, folder / "data.zarr")
     identity = scratch._identity(data, columns)
     stated = {"identity": "of another" if another else identity, "source": "", "complete": another}
@@ -186,10 +185,10 @@ def test_an_import_that_could_not_be_removed_is_not_used(
             patched.setattr(shutil, "rmtree", denied)
             with (
                 pytest.raises(ResourceError, match=r"data\.zarr"),
-                scratch.imported(data, columns, folder, SILENT),
+                scratch.imported(data, columns, folder),
             ):
                 pass
-    with scratch.imported(data, columns, folder, SILENT) as again:
+    with scratch.imported(data, columns, folder) as again:
         assert zarr.open_group(again)["X"].shape[0] == len(FRAME)
         assert (Path(again) / "X" / "c" / "0" / "0").exists()
 

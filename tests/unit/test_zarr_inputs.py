@@ -19,6 +19,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation import evaluate
+from dcpred.execution.progress import reporting
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
@@ -234,7 +235,8 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     x, target = str(path / "X"), str(path / "y")
     model = tmp_path / "model"
     say = Recorder()
-    train(x, target, model, make_settings(FEW), inline, say=say)
+    with reporting(say):
+        train(x, target, model, make_settings(FEW), inline)
     note = f"{6 - stored(path)} of 6 chunks of {target} are not stored. They are read as the fill value"
     assert any(one.startswith(note) for one in say.told)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120

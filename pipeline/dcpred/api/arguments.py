@@ -4,7 +4,7 @@ import difflib
 import inspect
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import wraps
 from numbers import Real
@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import zarr
 
-from dcpred.execution.progress import SILENT, Reporter, reporter
+from dcpred.execution.progress import reporter, reporting
 from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.parameters import documented
 from dcpred.runs.bad_rows import BadRowLimit
@@ -45,7 +45,8 @@ Find = Callable[[str | Path, str], str]
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which refuses an argument of another type than its annotation in one sentence, and lists
-    each table and opens each model once. Its docstring gets the texts of parameters that others share.
+    each table and opens each model once. With `verbose` it shows progress. Its docstring gets the texts of
+    parameters that others share.
     """
     parameters = inspect.signature(function).parameters
 
@@ -60,7 +61,8 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
                     f"Cannot use {name}={value!r}: it is of type {type(value).__name__}."
                     f" Pass {' or '.join(in_words(wanted))}."
                 )
-        with reading_once():
+        shown = reporting(reporter(given["verbose"])) if "verbose" in given else nullcontext()
+        with reading_once(), shown:
             return function(*args, **kwargs)
 
     return call
@@ -88,11 +90,6 @@ class Addresses:
     x: str
     y: str = ""
     weight: str | None = None
-
-
-def progress(verbose: bool) -> Reporter:
-    """Progress on standard error, or none."""
-    return reporter() if verbose else SILENT
 
 
 def address_of_model(model: Any) -> str | Path:
@@ -145,7 +142,6 @@ def training_data(
     id: Sequence[str] = (),
     drop: Sequence[str] = (),
     scratch: Path | None = None,
-    say: Reporter = SILENT,
 ) -> Iterator[Addresses]:
     """Where the arrays of a training lie, while a `with` statement runs; as `_located`, or for a table among
     temporary files.
@@ -158,7 +154,7 @@ def training_data(
     if isinstance(data, str | Path) and tables.is_table(data):
         _check_names(y=y, sample_weight=sample_weight)
         columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
-        with tables.imported(data, columns, tables.import_folder(beside, scratch), say) as rows:
+        with tables.imported(data, columns, tables.import_folder(beside, scratch)) as rows:
             weight = None if sample_weight is None else f"{rows}/{sample_weight}"
             yield Addresses(f"{rows}/X", f"{rows}/y", weight)
         return

@@ -15,7 +15,6 @@ from dcpred.api.arguments import (
     checked,
     labelled_rows,
     pool_for,
-    progress,
     rows_to_score,
     tolerance,
     typed,
@@ -141,15 +140,15 @@ def score(
     path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
     with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
-        pool, say = pool_for(X, output, workers, client), progress(verbose)
+        pool = pool_for(X, output, workers, client)
         if part is not None:
             report = sharding.score_shard(
-                path, X, output, part, pool, tolerance=policy, say=say, delta=delta, **columns
+                path, X, output, part, pool, tolerance=policy, delta=delta, **columns
             )
             if isinstance(report, ShardReport):
                 return report
         else:
-            report = scoring.score(path, X, output, pool, tolerance=policy, say=say, delta=delta, **columns)
+            report = scoring.score(path, X, output, pool, tolerance=policy, delta=delta, **columns)
     return checked(report, partial(check_rows_scored, report, policy))
 
 
@@ -220,7 +219,6 @@ def repair(
             pool_for(X, output, workers, client),
             tolerance=policy,
             level=level,
-            say=progress(verbose),
             delta=delta,
             **columns,
         )
@@ -272,7 +270,7 @@ def deliver(
     >>> dcpred.deliver("scores").added_blocks  # doctest: +SKIP
     3
     """
-    return delivering.deliver(output, table, again=again, say=progress(verbose))
+    return delivering.deliver(output, table, again=again)
 
 
 @typed
@@ -366,7 +364,6 @@ def refresh(
         keep=keep,
         full=full,
         ignore_drift=ignore_drift,
-        say=progress(verbose),
         **columns,
     )
     return checked(report, partial(check_published, report))
@@ -476,7 +473,7 @@ def verify(
         If it cannot be read.
     """
     pool = chosen_pool(workers, client)
-    return verifying.verify(output, level, pool, rows=rows, seed=seed, say=progress(verbose))
+    return verifying.verify(output, level, pool, rows=rows, seed=seed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -594,6 +591,5 @@ def evaluate(
             drop_unlabelled=drop_unlabelled,
             costs=taken,
             metric=metric,
-            say=progress(verbose),
         )
     return Evaluation(found)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dcpred.api.arguments import progress, typed
+from dcpred.api.arguments import typed
 from dcpred.datasets.splitting import Split, split_data
-from dcpred.execution.progress import shares_of
+from dcpred.execution.progress import shares_of, show_step
 from dcpred.results import export as exporting
 from dcpred.results.export import Exported
 
@@ -62,7 +62,7 @@ def split(
     to the features are copied. Each part is written completely or not at all. The same call again writes a
     part that is missing.
     """
-    with progress(verbose).step("splitting", 1.0, "") as advance:
+    with show_step("splitting", 1.0, "") as advance:
         return split_data(
             str(data),
             test=test,
@@ -134,5 +134,4 @@ def export(
         status=status,
         columns=columns,
         partial=partial,
-        say=progress(verbose),
     )

@@ -8,13 +8,12 @@ from typing import Any
 from dcpred.api.arguments import (
     Addresses,
     finished_training,
-    progress,
     settings_given,
     training_data,
     typed,
 )
 from dcpred.datasets.split_rules import folds_of_data
-from dcpred.execution.progress import Reporter
+from dcpred.execution.progress import show
 from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
 from dcpred.training.reports import TrainReport, TuneReport, ValidationReport
@@ -107,7 +106,7 @@ def train(
                 f"Cannot combine metric {metric} with settings: it compares candidates of the search for"
                 " settings. Omit one of them."
             )
-    pool, say = chosen_pool(workers, client), progress(verbose)
+    pool = chosen_pool(workers, client)
     check_writable(model, "a model's files")
     call = {"settings": settings_dict(asked), "searches": searches, "metric": metric}
     call |= {"by_time": by_time, "by_group": by_group, "folds": folds}
@@ -116,10 +115,10 @@ def train(
         return replace(done, predicted_cost=cost_of(read_model(model)))
     if done is not None and (again := tuning.finished_search(model, done)) is not None:
         return again
-    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
     with training_data(data, x, y, sample_weight, client, model, **more) as at:
-        held_out = _held_out(at, by_time, by_group, folds, asked.seed, say)
-        given: dict[str, Any] = {"weight": at.weight, "say": say, "folds": held_out, "source": source}
+        held_out = _held_out(at, by_time, by_group, folds, asked.seed)
+        given: dict[str, Any] = {"weight": at.weight, "folds": held_out, "source": source}
         with trained_beside(model, scratch) as here:
             if searches:
                 policy = replace(STANDARD, metric=metric)
@@ -133,14 +132,14 @@ def train(
 
 
 def _held_out(
-    at: Addresses, by_time: str | None, by_group: str | None, folds: int | None, seed: int, say: Reporter
+    at: Addresses, by_time: str | None, by_group: str | None, folds: int | None, seed: int
 ) -> Folds | None:
     found = folds_of_data(at.x, by_time, by_group, folds, seed, y=at.y)
     if found is not None:
-        say.say(f"held out: {found.words}")
+        show(f"held out: {found.words}")
         schema = schema_of_array(at.x) if found.time else None
         if schema is not None and found.time in [column.name for column in schema.sources]:
-            say.say(
+            show(
                 f"{found.time!r} is a feature, beyond which new rows always lie; keep it with --id, or omit"
                 " it with --drop, unless the model needs it"
             )
@@ -209,16 +208,16 @@ def tune(
     if metric is not None:
         metric_of(metric, start.task, 2)
     limit = tuning.parse_budget(budget) if budget is not None else None
-    pool, say = chosen_pool(workers, client), progress(verbose)
+    pool = chosen_pool(workers, client)
     check_writable(model, "a model's files")
     call = {"settings": settings_dict(start), "searches": True, "metric": metric, "budget": budget}
     call |= {"short": short, "by_time": by_time, "by_group": by_group, "folds": folds}
     source, done = finished_training(data, model, y, sample_weight, id, drop, scratch, call)
     tuned = None if done is None else tuning.finished_search(model, done)
-    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": say}
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
     if tuned is None:
         with training_data(data, x, y, sample_weight, client, model, **more) as at:
-            held_out = _held_out(at, by_time, by_group, folds, start.seed, say)
+            held_out = _held_out(at, by_time, by_group, folds, start.seed)
             with trained_beside(model, scratch) as here:
                 tuned = tuning.tune(
                     at.x,
@@ -229,7 +228,6 @@ def tune(
                     weight=at.weight,
                     budget=limit,
                     policy=replace(STANDARD if short else THOROUGH, metric=metric),
-                    say=say,
                     folds=held_out,
                     source=source,
                 )
@@ -294,7 +292,7 @@ def validate(
     if metric is not None:
         metric_of(metric, asked.task, 2)
     pool = chosen_pool(workers, client)
-    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch, "say": progress(verbose)}
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
     with training_data(data, x, y, sample_weight, client, None, **more) as at:
         by = at.x, by_time, by_group
         outer = folds_of_data(
@@ -312,5 +310,4 @@ def validate(
             pool,
             weight=at.weight,
             scratch=scratch,
-            say=progress(verbose),
         )

@@ -12,7 +12,7 @@ from dcpred.cli import rendering
 from dcpred.cli.commands import command
 from dcpred.cli.options import PATH, emit, files, json_option, names_option, reports_errors, result_options
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import counted, reporter, rows_of
+from dcpred.execution.progress import counted, reporter, reporting, rows_of, show_step
 
 GIB = 2**30
 
@@ -122,7 +122,7 @@ def import_command(
         raise click.UsageError(
             "Cannot import: no destination is given. Name one, for example DEST.zarr, or pass --show-schema."
         )
-    with reporter().step("importing", None, "rows") as advance:
+    with reporting(reporter()), show_step("importing", None, "rows") as advance:
         result = import_data(source, dest, chunk_rows=chunk_rows, progress=rows_of(advance), **options)
     emit(asdict(result), as_json, rendering.imported)
 
@@ -187,7 +187,8 @@ def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
     """Run the whole job on real digits: Zarr, training, scoring, evaluation. Takes about half a minute."""
     from dcpred.demo import run_demo  # noqa: PLC0415 - slow to import, and not needed for help
 
-    result = run_demo(out, workers, reporter())
+    with reporting(reporter()):
+        result = run_demo(out, workers)
     emit(result, as_json, rendering.demonstrated)
 
 

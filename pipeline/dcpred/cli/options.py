@@ -369,7 +369,7 @@ def library_warnings() -> Iterator[None]:
         text = one_line(str(message))
         if text not in printed:
             printed.add(text)
-            reporter().say(f"warning: {text}")
+            reporter().remark(f"warning: {text}")
 
     with warnings.catch_warnings():
         if verbosity() == Verbosity.QUIET:

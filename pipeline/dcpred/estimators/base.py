@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
-from dcpred.execution.progress import reporter
+from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
@@ -153,7 +153,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
-        fitted._fit(X, y, sample_weight, groups)
+        with reporting(reporter(self.verbose)):
+            fitted._fit(X, y, sample_weight, groups)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -305,8 +306,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_two_classes(settings.threshold, len(survey.classes))
         if self.budget is not None or not self._names_settings():
             settings = self._choice(X, target, both, settings, coded, folds)
-        say = reporter(self.verbose)
-        with say.job("training"), features_named(self._feature_names()):
+        with show_job("training"), features_named(self._feature_names()):
             self.model_ = train_rows(
                 X,
                 target,
@@ -316,7 +316,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 settings,
                 classes,
                 self.n_jobs,
-                say.step,
+                show_step,
                 coded=coded,
                 folds=folds,
             )
@@ -331,7 +331,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             warnings.warn(changed.pop(0), UserWarning, stacklevel=4)
         found += changed
         for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
-            reporter(self.verbose).say(remark)
+            show(remark)
         self._remember(settings)
 
     def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:
@@ -358,7 +358,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         folds: Folds | None,
     ) -> Settings:
         """Return the settings that the search chooses for these rows."""
-        given = X, target, weight, settings, self.budget, self.metric, self.verbose, coded, self.n_jobs, folds
+        given = X, target, weight, settings, self.budget, self.metric, coded, self.n_jobs, folds
         settings, self.tuned_ = out_of_core.choose(*given)
         return settings
 
@@ -389,7 +389,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            given = X, y, sample_weight, settings, folder, budget, self.metric, self.verbose
+            given = X, y, sample_weight, settings, folder, budget, self.metric
             settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding(), folds)
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)

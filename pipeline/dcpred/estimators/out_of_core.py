@@ -21,7 +21,6 @@ from dcpred.estimators import tables
 from dcpred.estimators.class_names import is_gap, plain_column
 from dcpred.estimators.tables import learn
 from dcpred.execution.dask_workers import DaskWorkers
-from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.metrics import Scorer, metric_of
@@ -230,7 +229,6 @@ def fit(
     folder: Path,
     budget: str | None = None,
     metric: str | Scorer | None = None,
-    verbose: int = 0,
     labels: Names | None = None,
     schema: Schema | None = None,
     folds: Folds | None = None,
@@ -238,11 +236,10 @@ def fit(
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
     block. With a budget, settings are chosen first, and with PLAIN within the usual one; returns those that
-    were trained with, and what the search found. verbose: 1 shows on standard error how far it is. labels:
+    were trained with, and what the search found. labels:
     the names of the classes where y holds their numbers. schema: what the columns of X were. folds: how rows
     are held out.
     """
-    say = reporter(verbose)
     attributes = None if schema is None else {SCHEMA_ATTRIBUTE: schema.document()}
     group = zarr_arrays.create_group(folder / "data.zarr", attributes)
     x = _address(X, "X", group, folder)
@@ -253,7 +250,7 @@ def fit(
         folds = folds_of_data(x, None, None, count, settings.seed, y=target) or folds
     if budget is None:
         given = x, target, folder / "model", settings, current_workers
-        train(*given, weight=weight, say=say, folds=folds)
+        train(*given, weight=weight, folds=folds)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
     found = tune(
@@ -265,7 +262,6 @@ def fit(
         weight=weight,
         budget=limit,
         policy=replace(STANDARD, metric=metric),
-        say=say,
         folds=folds,
     )
     return make_settings(found.settings), found.found()
@@ -278,7 +274,6 @@ def choose(
     settings: Settings,
     budget: str | None,
     metric: str | Scorer | None,
-    verbose: int,
     coded: CodedFeatures,
     n_jobs: int | None,
     folds: Folds | None,
@@ -291,9 +286,8 @@ def choose(
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
     threads = thread_count(-1 if n_jobs is None else n_jobs)
-    say = reporter(verbose)
     given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
-    return choose_settings(*given, budget=limit, policy=policy, threads=threads, say=say, folds=folds)
+    return choose_settings(*given, budget=limit, policy=policy, threads=threads, folds=folds)
 
 
 def names_settings(estimator: Any) -> bool:

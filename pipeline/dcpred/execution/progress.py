@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from importlib import import_module
 from math import ceil
 from typing import Any, Protocol
@@ -31,14 +32,14 @@ Step = Callable[[float], None]
 class Reporter(Protocol):
     """Shows jobs, their steps, and remarks.
 
-    say   a remark for everybody
+    remark  a sentence for everybody
     detail  a remark at verbosity -v
     job   several steps, of which only the end is shown; a job inside of a job is a part of that
     step  one piece of work of `total` equal parts, None if the total is unknown; within another step it is
           not shown
     """
 
-    def say(self, text: str) -> None: ...
+    def remark(self, text: str) -> None: ...
 
     def detail(self, text: str) -> None: ...
 
@@ -59,34 +60,10 @@ def rows_of(advance: Step) -> Callable[[int, int | None], None]:
     return note
 
 
-def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = None) -> None:
-    """Print where work runs, if that is on a Dask cluster, and the address of its dashboard, if it has one.
-
-    scratch  place of temporary data
-    """
-    if workers.where:
-        say.say(f"{doing}{workers.where}")
-    say_dashboard(say, workers)
-    if scratch is not None:
-        say_at_work(say, workers, scratch)
-
-
-def say_dashboard(say: Reporter, workers: Workers) -> None:
-    """Print, once, the address of Dask's dashboard."""
-    if workers.dashboard:
-        say.say(f"Dask's dashboard is at {workers.dashboard}")
-        workers.dashboard = ""
-
-
-def say_at_work(say: Reporter, workers: Workers, scratch: object) -> None:
-    """Print, at verbosity -v, the number of tasks at once and the place of temporary data."""
-    say.detail(f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}")
-
-
 class Silent:
     """No progress, for programs."""
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         """Nothing."""
 
     def detail(self, text: str) -> None:
@@ -101,12 +78,64 @@ class Silent:
 
 
 SILENT = Silent()
+_current: ContextVar[Reporter] = ContextVar("dcpred_reporter", default=SILENT)
+
+
+@contextmanager
+def reporting(to: Reporter) -> Iterator[None]:
+    """Let a reporter show what this thread does within a `with` statement. Other threads show nothing."""
+    before = _current.set(to)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def show(text: str) -> None:
+    """Show a remark. This and the next three functions ask the reporter of the running public function."""
+    _current.get().remark(text)
+
+
+def show_detail(text: str) -> None:
+    _current.get().detail(text)
+
+
+def show_job(title: str) -> AbstractContextManager[None]:
+    return _current.get().job(title)
+
+
+def show_step(title: str, total: float | None, unit: str) -> AbstractContextManager[Step]:
+    return _current.get().step(title, total, unit)
+
+
+def show_where(doing: str, workers: Workers, scratch: object = None) -> None:
+    """Print where work runs, if that is on a Dask cluster, and the address of its dashboard, if it has one.
+
+    scratch  place of temporary data
+    """
+    if workers.where:
+        show(f"{doing}{workers.where}")
+    show_dashboard(workers)
+    if scratch is not None:
+        show_at_work(workers, scratch)
+
+
+def show_dashboard(workers: Workers) -> None:
+    """Print, once, the address of Dask's dashboard."""
+    if workers.dashboard:
+        show(f"Dask's dashboard is at {workers.dashboard}")
+        workers.dashboard = ""
+
+
+def show_at_work(workers: Workers, scratch: object) -> None:
+    """Print, at verbosity -v, the number of tasks at once and the place of temporary data."""
+    show_detail(f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}")
 
 
 class EventReporter(Silent):
     """For standard error that shows nothing, or takes events: each remark becomes an event."""
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         record_event("remark", text=text)
 
     @contextmanager
@@ -183,13 +212,13 @@ class Lines:
         self.in_job = False
         self.printed = 0.0  # time of the last line of a step
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         """One line of any length: a log has no width, and is searched."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def detail(self, text: str) -> None:
         if self.level >= Verbosity.MORE:
-            self.say(text)
+            self.remark(text)
 
     @contextmanager
     def job(self, title: str) -> Iterator[None]:
@@ -233,20 +262,20 @@ class Lines:
 
     def closed(self, text: str) -> None:
         """Print the end of a job, or of a step outside of jobs."""
-        self.say(text)
+        self.remark(text)
 
     def changed(self, line: Line, seconds: float) -> None:
         """Write the line, unless one was written less than so many seconds ago."""
         now = time.monotonic()
         if now - self.printed >= seconds:
             self.printed = now
-            self.say(cut(line.text(), MOST_COLUMNS))
+            self.remark(cut(line.text(), MOST_COLUMNS))
 
 
 class Bars(Lines):
     """For a terminal: a line rewritten a few times a second: its clock never stops."""
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         fitted = wrapped(text, self.columns, indent=2, shorten=True)
         self.console.print(fitted, highlight=False, markup=False, soft_wrap=True)
 
@@ -283,11 +312,12 @@ def reporter(verbose: int | None = None) -> Reporter:
     """Progress on standard error, which never mixes with results: one line on a terminal and in a notebook,
     plain lines elsewhere.
 
-    verbose  0: shows nothing, 2: more; None: as -q and -v of the command
+    verbose  False or 0: shows nothing, 2: more; True or None: as -q and -v of the command
     """
     if verbose == 0:
         return SILENT
-    level = verbosity() if verbose is None else Verbosity(min(max(verbose, 0), Verbosity.MORE))
+    as_command = verbose is None or verbose is True
+    level = verbosity() if as_command else Verbosity(min(max(verbose or 0, 0), Verbosity.MORE))
     if level == Verbosity.QUIET or takes_standard_error():
         return EventReporter()
     if in_notebook():
@@ -367,7 +397,7 @@ class NotebookLine(Lines):
         self.display = import_module("IPython.display").display
         self.place: Any = None  # IPython's handle to replace an output
 
-    def say(self, text: str) -> None:
+    def remark(self, text: str) -> None:
         self.display(_Text(text))
 
     def _show(self, text: str) -> None:

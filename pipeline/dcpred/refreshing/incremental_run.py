@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dcpred.execution.lease import Lock
-from dcpred.execution.progress import Reporter
+from dcpred.execution.progress import show, show_step
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, run_number
@@ -63,9 +63,7 @@ def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: Inpu
     ]
 
 
-def reuse_blocks(
-    root: Root, source: str, name: str, run: ScoreRun, blocks: list[int], lease: Lock, say: Reporter
-) -> int:
+def reuse_blocks(root: Root, source: str, name: str, run: ScoreRun, blocks: list[int], lease: Lock) -> int:
     """Reuse blocks of run `source` in run `name`, unless it has a record. Returns how many were reused."""
     old = root.run(source)
     if old is None:
@@ -73,7 +71,7 @@ def reuse_blocks(
     there, known, artifacts = list_records(run), list_records(old), block_artifacts(run)
     wanted = [block for block in blocks if block in known and block not in there]
     place, n = root.place, 0
-    with say.step("reusing", 2 * len(wanted), "blocks") as advance:
+    with show_step("reusing", 2 * len(wanted), "blocks") as advance:
         complete = []
         for block, linked in each_of(place, partial(_link_files, place, source, name, artifacts), wanted):
             if linked:
@@ -181,7 +179,6 @@ class Job:
     tolerance: FailurePolicy
     full: bool
     """Whether everything is scored, and nothing reused."""
-    say: Reporter
 
 
 @dataclass
@@ -211,7 +208,7 @@ class IncrementalRun:
             self._check_input(state)
             name = self._existing_run(state) or self._new(state)
             if not name:
-                self.job.say.say("the input changed during scoring; scoring the changes again")
+                show("the input changed during scoring; scoring the changes again")
                 continue
             for other in {*self.made, *self.root.settings.unfinished} - {name}:
                 self.root.remove(other)
@@ -323,9 +320,7 @@ class IncrementalRun:
             self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
         n_left = self._reuse(name, planned, source, blocks)
         pool = job.pool or default_pool(self.x, address, n_left, job.tolerance)
-        report = score(
-            job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned, say=job.say
-        )
+        report = score(job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned)
         self.scored += report.scored_blocks
         self.root.end(name)
         return name
@@ -363,13 +358,13 @@ class IncrementalRun:
     def _reuse(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
         """Begin the run with reusable blocks. Returns the number of remaining blocks."""
         run, plan, model = planned
-        ledger, say = Ledger(run, plan.n_blocks), self.job.say
+        ledger = Ledger(run, plan.n_blocks)
         with ledger.claimed() as lease:
             create_scores(run, model)
             if source and ledger.manifest() is None:
-                n_reused = reuse_blocks(self.root, source, name, run, blocks, lease, say)
+                n_reused = reuse_blocks(self.root, source, name, run, blocks, lease)
                 self.reused += n_reused
-                say.say(f"{n_reused:,} of {plan.n_blocks:,} blocks did not change since {source}")
+                show(f"{n_reused:,} of {plan.n_blocks:,} blocks did not change since {source}")
             return len(ledger.pending())
 
 

@@ -29,7 +29,6 @@ from typing import Any, Unpack
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lock, acquire_lock, lock_holder
-from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
@@ -124,7 +123,6 @@ def refresh(
     keep: int | None = None,
     full: bool = False,
     ignore_drift: Sequence[str] | None = None,
-    say: Reporter = SILENT,
     **columns: Unpack[Columns],
 ) -> RefreshReport:
     """Update the latest run below ROOT to X; see the module for guarantees.
@@ -181,7 +179,6 @@ def refresh(
                 pool=same,
                 tolerance=tolerance,
                 full=full,
-                say=say,
             )
             if inputs:
                 parts = Parts(job, opened, inputs, before)

@@ -15,7 +15,7 @@ import numpy as np
 from dcpred import pages
 from dcpred.cost import predict_cost
 from dcpred.evaluation import evaluate, without_infinite
-from dcpred.execution.progress import SILENT, Reporter, reporter
+from dcpred.execution.progress import reporter, reporting, show, show_step
 from dcpred.execution.workers import one_line
 from dcpred.extensions import REPORTS, registered
 from dcpred.inspection import inspect_path
@@ -464,7 +464,7 @@ COMPARED = 16  # first rows of each piece that are scored again to detect other 
 TOLERANCE = 0.01  # fraction of the deviation of decision values by which equal rows may differ
 
 
-def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
+def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
     """The fields of an evaluation, of the scored rows.
 
     x  address of the scored rows, or of the same rows elsewhere
@@ -484,7 +484,7 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
     if run.model.task != "classification":
         stored_chunks.check_complete(y, target)
     elif remark := stored_chunks.check_labels(y, target):
-        say.say(remark)
+        show(remark)
     if absolute(x) == absolute(run.run.x) and not open_ledger(run.run.output).has_same_input():
         raise DataError(
             f"Cannot compare the scores of {run.run.output} with {y}: {x} changed since its rows were scored."
@@ -492,7 +492,7 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
         )
     scores = open_stored(run.run.output, partial=True)
     found, n = Measures(run.model, run.run.costs), 0
-    with say.step("evaluating", run.run.n_rows, "rows") as advance:
+    with show_step("evaluating", run.run.n_rows, "rows") as advance:
         for start, stop, done in scores.pieces():
             if done:
                 values, status = scores.read([DECISION], start, stop, done)
@@ -572,9 +572,12 @@ def report(
         If jinja2 or matplotlib are missing.
     """
     check_packages("a report", "report")
-    with given_options(check_options(storage_options or {})), _stored(path) as place:
-        say = reporter() if verbose else SILENT
-        return render(_page(place, None if data is None else local_path(data), x, y, say))
+    with (
+        given_options(check_options(storage_options or {})),
+        reporting(reporter(verbose)),
+        _stored(path) as place,
+    ):
+        return render(_page(place, None if data is None else local_path(data), x, y))
 
 
 @contextmanager
@@ -596,7 +599,7 @@ def _stored(given: Any) -> Iterator[str | Path]:
         )
 
 
-def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> Page:
+def _page(path: str | Path, data: str | None, x: str, y: str) -> Page:
     file = path_on_disk(path)
     if file is not None and file.is_file():
         if data is not None:
@@ -607,11 +610,11 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
         return _of_file(file)
     place = open_place(run_meant(path))
     if place.read(MODEL_FILE) is not None:
-        return _of_model(place.address, data, x, y, say)
+        return _of_model(place.address, data, x, y)
     if place.read(PLAN) is not None:
-        return _of_run(place.address, data, x, y, say)
+        return _of_run(place.address, data, x, y)
     if place.read(SETTINGS) is not None:
-        return _of_root(place.address, data, x, y, say)
+        return _of_root(place.address, data, x, y)
     if data is None and file is not None:
         for name, page_of_folder in registered(REPORTS).items():
             if place.read(name) is not None:
@@ -671,11 +674,11 @@ def _of_evaluation(summary: dict[str, Any], path: Path) -> Page:
         ) from error
 
 
-def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
+def _of_model(address: str, data: str | None, x: str, y: str) -> Page:
     evaluated = None
     if data is not None:
         X, target = (find_rows(data, name, address, with_target=True) for name in (x, y))
-        evaluated = evaluate(address, X, target, say=say)
+        evaluated = evaluate(address, X, target)
     return model_page(address, evaluated, _search_of(address))
 
 
@@ -710,20 +713,20 @@ def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
     return found | {"frontier": points, "chosen": chosen}
 
 
-def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
+def _of_run(address: str, data: str | None, x: str, y: str) -> Page:
     run = open_run(address)
     evaluated = None
     if data is not None:
         X, target = (find_rows(data, name, run.run.model, with_target=True) for name in (x, y))
-        evaluated = evaluate_run(run, X, target, say)
+        evaluated = evaluate_run(run, X, target)
     return run_page(run, evaluated)
 
 
-def _of_root(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
+def _of_root(address: str, data: str | None, x: str, y: str) -> Page:
     status = root_status(address, RUNS_SHOWN)
     latest = None
     if status.latest:
         place = open_place(below(address, RUNS, status.latest))
         if place.read(PLAN) is not None:
-            latest = _of_run(place.address, data, x, y, say)
+            latest = _of_run(place.address, data, x, y)
     return root_page(status, latest)

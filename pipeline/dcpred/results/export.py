@@ -17,7 +17,7 @@ import pyarrow as pa
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import show, show_step
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
 from dcpred.runs.ledger import open_ledger
@@ -202,7 +202,6 @@ def export(
     status: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     partial: bool = False,
-    say: Reporter = SILENT,
 ) -> Exported:
     """Write the scores of a run as a table to the new file `out`.
 
@@ -215,12 +214,12 @@ def export(
     Raises RefusedErrors before anything is written, and ResourceError.
     """
     check_out(out)
-    request = _request(output, beside, status, columns, partial, say)
+    request = _request(output, beside, status, columns, partial)
     written, n_rows, run = 0, request.scores.run.n_rows, request.scores.run
     with (
         _folder(out) as folder,
         new_table(out, Path(folder), request.schema()) as writer,
-        say.step("exporting", n_rows, "rows") as advance,
+        show_step("exporting", n_rows, "rows") as advance,
     ):
         for n, piece in request.tables():
             with resource_errors(local_path(out)):
@@ -255,7 +254,6 @@ def _request(
     status: Sequence[str] | None,
     columns: Sequence[str] | None,
     partial: bool,
-    say: Reporter,
 ) -> _Request:
     """Raises RefusedErrors."""
     for what, given in (("columns", columns), ("status", status)):
@@ -267,7 +265,7 @@ def _request(
     stored = stored_schema(scores.run) if scores.finished and not beside else None
     if stored is not None and columns is None:
         return _Request(scores, fields, {}, stored.names, statuses, stored)
-    sources = _beside(scores, beside, columns is None, say)
+    sources = _beside(scores, beside, columns is None)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:
         by_output = {
@@ -304,12 +302,12 @@ def _statuses(names: Sequence[str]) -> list[int]:
     return [known[name] for name in names]
 
 
-def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter) -> list[Beside]:
+def _beside(scores: StoredScores, asked: Sequence[str], ids: bool) -> list[Beside]:
     """Columns of data sets in the requested order; with `ids` and without a request, those that import
     stored.
     """
     if not asked:
-        stored = imported_ids(scores.run, say) if ids else None
+        stored = imported_ids(scores.run) if ids else None
         return [] if stored is None else [stored]
     parsed = [parse_beside(text) for text in asked]
     return [find_beside(scores.run, data, names) for data, names in parsed]
@@ -350,9 +348,9 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
     return source
 
 
-def imported_ids(run: ScoreRun, say: Reporter) -> Beside | None:
+def imported_ids(run: ScoreRun) -> Beside | None:
     """The ids that import stored for the scored rows; None if there are none, or they were removed, which
-    `say` reports. Raises DataError if they are of other rows.
+    a remark reports. Raises DataError if they are of other rows.
     """
     there: set[str] = set()
     try:
@@ -372,7 +370,7 @@ def imported_ids(run: ScoreRun, say: Reporter) -> Beside | None:
             " scores alone by naming their --columns, for example row,label."
         )
     if lost:
-        say.say(
+        show(
             f"warning: the table has no ids of its rows: {listed(lost)} was next to {shown(run.x)}"
             f" during scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
         )

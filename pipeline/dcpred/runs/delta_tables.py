@@ -37,7 +37,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dcpred.execution.events import record_event
-from dcpred.execution.progress import Reporter, counted
+from dcpred.execution.progress import counted, show, show_step
 from dcpred.runs.delta_log import DATA, DELIVERY, Delivered, trace
 from dcpred.runs.delta_rows import (
     FILES,
@@ -116,7 +116,6 @@ def check_new(address: str, output: str, schema: Any) -> Any:
 
 def commit_run(
     ledger: Ledger,
-    say: Reporter,
     *,
     table: str | None = None,
     restores: str = "",
@@ -147,14 +146,14 @@ def commit_run(
         broken = _restored(delivery, holding, full=restores == "full") if restores else set()
         gone, old = holding.blocks(State.GONE), sorted({*holding.blocks(State.OLD), *broken})
         if not gone and not old:
-            say.say(f"the Delta table {delivery.table} holds this run already")
+            show(f"the Delta table {delivery.table} holds this run already")
             return Commitment(delivery.table, opened.version())
-        added = list(_placed(delivery, sorted({*gone, *old}), say))
+        added = list(_placed(delivery, sorted({*gone, *old})))
         removed = [file.name for block in old for file in holding.files.get(block, [])]
         names = {action.path for action in added}
         if _added(delivery, opened, added, [name for name in removed if name not in names]):
             n_files = counted(len(added), "file", "files")
-            say.say(f"committed {n_files} to the Delta table {delivery.table}")
+            show(f"committed {n_files} to the Delta table {delivery.table}")
             record_event(
                 "delta_committed",
                 output=ledger.address,
@@ -313,10 +312,10 @@ def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
         yield path, Delivered(delivery.id, block, delivery.values(block), digested[:TAG]).name
 
 
-def _placed(delivery: Delivery, blocks: list[int], say: Reporter) -> Iterator[Any]:
+def _placed(delivery: Delivery, blocks: list[int]) -> Iterator[Any]:
     """Copy files into the folder of the table. Yields what a transaction adds."""
     add = _deltalake("transaction").AddAction
-    with say.step("copying to the Delta table", len(blocks), "files") as advance:
+    with show_step("copying to the Delta table", len(blocks), "files") as advance:
         for block, (name, size) in each_of(delivery.place, partial(_place, delivery), blocks):
             record = delivery.records[block]
             stats = json.dumps({"numRecords": record.stop - record.start})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, reporting, show_step
 from dcpred.runs.input_identity import (
     arrays_beside,
     is_same_input,
@@ -149,19 +149,20 @@ class Ledger:
     def has_same_input(self) -> bool:
         """Whether X still holds the scored rows. Raises DataError if it cannot be opened."""
         same = is_same_input(self.run, self.recorded_input(), self.accepted())
-        return same or self._reads_the_same(SILENT)
+        with reporting(SILENT):
+            return same or self._reads_the_same()
 
-    def adopted(self, say: Reporter = SILENT) -> "Ledger":
+    def adopted(self) -> "Ledger":
         """This ledger for the stored run, if that differs only in when files of its input were written."""
         plan = read_own_document(self.place, PLAN)
         stored_plan = None if plan is None or plan.get("run") == self.run.run else stored_run(self.address)
         if stored_plan is None or self._differs(plan or {}) or stored_plan.x != self.run.x:
             return self
         stored = replace(self, run=replace(self.run, run=stored_plan.run))
-        same = self.run.run in self.accepted() or self._has_same_rows() or stored._reads_the_same(say)
+        same = self.run.run in self.accepted() or self._has_same_rows() or stored._reads_the_same()
         return stored if same else self
 
-    def _reads_the_same(self, say: Reporter) -> bool:
+    def _reads_the_same(self) -> bool:
         """Whether an input with other times, and equal names, sizes and footers, holds the rows of all blocks
         that are done, by the digests in their records: footers alone do not prove it.
         """
@@ -169,7 +170,7 @@ class Ledger:
             return False
         store = computed(zarr_arrays.open_array(self.run.x))
         run = self.run if store is None else replace(self.run, input=store.identity)
-        with say.step(
+        with show_step(
             "comparing the input, whose files have other times", self.n_blocks, "blocks"
         ) as advance:
             for record in self.records():

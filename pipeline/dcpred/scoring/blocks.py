@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dcpred.execution.events import by_name, record_event
 from dcpred.execution.lease import Lock
-from dcpred.execution.progress import COMPILING, Reporter, counted
+from dcpred.execution.progress import COMPILING, counted, show_step
 from dcpred.execution.workers import Workers
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, without_score
 from dcpred.runs.ledger import Ledger
@@ -66,12 +66,11 @@ class BlockRun:
         ledger: Ledger,
         lease: Lock,
         workers: Workers,
-        say: Reporter,
         tolerance: FailurePolicy,
         n_bad: int,
     ) -> None:
         self.lease = lease
-        self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
+        self.ledger, self.workers, self.tolerance = ledger, workers, tolerance
         self.n_bad = n_bad  # rows without a score, also in blocks that were done before
         self.failed: dict[int, Failure] = {}
         self.n_done = 0
@@ -83,7 +82,7 @@ class BlockRun:
         """
         if all(self.workers.on_each(is_compiled)):
             return
-        with self.say.step(COMPILING, None, ""):
+        with show_step(COMPILING, None, ""):
             for _ in self.workers.on_each(load_engine, self.ledger.run):
                 self.lease.check()
 
@@ -113,7 +112,7 @@ class BlockRun:
         self.prepare()
         begin = time.perf_counter()
         tasks = [(run, block, self.tolerance.quarantine) for block in pending]
-        with self.say.step("scoring", total, "rows") as advance:
+        with show_step("scoring", total, "rows") as advance:
             for number, result in self.workers.each(score_block, tasks):
                 if self.lease.lost:  # another driver took over during a long suspension
                     self.lease.check()

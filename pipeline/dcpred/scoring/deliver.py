@@ -4,13 +4,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dcpred.execution.progress import SILENT, Reporter
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import has_table
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.summary import Summary
-from dcpred.verification.fast_check import FastCheck, check_as_written, say_system_files
+from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET
 from dcpred_tasks.errors import IncompleteError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, as_arguments
@@ -47,9 +46,7 @@ class DeliverReport(Summary):
     seconds: float
 
 
-def deliver(
-    output: str | Path, table: str | Path | None = None, *, again: bool = False, say: Reporter = SILENT
-) -> DeliverReport:
+def deliver(output: str | Path, table: str | Path | None = None, *, again: bool = False) -> DeliverReport:
     """Make a Delta table hold the rows of a finished output, each once.
 
     table  None: that of the last delivery, else that of the plan
@@ -75,7 +72,7 @@ def deliver(
             f"Cannot deliver {ledger.address}: its run is not finished. Run the same `dcpred score` again."
         )
     check_as_written(fast.findings, ledger.address)
-    say_system_files(fast.findings, say)
+    show_system_files(fast.findings)
     if not has_scores(ledger.manifest() or {"status": {}}):
         raise IncompleteError(
             f"Cannot deliver {ledger.address}: no row has a score. `dcpred errors"
@@ -87,7 +84,7 @@ def deliver(
             " Score again with --repair."
         )
     address = None if table is None else absolute(table)
-    done = delta_tables.commit_run(ledger, say, table=address, restores="fast", again=again)
+    done = delta_tables.commit_run(ledger, table=address, restores="fast", again=again)
     return DeliverReport(
         output=ledger.address,
         table=done.table,
@@ -99,10 +96,10 @@ def deliver(
     )
 
 
-def deliver_finished(ledger: Ledger, say: Reporter, *, restores: str = "") -> None:
+def deliver_finished(ledger: Ledger, *, restores: str = "") -> None:
     """Deliver a finished, verified run with a score, if it has a table. Raises IncompleteError if others
     removed its rows, unless it `restores` them.
     """
     manifest = ledger.manifest()
     if has_table(ledger) and manifest is not None and has_scores(manifest):
-        delta_tables.commit_run(ledger, say, restores=restores)
+        delta_tables.commit_run(ledger, restores=restores)

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.input_states import forget_rows, read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS
@@ -58,7 +58,6 @@ def repair(
     *,
     tolerance: FailurePolicy = STRICT,
     level: str = "full",
-    say: Reporter = SILENT,
     **written: Unpack[Written],
 ) -> ScoreReport:
     """Score again what is wrong in an output, or was never done; see the module for guarantees.
@@ -76,15 +75,13 @@ def repair(
     check_delta(written.get("delta"), tolerance)
     planned, plan, model = plan_run(model_path, x, output, may_lack_chunks=True, **written)
     _check_same_run(ledger.run, planned, plan.n_blocks)
-    changed = Ledger(planned, plan.n_blocks).adopted(say).run.run != ledger.run.run
+    changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     if pool is None:
         pool = default_pool(x, output, plan.n_blocks, tolerance)
     with pool() as workers:
         with ledger.claimed():
-            _withdraw_what_is_wrong(
-                ledger, model, workers, level, tolerance, planned.run if changed else "", say
-            )
+            _withdraw_what_is_wrong(ledger, model, workers, level, tolerance, planned.run if changed else "")
         return score(
             model_path,
             x,
@@ -99,7 +96,6 @@ def repair(
             tolerance=tolerance,
             repaired=ledger.run.run,
             restores=level,
-            say=say,
         )
 
 
@@ -123,7 +119,6 @@ def _withdraw_what_is_wrong(
     level: str,
     tolerance: FailurePolicy,
     changed: str,
-    say: Reporter,
 ) -> None:
     """Reset a run with wrong blocks to the state before they were scored.
 
@@ -133,9 +128,9 @@ def _withdraw_what_is_wrong(
     named = {finding.file for finding in fast.findings if finding.kind == Kind.METADATA}
     restored = restore_metadata(ledger.run, model, named) if fast.records or named else []
     if restored:
-        say.say(f"rewrote {', '.join(restored)}")
+        show(f"rewrote {', '.join(restored)}")
         fast = FastCheck(ledger)
-    findings = [*fast.findings, *(check_full(fast, workers, say) if level == "full" else [])]
+    findings = [*fast.findings, *(check_full(fast, workers) if level == "full" else [])]
     conflicts = [finding for finding in findings if finding.kind == Kind.CONFLICT]
     again = {*damaged_blocks(findings), *(f.block for f in conflicts if f.block is not None)}
     again |= set(
@@ -146,7 +141,6 @@ def _withdraw_what_is_wrong(
             ledger.run,
             workers,
             [record for b, record in fast.records.items() if b not in again and b not in fast.given_up],
-            say,
         )
     # Manifest and plan disagree, and either may be modified: the plan is rewritten, the manifest follows.
     if changed or any(finding.kind == Kind.MANIFEST for finding in findings):
@@ -163,7 +157,7 @@ def _withdraw_what_is_wrong(
     if again or restored or changed or wrong:
         # The manifest goes last: without it the run counts as interrupted.
         ledger.withdraw_manifest()
-    _say(findings, len(again), say)
+    _show_findings(findings, len(again))
 
 
 def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
@@ -195,7 +189,7 @@ def _worth_another_try(
     return readable
 
 
-def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord], say: Reporter) -> None:
+def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord]) -> None:
     """Raise PlanConflictError if the input holds other rows than the scored ones: by the digests in records,
     and by a sample of the blocks without one.
     """
@@ -209,7 +203,7 @@ def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord
 
     run_all(workers, input_digest, [(run, record.block) for record in known], compared)
     rows = choose_rows(run, [record.block for record in records if not record.input], SAMPLE_ROWS, seed=0)
-    wrong += [finding.sentence for finding in check_sample(run, workers, rows, say)]
+    wrong += [finding.sentence for finding in check_sample(run, workers, rows)]
     if wrong:
         raise PlanConflictError(
             f"Cannot repair {run.output}: {shown(run.x)} holds other rows than the scored ones"
@@ -217,10 +211,10 @@ def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord
         )
 
 
-def _say(findings: list[Finding], n_blocks: int, say: Reporter) -> None:
+def _show_findings(findings: list[Finding], n_blocks: int) -> None:
     damage = [finding for finding in findings if finding.is_damage]
     if not damage and not n_blocks:
-        say.say("nothing is wrong; nothing is repaired")
+        show("nothing is wrong; nothing is repaired")
         return
     counts = counted(len(damage), "finding", "findings")
-    say.say(f"{counts}; {counted(n_blocks, 'block is', 'blocks are')} scored again")
+    show(f"{counts}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dcpred.execution.lease import Lock
-from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
+from dcpred.execution.progress import counted, show, show_dashboard, show_detail
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
 from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
@@ -19,7 +19,7 @@ from dcpred.scoring.deliver import deliver_finished
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Planned, Written, output_bytes, plan_run
 from dcpred.scoring.pools import default_pool
-from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, say_system_files
+from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, show_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import IncompleteError, SchedulerError, SettingsError
@@ -40,7 +40,6 @@ def score(
     repaired: str | None = None,
     planned: Planned | None = None,
     restores: str = "",
-    say: Reporter = SILENT,
     **written: Unpack[Written],
 ) -> ScoreReport:
     """Score every row of X into OUTPUT/scores.zarr; see the module for the effect of a second call.
@@ -62,12 +61,12 @@ def score(
     check_delta(written.get("delta"), tolerance)
     run, plan, model = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
     input_run = None if repaired is None else run.run
-    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted(say)
+    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
     run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, finished, begin, say, restores)
+        return report_finished(ledger, plan, finished, begin, restores)
     place = ledger.place
     new = not place.is_there()
     if not new:
@@ -84,13 +83,13 @@ def score(
                 ledger.abandon()
             raise
         create_scores(run, model)
-        say.say(f"scoring {plan}{workers.where}")
-        say_how(say, run, workers)
-        scored = score_all(ledger, lease, workers, say, tolerance)
+        show(f"scoring {plan}{workers.where}")
+        show_how(run, workers)
+        scored = score_all(ledger, lease, workers, tolerance)
         manifest = make_manifest(ledger, plan, scored.blocks, input_run)
         lease.check()
         manifest = ledger.finish(manifest)
-        deliver_finished(ledger, say, restores=restores)
+        deliver_finished(ledger, restores=restores)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -102,11 +101,11 @@ def _claimed(ledger: Ledger, plan: BlockPlan, workers: Workers) -> AbstractConte
     return ledger.claimed()
 
 
-def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
+def show_how(run: ScoreRun, workers: Workers) -> None:
     """Print the address of Dask's dashboard, and with -v details of the run."""
-    say_dashboard(say, workers)
-    say.detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
-    say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
+    show_dashboard(workers)
+    show_detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
+    show_detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
 
 
 def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
@@ -123,7 +122,6 @@ def report_finished(
     plan: BlockPlan,
     manifest: dict[str, Any],
     begin: float,
-    say: Reporter,
     restores: str = "",
 ) -> ScoreReport:
     """The report of a run with a manifest, whose commit to a Delta table may be missing. Raises
@@ -131,26 +129,23 @@ def report_finished(
     """
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
-    deliver_finished(ledger, say, restores=restores)
-    say_system_files(findings, say)
-    say.say("this run is finished; nothing was written")
+    deliver_finished(ledger, restores=restores)
+    show_system_files(findings)
+    show("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
 
 
-def score_pending(
-    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
-) -> Done:
+def score_pending(ledger: Ledger, lease: Lock, workers: Workers, tolerance: FailurePolicy) -> Done:
     """Score this driver's pending blocks."""
     limited = tolerance.bad_rows != NO_LIMIT
     n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
-    return BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
+    return BlockRun(ledger, lease, workers, tolerance, n_bad).run(ledger.pending())
 
 
 def score_all(
     ledger: Ledger,
     lease: Lock,
     workers: Workers,
-    say: Reporter,
     tolerance: FailurePolicy,
     note: Callable[[list[int]], None] = lambda blocks: None,
 ) -> Done:
@@ -160,13 +155,13 @@ def score_all(
     """
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
-        done = score_pending(ledger, lease, workers, say, tolerance)
+        done = score_pending(ledger, lease, workers, tolerance)
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         findings = FastCheck(ledger, all_due=True).findings
         wrong = damaged_blocks(findings)
         if not wrong:
             check_as_written(findings, ledger.address)
-            say_system_files(findings, say)
+            show_system_files(findings)
             return Done(n_blocks, seconds)
         note(wrong)
         for block in wrong:

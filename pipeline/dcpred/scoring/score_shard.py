@@ -9,7 +9,7 @@ from typing import Unpack
 
 from dcpred.execution.interrupts import listening
 from dcpred.execution.lease import Lock, acquire_lock
-from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, this_process
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger
@@ -25,9 +25,9 @@ from dcpred.scoring.score import (
     _claimed,
     check_delta,
     report_finished,
-    say_how,
     score_all,
     score_pending,
+    show_how,
 )
 from dcpred.summary import Summary
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
@@ -89,7 +89,6 @@ def score_shard(
     pool: Pool | None = None,
     *,
     tolerance: FailurePolicy = STRICT,
-    say: Reporter = SILENT,
     **written: Unpack[Written],
 ) -> ScoreReport | ShardReport:
     """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
@@ -103,12 +102,12 @@ def score_shard(
     begin = time.perf_counter()
     check_delta(written.get("delta"), tolerance)
     run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
-    ledger = Ledger(run, plan.n_blocks, shard).adopted(say)
+    ledger = Ledger(run, plan.n_blocks, shard).adopted()
     run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        return report_finished(ledger, plan, finished, begin, say)
+        return report_finished(ledger, plan, finished, begin)
     ledger.check_free()
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
@@ -119,13 +118,13 @@ def score_shard(
     with pool() as workers, _claimed(ledger, plan, workers) as lease:
         workers.check_sees(ledger.address)
         create_scores(run, model)
-        say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
-        say_how(say, run, workers)
-        done, left = _score_blocks(ledger, lease, workers, say, tolerance)
+        show(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
+        show_how(run, workers)
+        done, left = _score_blocks(ledger, lease, workers, tolerance)
         if not left:
-            return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
+            return _finish(ledger, plan, lease, workers, done, tolerance, begin)
     committed = counted(len(ledger.shard_blocks), "block is", "blocks are")
-    say.say(
+    show(
         f"shard {shard} is done: its {committed} committed; {left:,} of {plan.n_blocks:,} remain for other"
         " shards, the last of which verifies everything"
     )
@@ -145,12 +144,12 @@ def score_shard(
 
 
 def _score_blocks(
-    ledger: Ledger, lease: Lock, workers: Workers, say: Reporter, tolerance: FailurePolicy
+    ledger: Ledger, lease: Lock, workers: Workers, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
     """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
     n_blocks, seconds, blocks = 0, 0.0, frozenset(ledger.shard_blocks)
     while True:
-        done = score_pending(ledger, lease, workers, say, tolerance)
+        done = score_pending(ledger, lease, workers, tolerance)
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         lease.check()
         missing = ledger.missing()
@@ -170,22 +169,21 @@ def _finish(
     done: Done,
     tolerance: FailurePolicy,
     begin: float,
-    say: Reporter,
 ) -> ScoreReport:
     """Verify the whole run and write the manifest, or wait for the shard that does."""
     whole = replace(ledger, shard=None)
     with _finishing(whole) as finishing:
         manifest = whole.manifest()
         if manifest is None:
-            say.say("every shard is done; verifying the whole run")
-            more = score_all(whole, finishing, workers, say, tolerance, whole.note_withdrawn)
+            show("every shard is done; verifying the whole run")
+            more = score_all(whole, finishing, workers, tolerance, whole.note_withdrawn)
             done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
             manifest = make_manifest(whole, plan, done.blocks)
             lease.check()
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        deliver_finished(whole, say)
+        deliver_finished(whole)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 

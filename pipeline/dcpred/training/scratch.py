@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 
 from dcpred.execution.lease import hold
-from dcpred.execution.progress import SILENT, Reporter, counted, rows_of
+from dcpred.execution.progress import counted, rows_of, show, show_step
 from dcpred_tasks.artifacts import data_schema
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
@@ -142,7 +142,7 @@ def own_mark(run: str) -> dict[str, str]:
 
 
 @contextmanager
-def claimed(scratch: Path, identity: Identity, model: Path, say: Reporter = SILENT) -> Iterator[None]:
+def claimed(scratch: Path, identity: Identity, model: Path) -> Iterator[None]:
     """Make or resume the scratch directory of this training, without files of other code, and hold it."""
     make_scratch(scratch, model)
     with hold(scratch):
@@ -150,7 +150,7 @@ def claimed(scratch: Path, identity: Identity, model: Path, say: Reporter = SILE
         mark = scratch / MARK
         goes_on = mark.exists() and read_own_json(mark) == identity.mark()
         if mark.exists() and not goes_on:
-            say.say(f"{scratch} holds temporary files of another version of dcpred; starting anew")
+            show(f"{scratch} holds temporary files of another version of dcpred; starting anew")
             for entry in scratch.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -248,7 +248,7 @@ def import_folder(model: str | Path | None, scratch: Path | None) -> Path | None
 
 
 @contextmanager
-def imported(data: str | Path, columns: NamedColumns, folder: Path | None, say: Reporter) -> Iterator[str]:
+def imported(data: str | Path, columns: NamedColumns, folder: Path | None) -> Iterator[str]:
     """The address of the imported rows of a table while a `with` statement runs. An import that an
     interrupted training left is used again.
 
@@ -257,13 +257,13 @@ def imported(data: str | Path, columns: NamedColumns, folder: Path | None, say: 
     """
     if folder is None:
         with TemporaryDirectory(prefix="dcpred-import-") as made:
-            yield _imported(data, columns, Path(made), say)
+            yield _imported(data, columns, Path(made))
         return
     make_scratch(folder, folder.with_suffix(""))
     with hold(folder):
         _check_own(folder)
         try:
-            yield _imported(data, columns, folder, say)
+            yield _imported(data, columns, folder)
         except RefusedError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -278,30 +278,30 @@ def _check_own(folder: Path) -> None:
         )
 
 
-def _imported(data: str | Path, columns: NamedColumns, folder: Path, say: Reporter) -> str:
+def _imported(data: str | Path, columns: NamedColumns, folder: Path) -> str:
     identity = _identity(data, columns)
     mark, rows = folder / IMPORT_MARK, folder / DATA
     known = read_own_json(mark) if mark.exists() else {}
     stated = {"identity": identity, "source": absolute(data)}
     name = absolute(data).rpartition("/")[2]
     if known.get("identity") == identity and known.get("complete") and rows.exists():
-        say.say(f"using the import of {name} that an interrupted training left")
+        show(f"using the import of {name} that an interrupted training left")
         return str(rows)
     write_json(mark, {**stated, "complete": False})  # before anything of an earlier import is removed
     if rows.exists():
         with resource_errors(rows):
             shutil.rmtree(rows)
-    _import(data, columns, rows, name, say)
+    _import(data, columns, rows, name)
     _stamp(rows, EARLIEST + STEP * int(identity[:12], 16))
     write_json(mark, {**stated, "complete": True})
     return str(rows)
 
 
-def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str, say: Reporter) -> None:
+def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str) -> None:
     from dcpred.datasets.importing import import_data
 
     weights = [] if columns.weight is None else [columns.weight]
-    with say.step("importing", None, "rows") as advance:
+    with show_step("importing", None, "rows") as advance:
         try:
             found = import_data(
                 str(data),
@@ -315,7 +315,7 @@ def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str, say:
         except DataError as error:
             shutil.rmtree(rows, ignore_errors=True)
             raise DataError(_for_training(str(error))) from None
-    say.say(
+    show(
         f"imported {counted(found.n_samples, 'row', 'rows')} of {name}:"
         f" {counted(found.n_features, 'feature', 'features')}, target {columns.target}"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.execution.progress import Reporter, Step, counted
+from dcpred.execution.progress import Step, counted, show, show_step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BLOCKS, BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
@@ -167,10 +167,8 @@ class Known:
 class Training:
     """The steps of one job, and its records."""
 
-    def __init__(
-        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
-    ) -> None:
-        self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
+    def __init__(self, job: TrainJob, plan: BlockPlan, workers: Workers, known: Known | None = None) -> None:
+        self.job, self.plan, self.workers, self.known = job, plan, workers, known
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
@@ -264,7 +262,7 @@ class Training:
         if all(is_done(self.job.known_file(fold)) for fold in range(count)):
             return
         fitted = FittedToTargets(read_division(self.job).known, self.targets)
-        with self.say.step("learning without held-out rows", None, ""), one_thread():
+        with show_step("learning without held-out rows", None, ""), one_thread():
             fitted = self._target_sample(survey).without_folds(fitted, read_folds(self.job), count)
         for fold, known in enumerate(fitted.held):
             write_known(self.job, fold, known)
@@ -274,7 +272,7 @@ class Training:
         sample, settings = self.stored_sample(survey), self.job.settings
         rows = LabelledSample(sample.X, sample.target, sample.weight, class_factors(survey, settings))
         given = rows, self._plain_survey(survey, sample), settings, len(survey.classes), self.job.coded
-        with self.say.step("training without held-out rows", None, ""):
+        with show_step("training without held-out rows", None, ""):
             folds = read_folds(self.job).take(sample.number)
             return held_by_models(*given, folds, read_division(self.job).known.scaling)
 
@@ -303,7 +301,7 @@ class Training:
     ) -> None:
         """Run the tasks whose output is missing or damaged."""
         todo = [task for task, output in zip(tasks, outputs, strict=True) if not is_done(output)]
-        with self.say.step(title, total, "rows") as advance:
+        with show_step(title, total, "rows") as advance:
             run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
 
     def note(self, receipt: Receipt, advance: Step) -> None:
@@ -328,7 +326,7 @@ class Training:
         seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
         given = seen.X, seen.target, seen.number, survey, self._stored_names(), schema
         for remark in remarks(*given, _labels(survey, names)):
-            self.say.say(remark)
+            show(remark)
 
     def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)
@@ -387,7 +385,7 @@ class Training:
     def _division(self, survey: Survey) -> Division:
         sample = self._target_sample(survey)
         # BLAS and k-means sum in another order with more threads.
-        with self.say.step("learning the scaling and the tree", None, ""), one_thread():
+        with show_step("learning the scaling and the tree", None, ""), one_thread():
             division, fitted = sample.fit()
         if self.known is None:  # A search has printed it before.
             self.report_columns(division.scaling, survey)
@@ -400,13 +398,13 @@ class Training:
         """Sentences on settings that were not kept, which are also printed."""
         remarks = tuple(changed_settings(self.job.settings, landmark_at))
         for remark in remarks:
-            self.say.say(remark)
+            show(remark)
         return remarks
 
     def report_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Print the changes of features."""
         for summary in columns_in_words(scaling, survey, self.names()):
-            self.say.say(summary)
+            show(summary)
 
     def names(self) -> list[str] | None:
         """The names of features, encoded ones among them, if they have names."""
@@ -490,7 +488,7 @@ class Training:
     def _leaves(self, work: Sequence[LeafWork], survey: Survey) -> None:
         self._without_folds(survey, max((one.folds for one in work), default=0))
         missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
-        with self.say.step(
+        with show_step(
             f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"
         ) as advance:
             groups = [(self.job, group) for group in leaf_groups(missing)]

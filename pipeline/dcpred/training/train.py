@@ -11,7 +11,7 @@ import numpy as np
 
 from dcpred.execution.events import record_event
 from dcpred.execution.lease import check_free
-from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
+from dcpred.execution.progress import show, show_at_work, show_dashboard, show_detail, show_job
 from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.reports import TrainReport
@@ -82,7 +82,6 @@ def train(
     pool: Pool,
     *,
     weight: str | None = None,
-    say: Reporter = SILENT,
     known: Known | None = None,
     folds: Folds | None = None,
     source: str = "",
@@ -122,26 +121,26 @@ def train(
     check_driver(plan, x, settings)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)
-    with say.job("training"), pool() as workers:
+    with show_job("training"), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
-        with claimed(scratch, identity, model, say):
-            say.say(f"reading {plan}{workers.where}")
+        with claimed(scratch, identity, model):
+            show(f"reading {plan}{workers.where}")
             if settings.task == "classification" and (
                 remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
             ):
-                say.say(remark)
-            say_dashboard(say, workers)
-            say.detail(
+                show(remark)
+            show_dashboard(workers)
+            show_detail(
                 f"the largest leaf that settings allow takes up to {largest_leaf_bytes / MIB:,.0f} MiB"
             )
-            say_at_work(say, workers, scratch)
+            show_at_work(workers, scratch)
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
-                    report = Training(with_folds(job, folds), plan, workers, say, known).run(
+                    report = Training(with_folds(job, folds), plan, workers, known).run(
                         identity, model, names
                     )
             except RefusedError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.cost import PredictedCost
-from dcpred.execution.progress import Reporter, Step
+from dcpred.execution.progress import Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, compare, metric_of
@@ -144,11 +144,10 @@ class Trials:
         training: Training,
         survey: Survey,
         workers: Workers,
-        say: Reporter,
         policy: SearchPolicy,
         budget: Budget | None,
     ) -> None:
-        self.training, self.survey, self.workers, self.say = training, survey, workers, say
+        self.training, self.survey, self.workers = training, survey, workers
         self.job, self.asked, self.policy = training.job, training.job.settings, policy
         self.named = budget is not None
         self.budget = budget or Budget(ratio=policy.ratio, ns=policy.ns, either=True)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost import measured_linear_ns, predict_cost
 from dcpred.execution.lease import check_free, hold
-from dcpred.execution.progress import SILENT, Reporter, counted, say_where
+from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
 from dcpred.training.reports import TrainReport, TuneReport
@@ -256,10 +256,10 @@ def parse_budget(budget: object) -> Budget:
     )
 
 
-def on_this_machine(budget: Budget, n_features: int, say: Reporter) -> Budget:
+def on_this_machine(budget: Budget, n_features: int) -> Budget:
     """A budget in nanoseconds with the time of a linear prediction here: costs are ratios."""
     linear = measured_linear_ns(n_features)
-    say.say(
+    show(
         f"a linear prediction of {counted(n_features, 'feature', 'features')} takes {linear:.1f} ns on this"
         f" computer: {budget.ns:g} ns are {budget.ns / linear:.1f} of them"
     )
@@ -276,7 +276,6 @@ def tune(
     weight: str | None = None,
     budget: Budget | None = None,
     policy: SearchPolicy = THOROUGH,
-    say: Reporter = SILENT,
     folds: Folds | None = None,
     source: str = "",
 ) -> TuneReport:
@@ -296,12 +295,12 @@ def tune(
     weight = absolute(weight) if weight else None
     check_name(model)
     start = _start(start)
-    with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known = _choice(x, y, weight, model, same, start, budget, policy, say, folds)
+    with show_job("choosing settings and training"), started_once(pool) as same:
+        found, known = _choice(x, y, weight, model, same, start, budget, policy, folds)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(
-            x, y, model, settings, same, weight=weight, say=say, known=known, folds=folds, source=source
+            x, y, model, settings, same, weight=weight, known=known, folds=folds, source=source
         )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=report.stored())
@@ -326,7 +325,6 @@ def choose_settings(
     budget: Budget | None = None,
     policy: SearchPolicy = STANDARD,
     threads: int = 1,
-    say: Reporter = SILENT,
     folds: Folds | None = None,
 ) -> tuple[Settings, dict[str, Any]]:
     """The settings with which `tune` would train rows in memory, and the fields of a report. Everything is
@@ -336,13 +334,13 @@ def choose_settings(
     threads  number of candidates to evaluate at once
     folds    how rows are held out; None: by their numbers
     """
-    training = memory_training(X, y, weight, start, coded, threads, say, folds)
+    training = memory_training(X, y, weight, start, coded, threads, folds)
     # Tasks in threads limit the threads of BLAS, and the warnings of k-means, one by one: none may lift the
     # limit of another.
-    with say.job("choosing settings"), one_thread(), warnings.catch_warnings():
+    with show_job("choosing settings"), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found, _ = _looked(training, None, policy, budget)
-    _print_choice(found, say)
+    _print_choice(found)
     return make_settings(found["settings"]), found
 
 
@@ -353,7 +351,6 @@ def memory_training(
     start: Settings,
     coded: CodedFeatures,
     threads: int,
-    say: Reporter,
     folds: Folds | None = None,
 ) -> Training:
     """The steps of a search before its first trial, on rows in memory."""
@@ -363,7 +360,7 @@ def memory_training(
     job = MemoryJob(
         "", "", "", "", _start(start), plan.n_rows, plan.block_rows, coded, folds=folds, arrays=arrays
     )
-    return Training(job, plan, InlineWorkers(threads), say)
+    return Training(job, plan, InlineWorkers(threads))
 
 
 def _looked(
@@ -377,18 +374,18 @@ def _looked(
     survey = training.survey(names)
     training.stored_sample(survey)
     seconds = {"survey": time.perf_counter() - begin}
-    trials = Trials(training, survey, training.workers, training.say, policy, budget)
+    trials = Trials(training, survey, training.workers, policy, budget)
     return _found(trials, seconds), trials
 
 
-def _print_choice(found: dict[str, Any], say: Reporter) -> None:
+def _print_choice(found: dict[str, Any]) -> None:
     for line in found["trace"]:
-        say.detail(decision_in_words(line))
-    say.say(chosen_in_words(make_settings(found["settings"])))
+        show_detail(decision_in_words(line))
+    show(chosen_in_words(make_settings(found["settings"])))
     if found["words"]:
-        say.say(found["words"])
+        show(found["words"])
     if not found["chosen"]["n_judged"]:
-        say.say(NOT_JUDGED)
+        show(NOT_JUDGED)
 
 
 def check_beside_a_search(names: Iterable[str]) -> None:
@@ -413,7 +410,6 @@ def _choice(
     start: Settings,
     budget: Budget | None,
     policy: SearchPolicy,
-    say: Reporter,
     folds: Folds | None,
 ) -> tuple[dict[str, Any], Known | None]:
     """The fields of a report, and facts on all rows if they were computed now."""
@@ -429,7 +425,7 @@ def _choice(
     run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (earlier := read_own_json(kept)).get("run") in runs:
-        say.say(f"settings were chosen before; reading them from {kept}")
+        show(f"settings were chosen before; reading them from {kept}")
         if any(_is_of(scratch, one) for one in runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         return found_before(earlier, kept), None
@@ -438,22 +434,22 @@ def _choice(
     _check_own(scratch)
     check_free(scratch)
     if budget is not None and budget.ns < float("inf"):
-        budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1], say)
+        budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1])
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     check_driver(plan, x, start)
     with pool() as workers, resource_errors(scratch):
-        say_where(say, "searching", workers, scratch)
+        show_where("searching", workers, scratch)
         workers.check_memory(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         make_scratch(scratch, model)
         with hold(scratch):
-            if goes_on := _prepared(scratch, run, say):
-                say.say("resuming an interrupted search")
+            if goes_on := _prepared(scratch, run):
+                show("resuming an interrupted search")
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
-                    training = Training(with_folds(job, folds), plan, workers, say)
+                    training = Training(with_folds(job, folds), plan, workers)
                     found, trials = _looked(training, names, policy, budget)
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
@@ -466,7 +462,7 @@ def _choice(
                 if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _print_choice(found, say)
+            _print_choice(found)
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets)
@@ -487,13 +483,13 @@ def _check_no_other(model: Path) -> None:
 
 def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
     """The fields of a report. Raises SettingsError if the budget allows no model."""
-    say, begin = trials.say, time.perf_counter()
+    begin = time.perf_counter()
     with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():
-        with say.step("choosing held-out rows", None, ""):
+        with show_step("choosing held-out rows", None, ""):
             trials.prepare()
         seconds["rows"] = time.perf_counter() - begin
         begin = time.perf_counter()
-        with say.step("evaluating settings", 1.0, "") as trials.advance:
+        with show_step("evaluating settings", 1.0, "") as trials.advance:
             found = Search(trials).run()
             if found is None and not trials.named:
                 trials.widen()
@@ -522,7 +518,7 @@ def _check_own(scratch: Path) -> None:
         )
 
 
-def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
+def _prepared(scratch: Path, run: str) -> bool:
     """Make the directory ready for a run: True if it resumes the same one; other files are removed."""
     _check_own(scratch)
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
@@ -530,7 +526,7 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     if has_judged(scratch):
         is_own_code = read_own_json(scratch / MARK).get("code") == own_mark(run)["code"]
         by = "of other data, settings or budget" if is_own_code else "by another version of dcpred"
-        say.say(f"removing files of a search {by} in {scratch}")
+        show(f"removing files of a search {by} in {scratch}")
     write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.progress import Reporter, counted
+from dcpred.execution.progress import counted, show
 from dcpred.runs.latest import MANIFEST
 from dcpred.runs.ledger import RUN_FIELDS, Ledger, completed
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
@@ -245,12 +245,12 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         )
 
 
-def say_system_files(findings: list[Finding], say: Reporter) -> None:
+def show_system_files(findings: list[Finding]) -> None:
     """Report files of the operating system, which do no harm."""
     files = [finding.file for finding in findings if finding.kind == Kind.SYSTEM_FILE]
     if files:
         there = counted(len(files), "file of the operating system is", "files of the operating system are")
-        say.say(f"{there} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
+        show(f"{there} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
 
 
 def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dcpred.execution.progress import SILENT, Reporter, say_where
+from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs import delta_tables
 from dcpred.runs.delta_rows import has_table
@@ -23,7 +23,7 @@ from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.task_bodies.verify_block import verify_block, verify_rows
 
 
-def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
+def check_full(fast: FastCheck, workers: Workers) -> list[Finding]:
     """Findings of level full beyond level fast: every block with a complete record is decoded."""
     if any(finding.kind == Kind.METADATA for finding in fast.findings):
         return []  # wrong metadata would put the blame on every chunk
@@ -31,7 +31,7 @@ def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding
     blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
     reported = {finding.file for finding in fast.findings}
-    with say.step("verifying", sum(rows), "rows") as advance:
+    with show_step("verifying", sum(rows), "rows") as advance:
 
         def verified(number: int, findings: list[Finding]) -> None:
             advance(rows[number])
@@ -111,7 +111,6 @@ def verify(
     *,
     rows: int = SAMPLE_ROWS,
     seed: int | None = None,
-    say: Reporter = SILENT,
 ) -> VerifyReport:
     """Verify an output of scoring, finished or not, and write nothing.
 
@@ -132,7 +131,7 @@ def verify(
         )
     begin = time.perf_counter()
     if parts := runs_of_parts(output):
-        each = {name: verify(run, level, pool, rows=rows, seed=seed, say=say) for name, run in parts.items()}
+        each = {name: verify(run, level, pool, rows=rows, seed=seed) for name, run in parts.items()}
         return _verified_together(str(output), each, time.perf_counter() - begin)
     ledger = open_ledger(output)
     fast = FastCheck(ledger)
@@ -140,15 +139,15 @@ def verify(
     spans: list[Span] = []
     if level == "full":
         with pool() as workers:
-            say_where(say, "verifying", workers)
-            findings += check_full(fast, workers, say)
+            show_where("verifying", workers)
+            findings += check_full(fast, workers)
     elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
         check_source(ledger)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
         with pool() as workers:
-            say_where(say, "verifying", workers)
-            findings += check_sample(ledger.run, workers, spans, say)
+            show_where("verifying", workers)
+            findings += check_sample(ledger.run, workers, spans)
     in_delta = None
     if has_table(ledger):
         complete = fast.finished and len(fast.records) == ledger.n_blocks
@@ -240,10 +239,10 @@ def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> li
     return spans
 
 
-def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
+def check_sample(run: ScoreRun, workers: Workers, spans: list[Span]) -> list[Finding]:
     """Findings from scoring these rows again."""
     wrong: list[Finding] = []
-    with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
+    with show_step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
 
         def scored(number: int, findings: list[Finding]) -> None:
             advance(len(spans[number][3]))
