@@ -22,6 +22,7 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import create_bytes, new_directory, resource_errors
@@ -88,29 +89,15 @@ NEW_ROWS = 119
 ID, TARGET = "id", "label"
 
 
-@dataclass(frozen=True)
+@result_class
 class Example:
-    """The written tables.
+    """The written tables."""
 
-    Attributes
-    ----------
-    known : str
-        Path of a labelled table, with the column `label`.
-    new : str
-        Path of a table of other rows, without it.
-    n_known : int
-        Number of labelled rows.
-    n_new : int
-        Number of other rows.
-    n_features : int
-        Number of features.
-    """
-
-    known: str
-    new: str
-    n_known: int
-    n_new: int
-    n_features: int
+    known: str = result_field("Path of a labelled table, with the column `label`.")
+    new: str = result_field("Path of a table of other rows, without it.")
+    n_known: int = result_field("Number of labelled rows.")
+    n_new: int = result_field("Number of other rows.")
+    n_features: int = result_field("Number of features.")
 
 
 def write_example(folder: Path) -> Example:

@@ -7,7 +7,7 @@ import html
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from dcpred_tasks.model.kernels import Sum
 from dcpred_tasks.model.leaf_arrays import Parts
 from dcpred_tasks.model.predictive_outputs import novelty, probabilities
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.schema.column import NEVER_SEEN
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.labels import Label, RawScores, score_with_leaves
@@ -53,177 +54,110 @@ INTEGRATED = "the parts are integrated gradients, because the {} has no exact Sh
 CONSTANT = "its leaf is constant: all of its training rows have this value"
 
 
-@dataclass(frozen=True)
+@result_class
 class Contribution:
-    """The contribution of a column of the table to the decision value of a row.
+    """The contribution of a column of the table to the decision value of a row."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    value : float or str or None
-        Its value in the row as in the table: a number, a category, a date; None for a missing value.
-    part : float
-        Its contribution to the decision value.
-    """
-
-    name: str
-    value: float | str | None
-    part: float
+    name: str = result_field("Name of the column.")
+    value: float | str | None = result_field(
+        "Its value in the row as in the table: a number, a category, a date; None for a missing value."
+    )
+    part: float = result_field("Its contribution to the decision value.")
 
 
-@dataclass(frozen=True)
+@result_class
 class LandmarkPart:
-    """A landmark of the leaf.
+    """A landmark of the leaf."""
 
-    Attributes
-    ----------
-    landmark : int
-        Its number in the leaf.
-    kernel : float
-        Its kernel value K(x, u).
-    part : float
-        β K(x, u), its part of the decision value.
-    """
-
-    landmark: int
-    kernel: float
-    part: float
+    landmark: int = result_field("Its number in the leaf.")
+    kernel: float = result_field("Its kernel value K(x, u).")
+    part: float = result_field("β K(x, u), its part of the decision value.")
 
 
-@dataclass(frozen=True)
+@result_class
 class FeaturePart:
-    """A feature, and its part of the distance to the nearest landmark.
+    """A feature, and its part of the distance to the nearest landmark."""
 
-    Attributes
-    ----------
-    feature : int
-        Number of the feature, from 0.
-    name : str or None
-        Name of the feature; None in a matrix without names.
-    share : float
-        Its fraction of the squared distance to the nearest landmark (laplacian: of the distance).
-    value : float or None
-        Its raw value in the row; None for a missing value.
-    of_landmark : float or None
-        Its raw value in the landmark; None of a one-hot encoded feature whose category there has no column.
-    said : str or None
-        The value in the row as in the table: a category or a date; None for numbers.
-    said_of_landmark : str or None
-        The same of the landmark.
-    """
-
-    feature: int
-    name: str | None
-    share: float
-    value: float | None
-    of_landmark: float | None
-    said: str | None = None
-    said_of_landmark: str | None = None
+    feature: int = result_field("Number of the feature, from 0.")
+    name: str | None = result_field("Name of the feature; None in a matrix without names.")
+    share: float = result_field(
+        "Its fraction of the squared distance to the nearest landmark (laplacian: of the distance)."
+    )
+    value: float | None = result_field("Its raw value in the row; None for a missing value.")
+    of_landmark: float | None = result_field(
+        "Its raw value in the landmark; None of a one-hot encoded feature whose category there has no column."
+    )
+    said: str | None = result_field(
+        "The value in the row as in the table: a category or a date; None for numbers.", default=None
+    )
+    said_of_landmark: str | None = result_field("The same of the landmark.", default=None)
 
 
-@dataclass(frozen=True)
+@result_class
 class ClassPart:
-    """A class, with its decision value and probability.
+    """A class, with its decision value and probability."""
 
-    Attributes
-    ----------
-    name : int or float or str or bool
-        Label of the class.
-    decision : float or None
-        Its decision value; None for the first of two classes.
-    probability : float or None
-        Its probability, 0 to 1; None for a model without calibration.
-    """
-
-    name: Label
-    decision: float | None
-    probability: float | None
+    name: Label = result_field("Label of the class.")
+    decision: float | None = result_field("Its decision value; None for the first of two classes.")
+    probability: float | None = result_field("Its probability, 0 to 1; None for a model without calibration.")
 
 
-@dataclass(frozen=True)
+@result_class
 class Explanation:
-    """The explanation of a prediction. Without a score it holds only the status.
+    """The explanation of a prediction. Without a score it holds only the status."""
 
-    Attributes
-    ----------
-    row : int
-        Number of the row, from 0.
-    status : str
-        ok, or why it has no score.
-    bad_feature : int or None
-        Number of the first feature that is not finite; None if all are finite.
-    predicted : int or float or str or bool or None
-        The predicted label or number.
-    decision : float or None
-        The explained decision value: with two classes positive for the second, with several that of the
-        label. It is the sum of all parts.
-    classes : list of ClassPart
-        The likeliest classes, the label first.
-    leaf : int or None
-        Number of the leaf, from 0; None without a score.
-    leaf_rows : int or None
-        Number of training rows of the leaf.
-    contributions : list of Contribution
-        The contribution of each column, largest first; with `leaf_part` and `average` they sum to the
-        decision value.
-    direction : int or float or str or bool or None
-        The class of positive decision values; None for numbers.
-    scale : str or None
-        The scale of the decision value and of all parts, log1p or sqrt; None for that of the target.
-    leaf_part : float or None
-        The contribution of the leaf: the mean of its background rows minus the average, and the effect of its
-        bounds.
-    average : float or None
-        The mean decision value of the model.
-    method : str or None
-        "Shapley values" or "integrated gradients".
-    n_landmarks : int
-        Number of landmarks of the leaf.
-    landmarks : list of LandmarkPart
-        The landmarks with the largest parts.
-    other_landmarks : float
-        The parts of all other landmarks together.
-    pseudo_landmarks : float
-        The parts of pairwise products and triangle points.
-    intercept : float
-        The intercept of the leaf model, a part of the decision value.
-    clipped : float
-        The effect of the bounds of the leaf on a predicted number.
-    nearest : int or None
-        Number of the nearest landmark in the leaf.
-    features : list of FeaturePart
-        The features that make most of the distance to the nearest landmark.
-    novelty : float or None
-        The fraction of the leaf's training rows that lie nearer; None if the model does not know.
-    remarks : list of str
-        What is omitted, and why.
-    """
-
-    row: int
-    status: str
-    bad_feature: int | None = None
-    predicted: Label | float | None = None
-    decision: float | None = None
-    classes: list[ClassPart] = field(default_factory=list)
-    leaf: int | None = None
-    leaf_rows: int | None = None
-    contributions: list[Contribution] = field(default_factory=list)
-    direction: Label | None = None
-    scale: str | None = None
-    leaf_part: float | None = None
-    average: float | None = None
-    method: str | None = None
-    n_landmarks: int = 0
-    landmarks: list[LandmarkPart] = field(default_factory=list)
-    other_landmarks: float = 0.0
-    pseudo_landmarks: float = 0.0
-    intercept: float = 0.0
-    clipped: float = 0.0
-    nearest: int | None = None
-    features: list[FeaturePart] = field(default_factory=list)
-    novelty: float | None = None
-    remarks: list[str] = field(default_factory=list)
+    row: int = result_field("Number of the row, from 0.")
+    status: str = result_field("ok, or why it has no score.")
+    bad_feature: int | None = result_field(
+        "Number of the first feature that is not finite; None if all are finite.", default=None
+    )
+    predicted: Label | float | None = result_field("The predicted label or number.", default=None)
+    decision: float | None = result_field(
+        "The explained decision value: with two classes positive for the second, with several that of"
+        " the label. It is the sum of all parts.",
+        default=None,
+    )
+    classes: list[ClassPart] = result_field("The likeliest classes, the label first.", default_factory=list)
+    leaf: int | None = result_field("Number of the leaf, from 0; None without a score.", default=None)
+    leaf_rows: int | None = result_field("Number of training rows of the leaf.", default=None)
+    contributions: list[Contribution] = result_field(
+        "The contribution of each column, largest first; with `leaf_part` and `average` they sum to"
+        " the decision value.",
+        default_factory=list,
+    )
+    direction: Label | None = result_field(
+        "The class of positive decision values; None for numbers.", default=None
+    )
+    scale: str | None = result_field(
+        "The scale of the decision value and of all parts, log1p or sqrt; None for that of the target.",
+        default=None,
+    )
+    leaf_part: float | None = result_field(
+        "The contribution of the leaf: the mean of its background rows minus the average, and the"
+        " effect of its bounds.",
+        default=None,
+    )
+    average: float | None = result_field("The mean decision value of the model.", default=None)
+    method: str | None = result_field('"Shapley values" or "integrated gradients".', default=None)
+    n_landmarks: int = result_field("Number of landmarks of the leaf.", default=0)
+    landmarks: list[LandmarkPart] = result_field(
+        "The landmarks with the largest parts.", default_factory=list
+    )
+    other_landmarks: float = result_field("The parts of all other landmarks together.", default=0.0)
+    pseudo_landmarks: float = result_field("The parts of pairwise products and triangle points.", default=0.0)
+    intercept: float = result_field(
+        "The intercept of the leaf model, a part of the decision value.", default=0.0
+    )
+    clipped: float = result_field("The effect of the bounds of the leaf on a predicted number.", default=0.0)
+    nearest: int | None = result_field("Number of the nearest landmark in the leaf.", default=None)
+    features: list[FeaturePart] = result_field(
+        "The features that make most of the distance to the nearest landmark.", default_factory=list
+    )
+    novelty: float | None = result_field(
+        "The fraction of the leaf's training rows that lie nearer; None if the model does not know.",
+        default=None,
+    )
+    remarks: list[str] = result_field("What is omitted, and why.", default_factory=list)
 
     def __str__(self) -> str:
         """One sentence."""

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
@@ -103,20 +104,12 @@ class Page:
     """What a reader has to know first."""
 
 
-@dataclass(frozen=True)
+@result_class
 class Report:
-    """A page of HTML. A notebook shows it.
+    """A page of HTML. A notebook shows it."""
 
-    Attributes
-    ----------
-    title : str
-        Title of the page.
-    html : str
-        The whole page.
-    """
-
-    title: str
-    html: str = field(repr=False)
+    title: str = result_field("Title of the page.")
+    html: str = result_field("The whole page.", repr=False)
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file, which may be an earlier page.

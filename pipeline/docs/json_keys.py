@@ -4,13 +4,12 @@ classes and from `meanings`. `check` compares both: a printed key without a mean
 meaning of a key that nothing prints.
 """
 
-import inspect
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager, nullcontext
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import UnionType
@@ -19,7 +18,6 @@ from unittest.mock import patch
 
 import meanings
 from click.testing import CliRunner
-from numpydoc.docscrape import NumpyDocString
 
 import dcpred
 from dcpred.cli import main
@@ -74,8 +72,8 @@ class Section:
 def described(owner: type) -> dict[str, str]:
     """Meanings of the fields of a result class, and of the classes within it."""
     hints, found = get_type_hints(owner), {}
-    for entry in NumpyDocString(inspect.getdoc(owner) or "")["Attributes"]:
-        found[entry.name] = " ".join(entry.desc)
+    for entry in fields(owner):
+        found[entry.name] = entry.metadata["meaning"]
         for inner in (hints[entry.name], *get_args(hints[entry.name])):
             if isinstance(inner, type) and is_dataclass(inner):
                 listed = "" if inner is hints[entry.name] else "[]"

@@ -31,8 +31,8 @@ import dcpred
 from dcpred.cli import main
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
+from dcpred_tasks.result_fields import type_text
 from dcpred_tasks.storage import zarr_arrays
-from support.annotations import in_words
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
 
@@ -553,7 +553,7 @@ def test_every_result_is_public_and_every_dataclass_is_a_result() -> None:
 def test_every_field_of_a_result_is_described(one: type) -> None:
     """In its order, with the type of its annotation and a sentence."""
     hints = get_type_hints(one)
-    wanted = [(field.name, in_words(hints[field.name])) for field in fields(one) if field.name[0] != "_"]
+    wanted = [(field.name, type_text(hints[field.name])) for field in fields(one) if field.name[0] != "_"]
     listed = NumpyDocString(inspect.getdoc(one) or "")["Attributes"]
     assert [(entry.name, entry.type) for entry in listed] == wanted
     assert [entry.name for entry in listed if not " ".join(entry.desc).endswith(".")] == []

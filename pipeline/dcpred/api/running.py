@@ -42,25 +42,18 @@ from dcpred.verification.verify import SAMPLE_ROWS, VerifyReport
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class PublishReport(Summary):
-    """The runs that a publication by hand exchanged.
+    """The runs that a publication by hand exchanged."""
 
-    Attributes
-    ----------
-    latest : str
-        Name of the run that is the latest now.
-    before : str
-        Name of the run that was the latest before; "" if there was none.
-    """
-
-    latest: str
-    before: str
+    latest: str = result_field("Name of the run that is the latest now.")
+    before: str = result_field('Name of the run that was the latest before; "" if there was none.')
 
 
 @typed

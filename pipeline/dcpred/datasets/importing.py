@@ -50,6 +50,7 @@ from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import counted_features, is_table, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
 from dcpred_tasks.schema.schema import (
@@ -382,68 +383,41 @@ OF_WRITING = ("dest", "chunk_rows", "progress")  # the parameters of import_data
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class Imported(Summary):
-    """The imported data.
+    """The imported data."""
 
-    Attributes
-    ----------
-    path : str
-        Path of the Zarr group.
-    n_samples : int
-        Number of rows.
-    n_features : int
-        Number of features, after encoding.
-    dtype : str
-        Data type of X.
-    chunk_rows : int
-        Rows of a chunk of X and y.
-    target : str or None
-        The array that holds the target, "y"; None without a target.
-    target_dtype : str or None
-        Data type of the target; None without a target.
-    n_classes : int or None
-        Number of classes of a target of strings, else None.
-    not_finite : NotFinite
-        Rows with values that are not finite.
-    schema : dict or None
-        The columns; None for a matrix.
-    ids : tuple of str
-        Names of the arrays that are stored next to X.
-    repeated_ids : dict of str to int
-        Estimated number of rows that repeat a value of an earlier row, by array of `ids`.
-    ignored : tuple of str
-        Columns that the followed schema does not know.
-    unknown : dict of str to int or None
-        Rows by column whose category the followed schema does not know; None if there are none.
-    unlabelled : int
-        Number of skipped rows without a target.
-    unlabelled_text : str or None
-        A text, for example NA, that stands for a missing target in some of these rows, but may be a class.
-    absent : tuple of str
-        Columns of the source whose values were not read, because `absent` names them.
-    index_base : int or None
-        The index of the first feature of an svmlight file, 0 or 1; None for other sources.
-    """
-
-    path: str
-    n_samples: int
-    n_features: int
-    dtype: str
-    chunk_rows: int
-    target: str | None
-    target_dtype: str | None
-    n_classes: int | None
-    not_finite: NotFinite
-    schema: dict[str, Any] | None = None
-    ids: tuple[str, ...] = ()
-    repeated_ids: dict[str, int] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
-    unknown: dict[str, int] | None = None
-    unlabelled: int = 0
-    unlabelled_text: str | None = None
-    absent: tuple[str, ...] = ()
-    index_base: int | None = None
+    path: str = result_field("Path of the Zarr group.")
+    n_samples: int = result_field("Number of rows.")
+    n_features: int = result_field("Number of features, after encoding.")
+    dtype: str = result_field("Data type of X.")
+    chunk_rows: int = result_field("Rows of a chunk of X and y.")
+    target: str | None = result_field('The array that holds the target, "y"; None without a target.')
+    target_dtype: str | None = result_field("Data type of the target; None without a target.")
+    n_classes: int | None = result_field("Number of classes of a target of strings, else None.")
+    not_finite: NotFinite = result_field("Rows with values that are not finite.")
+    schema: dict[str, Any] | None = result_field("The columns; None for a matrix.", default=None)
+    ids: tuple[str, ...] = result_field("Names of the arrays that are stored next to X.", default=())
+    repeated_ids: dict[str, int] = result_field(
+        "Estimated number of rows that repeat a value of an earlier row, by array of `ids`.",
+        default_factory=dict,
+    )
+    ignored: tuple[str, ...] = result_field("Columns that the followed schema does not know.", default=())
+    unknown: dict[str, int] | None = result_field(
+        "Rows by column whose category the followed schema does not know; None if there are none.",
+        default=None,
+    )
+    unlabelled: int = result_field("Number of skipped rows without a target.", default=0)
+    unlabelled_text: str | None = result_field(
+        "A text, for example NA, that stands for a missing target in some of these rows, but may be a class.",
+        default=None,
+    )
+    absent: tuple[str, ...] = result_field(
+        "Columns of the source whose values were not read, because `absent` names them.", default=()
+    )
+    index_base: int | None = result_field(
+        "The index of the first feature of an svmlight file, 0 or 1; None for other sources.", default=None
+    )
 
 
 Names = str | int | Sequence[str | int]

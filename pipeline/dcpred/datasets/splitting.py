@@ -6,7 +6,6 @@ classes, the schema, ids. Each part is written completely or not at all.
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
@@ -31,53 +31,33 @@ ZARR = ".zarr"
 PARTS = ("train", "test")
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class Split(Summary):
-    """A finished split.
+    """A finished split."""
 
-    Attributes
-    ----------
-    data : str
-        Address of the data set.
-    train : str
-        Address of the training rows.
-    test : str
-        Address of the test rows.
-    n_train : int
-        Number of training rows.
-    n_test : int
-        Number of test rows.
-    by : str
-        The criterion: rows, classes, time or group.
-    name : str or None
-        The array or feature of the criterion; None: the order of the rows, or random numbers.
-    seed : int or None
-        Seed of the random split; None without one.
-    n_classes : int or None
-        Classes that are in both parts as in the whole; None without stratification.
-    left_out : list of str
-        Arrays with another number of rows, which are not copied.
-    shared_rows : int
-        About how many test rows are equal to training rows; counted when both parts are written.
-    already_split : bool
-        Whether both parts existed, and nothing was written.
-    fraction : float
-        The requested fraction of test rows, which whole groups and equal times may miss.
-    """
-
-    data: str
-    train: str
-    test: str
-    n_train: int
-    n_test: int
-    by: str
-    name: str | None
-    seed: int | None
-    n_classes: int | None
-    left_out: list[str] = field(default_factory=list)
-    shared_rows: int = 0
-    already_split: bool = False
-    fraction: float = 0.0
+    data: str = result_field("Address of the data set.")
+    train: str = result_field("Address of the training rows.")
+    test: str = result_field("Address of the test rows.")
+    n_train: int = result_field("Number of training rows.")
+    n_test: int = result_field("Number of test rows.")
+    by: str = result_field("The criterion: rows, classes, time or group.")
+    name: str | None = result_field(
+        "The array or feature of the criterion; None: the order of the rows, or random numbers."
+    )
+    seed: int | None = result_field("Seed of the random split; None without one.")
+    n_classes: int | None = result_field(
+        "Classes that are in both parts as in the whole; None without stratification."
+    )
+    left_out: list[str] = result_field(
+        "Arrays with another number of rows, which are not copied.", default_factory=list
+    )
+    shared_rows: int = result_field(
+        "About how many test rows are equal to training rows; counted when both parts are written.", default=0
+    )
+    already_split: bool = result_field("Whether both parts existed, and nothing was written.", default=False)
+    fraction: float = result_field(
+        "The requested fraction of test rows, which whole groups and equal times may miss.", default=0.0
+    )
 
 
 def split_data(

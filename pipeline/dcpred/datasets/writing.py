@@ -8,7 +8,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from dcpred.datasets.table import Batch, Table
 from dcpred_tasks.artifacts.trained_rows import Hashes, mixed
 from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
 from dcpred_tasks.storage.place import Place, open_place
@@ -34,51 +34,27 @@ from dcpred_tasks.storage.zarr_arrays import (
 LISTED = 20  # maximum number of rows, and of features, to name
 
 
-@dataclass(frozen=True)
+@result_class
 class NotFiniteFeature:
-    """A feature with NaN or infinity.
+    """A feature with NaN or infinity."""
 
-    Attributes
-    ----------
-    feature : int
-        Number of the feature, from 0.
-    name : str or None
-        Name of the feature; None in a matrix without names.
-    n_rows : int
-        Number of rows where it is not finite.
-    """
-
-    feature: int
-    name: str | None
-    n_rows: int
+    feature: int = result_field("Number of the feature, from 0.")
+    name: str | None = result_field("Name of the feature; None in a matrix without names.")
+    n_rows: int = result_field("Number of rows where it is not finite.")
 
 
-@dataclass(frozen=True)
+@result_class
 class NotFinite:
-    """Rows of X with NaN or infinity, and infinite values of y, where NaN is refused.
+    """Rows of X with NaN or infinity, and infinite values of y, where NaN is refused."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows of X with NaN or infinity.
-    rows : list of int
-        The first of these rows, counted from 0.
-    n_features : int
-        Number of features with NaN or infinity.
-    features : list of NotFiniteFeature
-        The features with the most of these rows, the most first.
-    n_targets : int
-        Number of infinite targets.
-    target_rows : list of int
-        The first rows with infinite targets.
-    """
-
-    n_rows: int
-    rows: list[int]
-    n_features: int
-    features: list[NotFiniteFeature]
-    n_targets: int
-    target_rows: list[int]
+    n_rows: int = result_field("Number of rows of X with NaN or infinity.")
+    rows: list[int] = result_field("The first of these rows, counted from 0.")
+    n_features: int = result_field("Number of features with NaN or infinity.")
+    features: list[NotFiniteFeature] = result_field(
+        "The features with the most of these rows, the most first."
+    )
+    n_targets: int = result_field("Number of infinite targets.")
+    target_rows: list[int] = result_field("The first rows with infinite targets.")
 
 
 class NotFiniteSurvey:

@@ -26,6 +26,7 @@ from dcpred_tasks.model.leaf_model import EXACT
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.labels import LabelCoding, label_coding
@@ -203,26 +204,16 @@ def leaf_bounds(model: Model) -> FloatArray | None:
 WRITERS = {".onnx": ("onnx_graph", "onnx_bytes"), ".c": ("c_source", "c_bytes")}
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class ExportedModel(Summary):
-    """A written model file.
+    """A written model file."""
 
-    Attributes
-    ----------
-    path : str
-        Path of the file.
-    dtype : str
-        Data type of the rows that it takes.
-    features : tuple of str
-        The name of each feature of a row, with the numbers of its categories if it has any.
-    n_bytes : int
-        Size of the file in bytes.
-    """
-
-    path: str
-    dtype: str
-    features: tuple[str, ...]
-    n_bytes: int
+    path: str = result_field("Path of the file.")
+    dtype: str = result_field("Data type of the rows that it takes.")
+    features: tuple[str, ...] = result_field(
+        "The name of each feature of a row, with the numbers of its categories if it has any."
+    )
+    n_bytes: int = result_field("Size of the file in bytes.")
 
 
 def export_model(

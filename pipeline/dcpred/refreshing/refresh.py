@@ -22,7 +22,7 @@ that ends at any moment leaves readers a complete run.
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
@@ -44,6 +44,7 @@ from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
@@ -54,61 +55,33 @@ from dcpred_tasks.task_bodies.score_block import models_that_score
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class RefreshReport(Summary):
-    """The result of a refresh.
+    """The result of a refresh."""
 
-    Attributes
-    ----------
-    root : str
-        Directory or address of the runs.
-    run : str
-        Name of the run with the scores of the current input, in `root/runs`.
-    state : str
-        published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person
-        replaced it by another one.
-    latest : str
-        Name of the current latest run; "" if there is none.
-    n_rows : int
-        Number of rows of the run.
-    n_blocks : int
-        Number of blocks of the run.
-    taken_blocks : int
-        Number of blocks that this call reused from an earlier run.
-    scored_blocks : int
-        Number of blocks that this call scored.
-    status : dict of str to int
-        Number of rows by status code.
-    drift : dict
-        Drift of all rows, as in the manifest.
-    new_drift : dict or None
-        Drift of the rows in blocks of this run that were not reused; None for a run that was the latest
-        already.
-    why_kept : str
-        Why another run is the latest; "" if none is.
-    removed : list of str
-        Names of the removed runs, which exceeded `keep`.
-    seconds : float
-        Time of the whole call, in seconds.
-    gone : tuple of str
-        Addresses of removed inputs, where there are several; their scores are kept.
-    """
-
-    root: str
-    run: str
-    state: str
-    latest: str
-    n_rows: int
-    n_blocks: int
-    taken_blocks: int
-    scored_blocks: int
-    status: dict[str, int]
-    drift: dict[str, Any]
-    new_drift: dict[str, Any] | None
-    why_kept: str
-    removed: list[str]
-    seconds: float
-    gone: tuple[str, ...] = ()
+    root: str = result_field("Directory or address of the runs.")
+    run: str = result_field("Name of the run with the scores of the current input, in `root/runs`.")
+    state: str = result_field(
+        "published; unchanged: it was the latest already; kept: it is beyond its limits; left: a"
+        " person replaced it by another one."
+    )
+    latest: str = result_field('Name of the current latest run; "" if there is none.')
+    n_rows: int = result_field("Number of rows of the run.")
+    n_blocks: int = result_field("Number of blocks of the run.")
+    taken_blocks: int = result_field("Number of blocks that this call reused from an earlier run.")
+    scored_blocks: int = result_field("Number of blocks that this call scored.")
+    status: dict[str, int] = result_field("Number of rows by status code.")
+    drift: dict[str, Any] = result_field("Drift of all rows, as in the manifest.")
+    new_drift: dict[str, Any] | None = result_field(
+        "Drift of the rows in blocks of this run that were not reused; None for a run that was the"
+        " latest already."
+    )
+    why_kept: str = result_field('Why another run is the latest; "" if none is.')
+    removed: list[str] = result_field("Names of the removed runs, which exceeded `keep`.")
+    seconds: float = result_field("Time of the whole call, in seconds.")
+    gone: tuple[str, ...] = result_field(
+        "Addresses of removed inputs, where there are several; their scores are kept.", default=()
+    )
 
 
 def refresh(

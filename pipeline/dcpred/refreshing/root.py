@@ -22,6 +22,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
@@ -216,73 +217,35 @@ def _damaged(place: Place) -> PlanConflictError:
     )
 
 
-@dataclass(frozen=True)
+@result_class
 class RunLine:
-    """One run of a root.
+    """One run of a root."""
 
-    Attributes
-    ----------
-    run : str
-        Name of the run.
-    state : str
-        latest, finished, unfinished (another refresh resumes or removes it), or damaged (its manifest is
-        modified).
-    ended : float or None
-        When it was finished, in seconds since 1970; None if it is not.
-    n_rows : int
-        Number of rows.
-    n_blocks : int
-        Number of blocks.
-    done_blocks : int
-        Number of blocks with a commit record.
-    taken_blocks : int
-        Number of blocks that were reused from earlier runs.
-    n_bad : int
-        Number of rows without a score.
-    drift_is_large : bool
-        Whether the drift of the run exceeds a threshold.
-    model_hash : str
-        Hash of the model of the run.
-    """
-
-    run: str
-    state: str
-    ended: float | None
-    n_rows: int = 0
-    n_blocks: int = 0
-    done_blocks: int = 0
-    taken_blocks: int = 0
-    n_bad: int = 0
-    drift_is_large: bool = False
-    model_hash: str = ""
+    run: str = result_field("Name of the run.")
+    state: str = result_field(
+        "latest, finished, unfinished (another refresh resumes or removes it), or damaged (its"
+        " manifest is modified)."
+    )
+    ended: float | None = result_field("When it was finished, in seconds since 1970; None if it is not.")
+    n_rows: int = result_field("Number of rows.", default=0)
+    n_blocks: int = result_field("Number of blocks.", default=0)
+    done_blocks: int = result_field("Number of blocks with a commit record.", default=0)
+    taken_blocks: int = result_field("Number of blocks that were reused from earlier runs.", default=0)
+    n_bad: int = result_field("Number of rows without a score.", default=0)
+    drift_is_large: bool = result_field("Whether the drift of the run exceeds a threshold.", default=False)
+    model_hash: str = result_field("Hash of the model of the run.", default="")
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class RootStatus(Summary):
-    """The last runs of a root, the newest first.
+    """The last runs of a root, the newest first."""
 
-    Attributes
-    ----------
-    root : str
-        Directory or address of the runs.
-    data : str
-        Address of the input.
-    latest : str
-        Name of the latest run; "" if there is none yet.
-    driver : str
-        Host and process of the current driver; "" if there is none.
-    n_runs : int
-        Number of runs.
-    runs : list of RunLine
-        The last runs, the newest first.
-    """
-
-    root: str
-    data: str
-    latest: str
-    driver: str
-    n_runs: int
-    runs: list[RunLine]
+    root: str = result_field("Directory or address of the runs.")
+    data: str = result_field("Address of the input.")
+    latest: str = result_field('Name of the latest run; "" if there is none yet.')
+    driver: str = result_field('Host and process of the current driver; "" if there is none.')
+    n_runs: int = result_field("Number of runs.")
+    runs: list[RunLine] = result_field("The last runs, the newest first.")
 
 
 def root_status(root: str | Path, limit: int = 20) -> RootStatus:

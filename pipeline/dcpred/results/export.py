@@ -26,6 +26,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage.addresses import (
     absolute,
@@ -113,35 +114,19 @@ def _publish(partial: Path, path: Path) -> None:
     sync_directory(path.absolute().parent)
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class Exported(Summary):
-    """The exported table.
+    """The exported table."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the run.
-    out : str
-        Path of the table.
-    n_rows : int
-        Number of rows of the run.
-    n_written : int
-        Number of rows of the table.
-    columns : list of str
-        Names of the columns of the table.
-    beside : str or None
-        The data set of the extra columns, or several with commas; None for none.
-    finished : bool
-        Whether the run is finished; else some rows have status 0.
-    """
-
-    output: str
-    out: str
-    n_rows: int
-    n_written: int
-    columns: list[str]
-    beside: str | None
-    finished: bool
+    output: str = result_field("Path or address of the run.")
+    out: str = result_field("Path of the table.")
+    n_rows: int = result_field("Number of rows of the run.")
+    n_written: int = result_field("Number of rows of the table.")
+    columns: list[str] = result_field("Names of the columns of the table.")
+    beside: str | None = result_field(
+        "The data set of the extra columns, or several with commas; None for none."
+    )
+    finished: bool = result_field("Whether the run is finished; else some rows have status 0.")
 
 
 @dataclass(frozen=True)

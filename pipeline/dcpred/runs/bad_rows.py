@@ -15,6 +15,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.statistics import why_unscored
 from dcpred_tasks.storage import zarr_arrays
 
@@ -72,63 +73,31 @@ def no_row_scored(manifest: Mapping[str, Any]) -> str:
     return why_unscored(counts, listed, feature_names(zarr_arrays.open_array(manifest["x"])))
 
 
-@dataclass(frozen=True)
+@result_class
 class BadRow:
-    """A row without a score.
+    """A row without a score."""
 
-    Attributes
-    ----------
-    block : int
-        Number of the block, from 0.
-    row : int
-        Number of the row in X, from 0.
-    code : int
-        Status code.
-    status : str
-        Name of that status.
-    feature : int or None
-        Number of the first feature that is not finite; None if there is none or it was not recorded.
-    """
-
-    block: int
-    row: int
-    code: int
-    status: str
-    feature: int | None
+    block: int = result_field("Number of the block, from 0.")
+    row: int = result_field("Number of the row in X, from 0.")
+    code: int = result_field("Status code.")
+    status: str = result_field("Name of that status.")
+    feature: int | None = result_field(
+        "Number of the first feature that is not finite; None if there is none or it was not recorded."
+    )
 
 
-@dataclass(frozen=True)
+@result_class
 class BadRows:
-    """Rows without a score in finished blocks, the first of them by block and row.
+    """Rows without a score in finished blocks, the first of them by block and row."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    n_rows : int
-        Number of rows of X.
-    n_blocks : int
-        Number of blocks of the run.
-    done_blocks : int
-        Number of blocks with a commit record.
-    n_bad : int
-        Number of rows without a score in those blocks.
-    status : dict of str to int
-        Number of these rows by the name of their status.
-    rows : list of BadRow
-        The listed rows.
-    n_more : int
-        Number of rows without a score beyond the listed ones.
-    """
-
-    output: str
-    n_rows: int
-    n_blocks: int
-    done_blocks: int
-    n_bad: int
-    status: dict[str, int]
-    rows: list[BadRow]
-    n_more: int
+    output: str = result_field("Path or address of the output.")
+    n_rows: int = result_field("Number of rows of X.")
+    n_blocks: int = result_field("Number of blocks of the run.")
+    done_blocks: int = result_field("Number of blocks with a commit record.")
+    n_bad: int = result_field("Number of rows without a score in those blocks.")
+    status: dict[str, int] = result_field("Number of these rows by the name of their status.")
+    rows: list[BadRow] = result_field("The listed rows.")
+    n_more: int = result_field("Number of rows without a score beyond the listed ones.")
 
 
 def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRows:

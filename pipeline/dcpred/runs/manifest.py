@@ -15,6 +15,7 @@ from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
@@ -28,47 +29,27 @@ class Done:
     seconds: float
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class ScoreReport(Summary):
-    """The result of a scoring run.
+    """The result of a scoring run."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    n_rows : int
-        Number of rows.
-    n_blocks : int
-        Number of blocks.
-    scored_blocks : int
-        Number of blocks that this call scored; the others were done before.
-    seconds : float
-        Time of the whole call, in seconds.
-    rows_per_second : float
-        Rate of scoring in rows per second, without the start of the workers; 0 if there was nothing to do.
-    status : dict of str to int
-        Number of rows by status code.
-    bad_rows : list of (int, int, int)
-        The first rows without a score: row, status code, first bad feature or -1.
-    worker_peak_memory_bytes : dict of str to int
-        Peak memory of each worker process in bytes, by host:pid.
-    driver_peak_memory_bytes : int
-        Peak memory of this process, in bytes.
-    manifest : dict
-        The manifest, as in `output/manifest.json`.
-    """
-
-    output: str
-    n_rows: int
-    n_blocks: int
-    scored_blocks: int
-    seconds: float
-    rows_per_second: float
-    status: dict[str, int]
-    bad_rows: list[tuple[int, int, int]]
-    worker_peak_memory_bytes: dict[str, int]
-    driver_peak_memory_bytes: int
-    manifest: dict[str, Any]
+    output: str = result_field("Path or address of the output.")
+    n_rows: int = result_field("Number of rows.")
+    n_blocks: int = result_field("Number of blocks.")
+    scored_blocks: int = result_field("Number of blocks that this call scored; the others were done before.")
+    seconds: float = result_field("Time of the whole call, in seconds.")
+    rows_per_second: float = result_field(
+        "Rate of scoring in rows per second, without the start of the workers; 0 if there was nothing to do."
+    )
+    status: dict[str, int] = result_field("Number of rows by status code.")
+    bad_rows: list[tuple[int, int, int]] = result_field(
+        "The first rows without a score: row, status code, first bad feature or -1."
+    )
+    worker_peak_memory_bytes: dict[str, int] = result_field(
+        "Peak memory of each worker process in bytes, by host:pid."
+    )
+    driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
+    manifest: dict[str, Any] = result_field("The manifest, as in `output/manifest.json`.")
 
 
 def make_manifest(

@@ -4,7 +4,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Container, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_r
 from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
@@ -29,51 +29,29 @@ from dcpred_tasks.task_bodies.score_block import planned_artifact
 RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing workers
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class RunStatus(Summary):
-    """The progress of the run of one output.
+    """The progress of the run of one output."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    state : str
-        finished, scoring (it has a driver), or stopped (run the same command again).
-    driver : str
-        The driver of the whole run, or the number of shards at work; "" if there is none.
-    n_rows : int
-        Number of rows.
-    n_blocks : int
-        Number of blocks.
-    done_blocks : int
-        Number of blocks with a commit record.
-    done_rows : int
-        Number of rows of those blocks.
-    rows_per_second : float
-        Rate over the last ten minutes of commits, in rows per second; 0 if fewer than two blocks were
-        committed then.
-    seconds_left : float or None
-        Time left at that rate, in seconds; None if it is unknown.
-    seconds_since_commit : float or None
-        Time since the last commit, in seconds; None before the first.
-    failing : list of dict
-        Failed blocks that are not done since.
-    shards : list of dict
-        Shards that began.
-    """
-
-    output: str
-    state: str
-    driver: str
-    n_rows: int
-    n_blocks: int
-    done_blocks: int
-    done_rows: int
-    rows_per_second: float
-    seconds_left: float | None
-    seconds_since_commit: float | None
-    failing: list[dict[str, Any]]
-    shards: list[dict[str, Any]]
+    output: str = result_field("Path or address of the output.")
+    state: str = result_field("finished, scoring (it has a driver), or stopped (run the same command again).")
+    driver: str = result_field(
+        'The driver of the whole run, or the number of shards at work; "" if there is none.'
+    )
+    n_rows: int = result_field("Number of rows.")
+    n_blocks: int = result_field("Number of blocks.")
+    done_blocks: int = result_field("Number of blocks with a commit record.")
+    done_rows: int = result_field("Number of rows of those blocks.")
+    rows_per_second: float = result_field(
+        "Rate over the last ten minutes of commits, in rows per second; 0 if fewer than two blocks"
+        " were committed then."
+    )
+    seconds_left: float | None = result_field("Time left at that rate, in seconds; None if it is unknown.")
+    seconds_since_commit: float | None = result_field(
+        "Time since the last commit, in seconds; None before the first."
+    )
+    failing: list[dict[str, Any]] = result_field("Failed blocks that are not done since.")
+    shards: list[dict[str, Any]] = result_field("Shards that began.")
 
 
 def run_status(output: str | Path) -> RunStatus:

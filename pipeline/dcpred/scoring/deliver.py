@@ -1,7 +1,6 @@
 """Commit a finished output to a Delta table: all that this takes lies in the output."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from dcpred.runs import delta_tables
@@ -12,38 +11,23 @@ from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET
 from dcpred_tasks.errors import IncompleteError, SettingsError
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import absolute, as_arguments
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class DeliverReport(Summary):
-    """What a delivery committed.
+    """What a delivery committed."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    table : str
-        Path or address of the Delta table.
-    n_rows : int
-        Number of rows of the output, all of which the table holds.
-    added_blocks : int
-        Number of blocks that this call added; 0 if the table had them.
-    replaced_blocks : int
-        Number of blocks whose rows this call replaced, for example after a repair.
-    version : int
-        Version of the table that holds the rows.
-    seconds : float
-        Duration in seconds.
-    """
-
-    output: str
-    table: str
-    n_rows: int
-    added_blocks: int
-    replaced_blocks: int
-    version: int
-    seconds: float
+    output: str = result_field("Path or address of the output.")
+    table: str = result_field("Path or address of the Delta table.")
+    n_rows: int = result_field("Number of rows of the output, all of which the table holds.")
+    added_blocks: int = result_field("Number of blocks that this call added; 0 if the table had them.")
+    replaced_blocks: int = result_field(
+        "Number of blocks whose rows this call replaced, for example after a repair."
+    )
+    version: int = result_field("Version of the table that holds the rows.")
+    seconds: float = result_field("Duration in seconds.")
 
 
 def deliver(output: str | Path, table: str | Path | None = None, *, again: bool = False) -> DeliverReport:

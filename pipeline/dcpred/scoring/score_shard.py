@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -32,6 +32,7 @@ from dcpred.scoring.score import (
 from dcpred.summary import Summary
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.zarr_chunks import create_scores
@@ -41,44 +42,22 @@ FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
 LOOK_SECONDS = 0.5
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class ShardReport(Summary):
-    """The result of a shard that ended while others had work left.
+    """The result of a shard that ended while others had work left."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    shard : str
-        The shard, as i/n.
-    n_rows : int
-        Number of rows of the whole run.
-    n_blocks : int
-        Number of blocks of the whole run.
-    shard_blocks : int
-        Number of blocks of this shard; all of them are done.
-    scored_blocks : int
-        Number of blocks that this call scored; the others were done before.
-    left_blocks : int
-        Number of blocks of other shards that were not done at the check.
-    seconds : float
-        Time of the whole call, in seconds.
-    rows_per_second : float
-        Rate of scoring, in rows per second; 0 if there was nothing to do.
-    driver_peak_memory_bytes : int
-        Peak memory of this process, in bytes.
-    """
-
-    output: str
-    shard: str
-    n_rows: int
-    n_blocks: int
-    shard_blocks: int
-    scored_blocks: int
-    left_blocks: int
-    seconds: float
-    rows_per_second: float
-    driver_peak_memory_bytes: int
+    output: str = result_field("Path or address of the output.")
+    shard: str = result_field("The shard, as i/n.")
+    n_rows: int = result_field("Number of rows of the whole run.")
+    n_blocks: int = result_field("Number of blocks of the whole run.")
+    shard_blocks: int = result_field("Number of blocks of this shard; all of them are done.")
+    scored_blocks: int = result_field("Number of blocks that this call scored; the others were done before.")
+    left_blocks: int = result_field("Number of blocks of other shards that were not done at the check.")
+    seconds: float = result_field("Time of the whole call, in seconds.")
+    rows_per_second: float = result_field(
+        "Rate of scoring, in rows per second; 0 if there was nothing to do."
+    )
+    driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
 
 
 def score_shard(

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.task_bodies.verify_block import verify_block, verify_rows
 
 
@@ -50,58 +51,30 @@ SAMPLED_CHUNKS = 32
 Span = tuple[int, int, int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, repr=False)
+@result_class
 class VerifyReport(Summary):
-    """The result of a verification.
+    """The result of a verification."""
 
-    Attributes
-    ----------
-    output : str
-        Path or address of the output.
-    level : str
-        The level: fast, sample or full.
-    n_rows : int
-        Number of rows.
-    n_blocks : int
-        Number of blocks.
-    verified_blocks : int
-        Number of blocks with a complete record.
-    left_blocks : int
-        Number of blocks without a record, of a run that is not finished.
-    finished : bool
-        Whether there is a manifest.
-    sampled_rows : int
-        Number of rows that were scored again (level sample).
-    seed : int or None
-        Seed that those rows were drawn with; None without them.
-    found : dict of str to int
-        Number of findings by kind.
-    findings : list of Finding
-        The findings.
-    seconds : float
-        Duration in seconds.
-    in_delta : bool or None
-        Whether the Delta table of the run holds exactly its rows, each once, in files that are complete; None
-        for a run without one.
-    ok : bool
-        Whether everything is complete and unmodified. Leftovers of interrupted attempts are allowed; skipped
-        rows are not.
-    """
-
-    output: str
-    level: str
-    n_rows: int
-    n_blocks: int
-    verified_blocks: int
-    left_blocks: int
-    finished: bool
-    sampled_rows: int
-    seed: int | None
-    found: dict[str, int]
-    findings: list[Finding]
-    seconds: float
-    in_delta: bool | None
-    ok: bool
+    output: str = result_field("Path or address of the output.")
+    level: str = result_field("The level: fast, sample or full.")
+    n_rows: int = result_field("Number of rows.")
+    n_blocks: int = result_field("Number of blocks.")
+    verified_blocks: int = result_field("Number of blocks with a complete record.")
+    left_blocks: int = result_field("Number of blocks without a record, of a run that is not finished.")
+    finished: bool = result_field("Whether there is a manifest.")
+    sampled_rows: int = result_field("Number of rows that were scored again (level sample).")
+    seed: int | None = result_field("Seed that those rows were drawn with; None without them.")
+    found: dict[str, int] = result_field("Number of findings by kind.")
+    findings: list[Finding] = result_field("The findings.")
+    seconds: float = result_field("Duration in seconds.")
+    in_delta: bool | None = result_field(
+        "Whether the Delta table of the run holds exactly its rows, each once, in files that are"
+        " complete; None for a run without one."
+    )
+    ok: bool = result_field(
+        "Whether everything is complete and unmodified. Leftovers of interrupted attempts are"
+        " allowed; skipped rows are not."
+    )
 
 
 def verify(

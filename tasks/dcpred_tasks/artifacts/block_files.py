@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from dcpred_tasks.result_fields import result_class, result_field
+
 
 class Kind(StrEnum):
     """The kinds of findings in an output."""
@@ -76,26 +78,14 @@ TABLE_FORMATS = {
 HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
 
 
-@dataclass(frozen=True)
+@result_class
 class Finding:
-    """One finding of a verification.
+    """One finding of a verification."""
 
-    Attributes
-    ----------
-    kind : str
-        What is wrong: one of the kinds of `dcpred verify`.
-    block : int or None
-        The number of the affected block; None for all or none.
-    file : str
-        The path of the file, relative to the output.
-    sentence : str
-        The error, as text that follows the name of the file.
-    """
-
-    kind: Kind
-    block: int | None
-    file: str
-    sentence: str
+    kind: Kind = result_field("What is wrong: one of the kinds of `dcpred verify`.")
+    block: int | None = result_field("The number of the affected block; None for all or none.")
+    file: str = result_field("The path of the file, relative to the output.")
+    sentence: str = result_field("The error, as text that follows the name of the file.")
 
     @property
     def is_damage(self) -> bool:
