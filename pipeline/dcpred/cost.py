@@ -37,10 +37,12 @@ class PredictedCost:
     """ns per row for the sums of all outputs over them."""
     linear: float
     """ns per row of a linear prediction: the unit of costs."""
+    terms: float = 0.0
+    """ns per row of the terms beside the leaves."""
 
     @property
     def ns_per_row(self) -> float:
-        return self.convert + self.descend + self.landmarks + self.outputs
+        return self.convert + self.descend + self.landmarks + self.outputs + self.terms
 
     @property
     def cost_ratio(self) -> float:
@@ -76,6 +78,7 @@ def predict_cost(model: Model, by_distances: bool | None = None) -> PredictedCos
         descend=_descend_ns(model, share, held, by_distances),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
+        terms=float(sum(term.cost for term in model.terms)),
         linear=linear_ns(model.n_features),
     )
 

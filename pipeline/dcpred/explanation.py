@@ -470,7 +470,8 @@ def _scored(
     leaf, number = int(row.leaf[0]), int(class_numbers(row.decision)[0])
     output = number if model.n_outputs > 1 else 0
     scaled = model.scaling.exact(X)
-    value = float(leaf_values(model, leaf, scaled)[0, output])
+    offset = model.offset(X)
+    value = float(leaf_values(model, leaf, scaled, offset)[0, output])
     one = replace(
         one,
         predicted=model.classes[number] if model.classes else float(row.decision[0, 0]),
@@ -485,7 +486,8 @@ def _scored(
     if model.leaf_model(leaf) is None and len(weights):
         if not landmarks:
             return replace(one, decision=value)
-        return _summed(one, model, weights, float(model.intercept[leaf, output]), scaled, X, names)
+        intercept = float(model.intercept[leaf, output] + offset[0, output : output + 1].sum())
+        return _summed(one, model, weights, intercept, scaled, X, names)
     remark = CONSTANT
     if model.leaf_model(leaf) is not None:
         assert model.leaf_models is not None

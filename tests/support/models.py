@@ -463,6 +463,8 @@ def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.floa
                 terms = model.basis(at).summed_sizes(rows[mine])
                 reach[mine] += (terms @ beta).max(axis=1)
         reach[mine] += np.abs(model.intercept[at]).max() if model.task == "classification" else 1.0
+    for term in model.terms:
+        reach += term.sizes(X)
     return reach
 
 

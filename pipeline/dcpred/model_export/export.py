@@ -110,6 +110,12 @@ def flat_model(served: ServedModel, dtype: str) -> FlatModel:
 
 def compact(model: Model) -> Model:
     """The same model with support vectors of exact leaves as landmarks. Raises DataError for other leaves."""
+    if model.terms:
+        names = ", ".join(term.name for term in model.terms)
+        raise DataError(
+            f"Cannot export the model: it has other terms than kernels ({names}), and only sums of kernel"
+            " values can be exported. Train one without them."
+        )
     found = model.leaf_models
     if found is None:
         return model

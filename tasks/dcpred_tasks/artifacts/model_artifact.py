@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.model_layout import (
-    ARRAYS,
     BACKGROUND,
     BINS,
     COMPACT,
@@ -35,7 +34,9 @@ from dcpred_tasks.artifacts.model_layout import (
     check_sizes,
     check_stored,
     check_support,
+    declared_array,
     named_dimensions,
+    of_terms,
     parts_of_table,
     read_model_schema,
     read_weights,
@@ -53,6 +54,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.terms import read_terms
 from dcpred_tasks.model.tree import read_router
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
@@ -190,7 +192,8 @@ class Artifact:
         wanted |= (LEAF_MODELS if name else {}) | wanted_of_uncertainty(
             self.body["task"], self.body["arrays"]
         )
-        a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
+        terms = self.body.get("terms", [])
+        a = read_arrays(self.path, self.group, self.body["arrays"], wanted | of_terms(terms))
         with checked(self.path):
             weights = read_weights(a)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
@@ -216,6 +219,7 @@ class Artifact:
             parts=self._parts(scaling.n_features),
             bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,
             target=TargetTransform.of_document(self.body.get("target", NO_TRANSFORM.document())),
+            terms=read_terms(terms, a),
         )
         with checked(self.path):
             check_model(model)
@@ -296,6 +300,7 @@ def write_model(
         "arrays": _declared(arrays),
         **({} if model.leaf_models is None else {"machine": model.leaf_models.name}),
         **({"target": model.target.document()} if model.target else {}),
+        **({"terms": [term.name for term in model.terms]} if model.terms else {}),
         **encoding,
     }
     model_hash = digest_json(body)
@@ -303,7 +308,7 @@ def write_model(
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     document = {
         "format": FORMAT,
-        "version": max(*_versions(model, encoding), *(ARRAYS[name].since for name in arrays)),
+        "version": max(*_versions(model, encoding), *(declared_array(name).since for name in arrays)),
         "hash": model_hash,
         "model": body,
         "provenance": {**provenance, **naming},

@@ -7,7 +7,7 @@ them is checked here, and an inconsistency raises ValueError.
 
 import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError
-from dcpred_tasks.model import symlog
+from dcpred_tasks.model import symlog, terms
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
@@ -128,6 +128,17 @@ ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | OF_ROWS 
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
+def of_terms(names: Iterable[str] | None = None) -> dict[str, ModelArray]:
+    """The arrays of the terms of these names, or of all."""
+    chosen = [term for term in terms.TERMS if names is None or term.name in names]
+    return {name: a for term in chosen for name, a in model_arrays(term, f"{term.name}_").items()}
+
+
+def declared_array(name: str) -> ModelArray:
+    """How an array of a model lies on disk."""
+    return ARRAYS[name] if name in ARRAYS else of_terms()[name]
+
+
 def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:
     """Names of the dimensions of an array on disk; one without values shares none."""
     return dimensions_of(name, among) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
@@ -136,11 +147,13 @@ def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tupl
 def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
     """Names of the dimensions of an array, which depend on the other arrays of a model."""
     feature = "feature"
-    if name in OF_ENCODED_FEATURES:
+    if name in OF_ENCODED_FEATURES or name not in ARRAYS:
         feature = "encoded_feature" if "target_table" in among else "feature"
     elif name not in SELF_TEST and not {"source", "target_table"}.isdisjoint(among):
         feature = "column"
-    return tuple(feature if dimension == "feature" else dimension for dimension in ARRAYS[name].dimensions)
+    return tuple(
+        feature if dimension == "feature" else dimension for dimension in declared_array(name).dimensions
+    )
 
 
 def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -162,7 +175,7 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             first, other = sizes.setdefault(dimension, (size, name))
             if size != first:
                 raise ValueError(f"array {name} has {size} in {dimension}, where {other} has {first}")
-        at = ARRAYS[name].offsets
+        at = declared_array(name).offsets
         if at and (at not in arrays or not arrays[at].size):
             raise ValueError(f"array {at} is missing or empty")
         if at and (end := int(arrays[at][-1])) != len(value):
@@ -186,13 +199,15 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     arrays |= uncertainty_arrays(model.uncertainty)
     if model.background is not None:
         arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}
+    for term in model.terms:
+        arrays |= term.arrays()
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
     weights = model.beta
     if model.n_outputs > 1 and weights.nbytes < math.prod(weights.shape) * np.dtype(MODEL_DTYPE).itemsize:
         del arrays["beta"]
         arrays |= {name: getattr(weights, name) for name in PRESENT}
-    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
+    return {name: np.ascontiguousarray(a, declared_array(name).dtype) for name, a in arrays.items()}
 
 
 def read_weights(arrays: Mapping[str, NDArray[Any]]) -> OutputWeights:
@@ -328,11 +343,20 @@ def check_body(body: Mapping[str, Any]) -> None:
         raise ValueError("its settings are not an object")
     if "machine" in body:
         check_leaf_model(str(body["machine"]))
+    _check_terms(body.get("terms", []), "machine" in body)
     if "target" in body:
         if body["task"] != "regression":
             raise ValueError("it has classes and a target transform")
         TargetTransform.of_document(body["target"])
     check_declared(body.get("arrays"))
+
+
+def _check_terms(names: object, has_leaf_models: bool) -> None:
+    known = [term.name for term in terms.TERMS]
+    if not isinstance(names, list) or not all(name in known for name in names):
+        raise ValueError("its terms are not a list of names that this dcpred knows")
+    if len(set(names)) < len(names) or (names and has_leaf_models):
+        raise ValueError("it has a term twice, or terms beside leaf models")
 
 
 def _check_kernel(name: str, kernel: object) -> None:
@@ -406,6 +430,8 @@ def check_model(model: Model) -> None:
     if model.background is not None:
         _check_offsets("background_at", model.background.at, n_leaves)
         _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
+    for term in model.terms:
+        term.check(model.scaling.n_encoded, n_outputs)
     if model.bins is not None:
         _check_bins(model, model.bins)
     if model.uncertainty is not None:

@@ -39,6 +39,7 @@ from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 from dcpred_tasks.model.kernels import FAMILIES
+from dcpred_tasks.model.terms import offset_of
 
 
 class Exact(NamedTuple):
@@ -185,6 +186,8 @@ class Out(NamedTuple):
     """uint8 (n,), a Status."""
     leaf: NDArray[np.uint32]
     """uint32 (n,), the leaf of each row, or NOWHERE; (0,) unless requested."""
+    offset: FloatArray
+    """float64 (n, n_outputs), the sum of the terms of rows, which is added before bounds; (n, 0) without."""
 
 
 class Room(NamedTuple):
@@ -308,7 +311,7 @@ class Engine:
         self._code.entry()
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model, self.packed.columns)
-        self.score_dtype = model.score_dtype
+        self.score_dtype, self._terms = model.score_dtype, [term.engine for term in model.terms]
         self._kept = threading.local()
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
@@ -337,7 +340,8 @@ class Engine:
         first, block = self._kept_block()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
-            block[first:] = list(words(self._of_call(rows, decision[part], status[part], leaf[part])))
+            offset = offset_of(self._terms, rows, self.packed.n_outputs)
+            block[first:] = list(words(self._of_call(rows, decision[part], status[part], leaf[part], offset)))
             code = entry(block.__array_interface__["data"][0])
             if code != 0:
                 raise IndexError(f"compiled code left an array, and ended with status {code}")
@@ -349,13 +353,19 @@ class Engine:
         """The arguments of compiled code for rows that are read in place."""
         decision = np.empty((len(rows), self.packed.n_outputs), self.score_dtype)
         leaf, status = np.empty(0, np.uint32), np.empty(len(rows), STATUS_DTYPE)
-        return Arguments(*self._of_engine(), *self._of_call(rows, decision, status, leaf))
+        offset = offset_of(self._terms, rows, self.packed.n_outputs)
+        return Arguments(*self._of_engine(), *self._of_call(rows, decision, status, leaf, offset))
 
     def _of_engine(self) -> tuple[Packed, Exact, Room, int, int]:
         return self.packed, self.exact, self._new_room(), self.descent_rows, self.leaf_rows
 
     def _of_call(
-        self, rows: NDArray[Any], decision: Scores, status: NDArray[np.uint8], leaf: NDArray[np.uint32]
+        self,
+        rows: NDArray[Any],
+        decision: Scores,
+        status: NDArray[np.uint8],
+        leaf: NDArray[np.uint32],
+        offset: FloatArray,
     ) -> tuple[Source, int, Out]:
         regression = self.packed.regression
         none: Any = np.empty((0, self.packed.n_outputs), np.float32 if regression else np.float64)
@@ -363,7 +373,7 @@ class Engine:
         singles, doubles = (none, values) if regression else (values, none)
         address = rows.__array_interface__["data"][0]
         source = Source(dtype_code(rows.dtype), rows.itemsize, address, rows.strides[0])
-        return source, len(rows), Out(singles, doubles, status, leaf)
+        return source, len(rows), Out(singles, doubles, status, leaf, offset)
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
         """(start, stop, rows) with features side by side in native byte order: X itself, or copies."""

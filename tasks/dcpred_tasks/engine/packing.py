@@ -415,7 +415,7 @@ def pack(model: Model) -> Packed:
         present=np.concatenate([t.present for t in terms]),
         constant=constant,
         bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
-        bounded=(np.diff(model.beta_at) > 0) & has_bounds,
+        bounded=model.bounded,
     )
 
 

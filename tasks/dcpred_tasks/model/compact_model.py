@@ -1,8 +1,8 @@
 """The compact model as arrays, and its slow, plain definition: the oracle that any faster engine is held to.
 
-    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x' ∘ φ_leaf) + b_leaf
+    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x' ∘ φ_leaf) + b_leaf + Σ terms(x)
 
-with φ_leaf = 1 unless leaves have factors of their own.
+with φ_leaf = 1 unless leaves have factors of their own. A regression stays within the bounds of the leaf.
 
 This is algorithm 1 of Hsieh et al. 2014.
 
@@ -12,6 +12,7 @@ Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]`
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -40,6 +41,7 @@ from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, L
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
+from dcpred_tasks.model.terms import Term, offset_of
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 
@@ -138,6 +140,7 @@ class Model(LeafArrays):
     parts: Parts | None = None
     bins: Bins | None = None
     target: TargetTransform = NO_TRANSFORM
+    terms: tuple[Term, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.beta, np.ndarray):
@@ -177,6 +180,20 @@ class Model(LeafArrays):
             self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle, factor
         )
 
+    @cached_property
+    def bounded(self) -> NDArray[np.bool_]:
+        """bool (n_leaves,), the leaves whose bounds predictions stay within: without terms a constant needs
+        none.
+        """
+        at = self.beta_at if self.leaf_models is None else self.leaf_models.at
+        return (np.diff(at) > 0) | bool(self.terms) if self.bounds.shape[1] else np.zeros(self.n_leaves, bool)
+
+    def offset(self, X: NDArray[np.generic]) -> FloatArray:
+        """The sum of the terms at raw rows, float64 (n, n_outputs); (n, 0) without terms."""
+        if self.terms and self.scaling.targets is not None:
+            X = self.scaling.targets(X)
+        return offset_of([term.values for term in self.terms], X, self.n_outputs)
+
     @property
     def factors(self) -> FloatArray:
         """From raw units to columns of landmarks, float64 (n_leaves, n_columns) or (1, n_columns)."""
@@ -194,6 +211,7 @@ class Model(LeafArrays):
         values += self.tree.arrays().values()
         values += self.scaling.arrays().values()
         values += [] if self.leaf_models is None else [self.leaf_models.packed]
+        values += [array for term in self.terms for array in term.arrays().values()]
         return sum(value.nbytes for value in values if isinstance(value, np.ndarray | OutputWeights))
 
 
@@ -267,10 +285,12 @@ def _score_tile(
         values = np.empty((len(rows), model.n_outputs), ACC_DTYPE)
         own_leaf = model.tree.descend(rows)
         order, spans = by_leaf(own_leaf)
-        rows = rows[order]
+        rows, offset = rows[order], model.offset(X[order])
         for leaf, span in spans:
             values[span] = (
-                _early_values(model, leaf, rows[span]) if early else leaf_values(model, leaf, rows[span])
+                _early_values(model, leaf, rows[span])
+                if early
+                else leaf_values(model, leaf, rows[span], offset[span])
             )
         decision[order] = values.astype(model.score_dtype)
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
@@ -288,23 +308,31 @@ def by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slic
     return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
-def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
-    """Decision values of scaled rows of a leaf, float64 (n, n_outputs)."""
-    own, other = _span(model.beta_at, leaf), model.leaf_model(leaf)
-    if own.start == own.stop and other is None:
-        return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
+def leaf_values(model: Model, leaf: int, rows: RowArray, offset: FloatArray | None = None) -> FloatArray:
+    """Decision values of scaled rows of a leaf, float64 (n, n_outputs).
+
+    offset  float64 (n, n_outputs), the sum of the terms at these rows; (n, 0) or None for a model without
+    """
+    other = model.leaf_model(leaf)
     if other is not None:
         value = other.predict(rows)
     else:  # An output without weights is a constant, also where a kernel value overflows.
         value = np.tile(model.intercept[leaf], (len(rows), 1))
         (outputs, weights), basis = model.beta.present(leaf), model.basis(leaf)
-        for part in _parts(len(rows), basis.size):
+        for part in _parts(len(rows), basis.size) if len(weights) else ():
             value[part, outputs] += basis(rows[part]) @ weights.astype(ACC_DTYPE)
-    return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
+    return summed(model, leaf, value, offset)
+
+
+def summed(model: Model, leaf: int, value: FloatArray, offset: FloatArray | None) -> FloatArray:
+    """Decision values of rows of a leaf from those of its kernels and the sum of the terms: within bounds."""
+    if offset is not None and offset.shape[1]:
+        value = value + offset
+    return np.clip(value, *model.bounds[leaf]) if model.bounded[leaf] else value
 
 
 def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
-    """The size of the sums in the decision value of raw rows, of kernel terms and of intercepts, each float64
+    """The size of the sums in the decision value of raw rows, of all terms and of intercepts, each float64
     (n_samples,): errors of single precision are relative to it, because terms cancel. A row that is not
     finite counts as zeros. For kernel terms see LeafBasis.summed_sizes.
     """
@@ -322,6 +350,9 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
                 sizes, weights = model.basis(leaf).summed_sizes(rows[mine]), model.beta.present(leaf)[1]
                 terms[mine] = (sizes @ np.abs(weights.astype(ACC_DTYPE))).max(axis=1, initial=0.0)
             intercept[mine] = np.abs(model.intercept[leaf]).max()
+        encoded = X if model.scaling.targets is None else model.scaling.targets(X)
+        for term in model.terms:
+            terms += term.sizes(encoded)
     return terms, intercept
 
 

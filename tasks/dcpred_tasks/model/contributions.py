@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, NO_LEAF, FloatArray, IntArray, LeafNumbers
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
-from dcpred_tasks.model.compact_model import Model, Scores, by_leaf, class_numbers
+from dcpred_tasks.model.compact_model import Model, Scores, by_leaf, class_numbers, summed
 from dcpred_tasks.model.kernels import Sum, city_block_distances, squared_distances
 from dcpred_tasks.model.leaf_arrays import Parts
+from dcpred_tasks.model.terms import offset_of
 
 PRODUCT_KERNELS = ("rbf", "laplacian")  # A value is a product over features.
 MOST_BACKGROUND = 64  # background rows of a leaf that a row is compared with
@@ -77,6 +79,8 @@ def contributions(
         game = _game(model, number, parts)
         for row, inside in zip(here, game.basis.inside(model.scaling.exact(X[here])), strict=True):
             out[row, :-2] = game(inside, int(output[row]))
+        encoded = X[here] if model.scaling.targets is None else model.scaling.targets(X[here])
+        out[here, :-2] += _of_terms(model, number, encoded, parts, output[here])
     out[scored, -1] = average(model)[output[scored]]
     out[scored, -2] = explained[scored] - out[scored, -1] - out[scored, :-2].sum(axis=1)
     return out
@@ -124,26 +128,51 @@ def mean_contributions(model: Model, parts: Parts) -> FloatArray:
             rows = _background(model, leaf, max(IMPORTANCE_ROWS // model.n_leaves, 1))
             values = _values(model, leaf, rows)
             output = class_numbers(values) if model.n_outputs > 1 else np.zeros(len(rows), np.int64)
-            sizes = [np.abs(game(row, int(k))) for row, k in zip(rows, output, strict=False)]
-            total += model.leaf_rows[leaf] * (np.mean(sizes, axis=0) if sizes else 0.0)
+            phi = np.array([game(row, int(k)) for row, k in zip(rows, output, strict=True)])
+            phi += _of_terms(model, leaf, _encoded(model, leaf, rows), parts, output)
+            total += model.leaf_rows[leaf] * np.abs(phi).mean(axis=0)
         known[parts] = np.asarray(total / max(model.leaf_rows.sum(), 1))
     return known[parts]
 
 
 def _background(model: Model, leaf: int, most: int = MOST_BACKGROUND) -> FloatArray:
-    """Background rows of a leaf in the features that its landmarks lie in, float64 (n, n_columns)."""
+    """Background rows of a leaf in the features that its landmarks lie in, float64 (n ≥ 1, n_columns)."""
     basis = model.basis(leaf)
     if model.background is None or not len(model.background.of(leaf)):
-        return basis.landmarks[:most].astype(ACC_DTYPE)
+        points = basis.landmarks[:most].astype(ACC_DTYPE)
+        return points if len(points) else np.zeros((1, model.n_columns))
     return np.asarray(basis.inside(model.background.of(leaf)[:most]), ACC_DTYPE)
 
 
 def _values(model: Model, leaf: int, rows: FloatArray) -> FloatArray:
-    """Decision values of rows in the features that landmarks of a leaf lie in, float64 (n ≥ 1, n_outputs)."""
-    values = np.repeat(model.intercept[leaf][None], max(len(rows), 1), axis=0)
+    """Decision values of rows in the features that landmarks of a leaf lie in, float64 (n, n_outputs)."""
+    values = np.repeat(model.intercept[leaf][None], len(rows), axis=0)
     if model.beta_at[leaf] < model.beta_at[leaf + 1]:
         values = values + _bare(model.basis(leaf))(rows) @ model.beta.of(leaf).astype(ACC_DTYPE)
-    return np.clip(values, *model.bounds[leaf]) if model.bounds.shape[1] else values
+    offset = offset_of([term.values for term in model.terms], _encoded(model, leaf, rows), model.n_outputs)
+    return summed(model, leaf, values, offset)
+
+
+def _encoded(model: Model, leaf: int, rows: FloatArray) -> FloatArray:
+    """Encoded rows, which terms take, of rows in the features that landmarks of a leaf lie in; features of
+    factor 0 have their mean.
+    """
+    if not model.terms:
+        return rows
+    factor = model.leaf_factor[leaf] if model.leaf_factor.shape[1] else np.ones(1)
+    return model.scaling.of_encoded.raw(rows / np.where(factor == 0, np.inf, factor))
+
+
+def _of_terms(model: Model, leaf: int, X: NDArray[Any], parts: Parts, output: IntArray) -> FloatArray:
+    """Contributions of the terms to the outputs (n,) of encoded rows of a leaf, (n, n_parts)."""
+    phi, targets = np.zeros((len(X), len(parts.names))), model.scaling.targets
+    part = parts.of_feature if targets is None else parts.of_feature[targets.source]
+    background = _encoded(model, leaf, _background(model, leaf))
+    for term in model.terms:
+        for number in np.unique(output):
+            rows = np.flatnonzero(output == number)
+            np.add.at(phi, (rows[:, None], part), term.contributions(X[rows], background, int(number)))
+    return phi
 
 
 def _bare(basis: LeafBasis) -> LeafBasis:

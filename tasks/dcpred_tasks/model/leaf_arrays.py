@@ -160,6 +160,11 @@ def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
     return arrays
 
 
+def held_arrays(holder: object, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a holder by their names on disk."""
+    return {name: getattr(holder, name.removeprefix(prefix)) for name in model_arrays(type(holder), prefix)}
+
+
 KEPT_ROWS = 256  # most stored training rows of a leaf
 MODEL_ROWS, MODEL_NUMBERS = 2_048, 2**18  # stored rows of all leaves, about, and numbers in them
 FEWEST_ROWS = 8  # least stored rows of each leaf, if it has so many

@@ -2,8 +2,8 @@
 values and leaves.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, LeafNumbers,
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import OutputWeights, outlined
-from dcpred_tasks.model.target_transform import NO_TRANSFORM
+from dcpred_tasks.model.leaf_arrays import OutputWeights, model_arrays, outlined
 from dcpred_tasks.model.uncertainty import Calibration, Intervals, Novelty
 
 # (1 + r) exp(−r) of a distance r, as the kernel that it is.
@@ -67,23 +66,19 @@ def typicality_model(model: Model) -> Model:
     n = model.n_leaves
     sizes = {"feature": model.n_columns, "output": 1}
     arrays = outlined(Model, n, {"landmark": 1, "basis": 1}, sizes)
-    return replace(
-        model,
-        **arrays
-        | {
-            "landmarks": found.point,
-            "gamma": np.full(n, NEARNESS.gamma, MODEL_DTYPE),
-            "beta": np.ones((n, 1), MODEL_DTYPE),
-            "leaf_factor": found.factor,
-        },
-        task="classification",
-        classes=(0, 1),
-        kernel=NEARNESS,
-        support=None,
-        leaf_models=None,
-        uncertainty=None,
-        target=NO_TRANSFORM,
-    )
+    arrays |= {
+        "landmarks": found.point,
+        "gamma": np.full(n, NEARNESS.gamma, MODEL_DTYPE),
+        "beta": np.ones((n, 1), MODEL_DTYPE),
+        "leaf_factor": found.factor,
+    }
+    return _on_leaves(model, NEARNESS, arrays, task="classification", classes=(0, 1))
+
+
+def _on_leaves(model: Model, kernel: Kernel, arrays: Mapping[str, Any], **of_task: Any) -> Model:
+    """A model of the same leaves with other arrays of them: kernel sums alone."""
+    names = "scaling", "tree", "leaf_rows", "triangle_bound", "local_kernel"
+    return Model(**arrays, **of_task, kernel=kernel, **{name: getattr(model, name) for name in names})
 
 
 def novelty(model: Model, typicality: SingleArray, leaf: LeafNumbers) -> FloatArray:
@@ -98,16 +93,10 @@ def scale_model(model: Model) -> Model | None:
     found = None if model.uncertainty is None else model.uncertainty.scale
     if found is None:
         return None
-    return replace(
-        model,
-        beta=OutputWeights.from_dense(found.beta, found.at),
-        intercept=found.intercept,
-        bounds=found.bounds,
-        support=None,
-        leaf_models=None,
-        uncertainty=None,
-        target=NO_TRANSFORM,
-    )
+    arrays = {name: getattr(model, name) for name in model_arrays(Model)}
+    beta = OutputWeights.from_dense(found.beta, found.at)
+    arrays |= {"beta": beta, "intercept": found.intercept, "bounds": found.bounds}
+    return _on_leaves(model, model.kernel, arrays, task=model.task, classes=model.classes)
 
 
 def intervals(

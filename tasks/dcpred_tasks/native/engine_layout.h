@@ -210,6 +210,7 @@ struct Out {
     Array<double> doubles;
     Array<uint8_t> status;
     Array<uint32_t> leaf;
+    Array<double> offset;
 };
 
 struct Arguments {

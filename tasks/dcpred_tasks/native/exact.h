@@ -140,6 +140,15 @@ INLINE void write(const Packed &p, const Out &out, int64_t i, int64_t k, double 
     else out.singles[i * p.n_outputs + k] = (float)value;
 }
 
+// A decision value of row i from that of its leaf: with the terms, and within the bounds of a regression.
+INLINE double summed(const Packed &p, const Out &out, int64_t leaf, int64_t i, int64_t k, double value) {
+    if (out.offset.size > 0) value += out.offset[i * p.n_outputs + k];
+    if (!p.regression || !p.bounded[leaf]) return value;
+    const double low = p.bounds[2 * leaf], high = p.bounds[2 * leaf + 1];
+    value = low > value ? low : value;
+    return high < value ? high : value;
+}
+
 // NaN for row i, and its status.
 INLINE void spoil(const Packed &p, const Out &out, int64_t i, int64_t status) {
     out.status[i] = (uint8_t)status;
@@ -151,7 +160,7 @@ INLINE bool finish_constant(const Packed &p, const Exact &q, uint32_t leaf, int6
     if (leaf == NOWHERE || q.beta_at[leaf] < q.beta_at[leaf + 1]) return false;
     bool finite = true;
     for (int64_t k = 0; k < p.n_outputs; k++) {
-        const double value = q.intercept[leaf * p.n_outputs + k];
+        const double value = summed(p, out, leaf, i, k, q.intercept[leaf * p.n_outputs + k]);
         write(p, out, i, k, value);
         finite &= is_finite(p.regression ? value : (double)(float)value);
     }
@@ -170,12 +179,7 @@ NOINLINE void finish_plain(const Packed &p, const Exact &q, const Source &source
     exact_values(q, leaf, p.n_outputs, room);
     bool finite = true;
     for (int64_t k = 0; k < p.n_outputs; k++) {
-        double value = room.outputs[k];
-        if (p.regression && p.bounded[leaf]) {
-            const double low = p.bounds[2 * leaf], high = p.bounds[2 * leaf + 1];
-            value = low > value ? low : value;
-            value = high < value ? high : value;
-        }
+        const double value = summed(p, out, leaf, i, k, room.outputs[k]);
         write(p, out, i, k, value);
         finite = finite && is_finite(p.regression ? value : (double)(float)value);
     }

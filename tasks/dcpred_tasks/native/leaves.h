@@ -135,11 +135,18 @@ INLINE void column_sums(const LeafTerms &of, const float *e, int64_t stride, int
     }
 }
 
+// The sums of the terms for output k of the rows tile_sorted[at : at + n]; 0 for further lanes.
+INLINE Doubles offsets(const LeafTile &tile, int64_t at, int64_t n, int64_t k) {
+    double values[LANES] = {};
+    for (int64_t r = 0; r < n; r++) values[r] = tile.out.offset[(tile.start + tile.room.tile_sorted[at + r]) * tile.p.n_outputs + k];
+    return load(values);
+}
+
 INLINE Ints finite_lanes(Floats values) { return values - values == 0.0f; }
 
-// Columns of results: the constant of every output, plus the columns of room.sums for the outputs that the leaf has weights for, added in
-// double precision. Returns the rows whose results are all finite, as bits.
-INLINE uint32_t class_results(const LeafTile &tile, int64_t leaf, int64_t first, int64_t last) {
+// Columns of results of the rows tile_sorted[at : at + n]: the constant of every output and its terms, plus the columns of room.sums for
+// the outputs that the leaf has weights for, added in double precision. Returns the rows whose results are all finite, as bits.
+INLINE uint32_t class_results(const LeafTile &tile, int64_t leaf, int64_t at, int64_t n, int64_t first, int64_t last) {
     const Packed &p = tile.p;
     const Room &room = tile.room;
     const int64_t k_outputs = p.n_outputs;
@@ -147,11 +154,15 @@ INLINE uint32_t class_results(const LeafTile &tile, int64_t leaf, int64_t first,
     const float *sums = room.sums.at(0, (last - first) * LANES);
     const int64_t *present = p.present.at(first, last - first);
     float *out = room.results.at(0, k_outputs * LANES);
-    for (int64_t k = 0; k < k_outputs; k++) store_as(out + k * LANES, every((float)constants[k]));
+    const bool has_terms = tile.out.offset.size > 0;
+    auto constant = [&](int64_t k) __attribute__((always_inline)) {
+        return has_terms ? every(constants[k]) + offsets(tile, at, n, k) : every(constants[k]);
+    };
+    for (int64_t k = 0; k < k_outputs; k++) store_as(out + k * LANES, narrowed(constant(k)));
     for (int64_t k = 0; k < last - first; k++) {
         const int64_t output = present[k];
         CHECK(output >= 0 && output < k_outputs);
-        store_as(out + output * LANES, narrowed(widened(load(sums + k * LANES)) + every(constants[output])));
+        store_as(out + output * LANES, narrowed(widened(load(sums + k * LANES)) + constant(output)));
     }
     Ints finite = every((int32_t)-1);
     for (int64_t k = 0; k < k_outputs; k++) finite &= finite_lanes(load(out + k * LANES));
@@ -159,11 +170,12 @@ INLINE uint32_t class_results(const LeafTile &tile, int64_t leaf, int64_t first,
 }
 
 // The same of a regression, within the bounds of its leaf, in double precision.
-INLINE uint32_t regression_results(const LeafTile &tile, int64_t leaf) {
+INLINE uint32_t regression_results(const LeafTile &tile, int64_t leaf, int64_t at, int64_t n) {
     const Packed &p = tile.p;
     const double infinity = __builtin_inf(), low = p.bounded[leaf] ? p.bounds[2 * leaf] : -infinity;
     const double high = p.bounded[leaf] ? p.bounds[2 * leaf + 1] : infinity;
     Doubles values = widened(load(tile.room.sums.at(0, LANES))) + every(p.constant[leaf]);
+    if (tile.out.offset.size > 0) values += offsets(tile, at, n, 0);
     const uint32_t finite = bits_of(__builtin_convertvector(values - values == 0.0, Ints));
     values = values > low ? values : every(low);
     store_as(tile.room.double_results.at(0, LANES), values < high ? values : every(high));
@@ -208,10 +220,10 @@ INLINE void score_rows_of_leaf(LeafTile &tile, int64_t at, int64_t row, int64_t 
     else column_sums(terms, e, n_weights, last_output - first_output, sums);
     uint32_t finite;
     if (p.regression) {
-        finite = regression_results(tile, leaf);
+        finite = regression_results(tile, leaf, at, n);
         write_columns(tile, room.double_results, at, n, tile.out.doubles);
     } else {
-        finite = class_results(tile, leaf, first_output, last_output);
+        finite = class_results(tile, leaf, at, n, first_output, last_output);
         write_columns(tile, room.results, at, n, tile.out.singles);
     }
     finite &= bits_of(load(norm) < (float)HUGE);
