@@ -155,12 +155,12 @@ def _thread_pools(n_modules: int) -> Any:
     return ThreadpoolController()
 
 
-def lock_file(file: int | IO[Any], *, waits: bool = True) -> bool:
-    """Acquire the lock of an open file; False if another holds it and `waits` is False. Raises OSError."""
+def lock_file(file: int | IO[Any], *, shared: bool = False) -> bool:
+    """Acquire the lock of an open file at once; False if another process holds it. Raises OSError."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, "this system has no locks of files (fcntl)")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -178,4 +178,5 @@ def at_fork(**hooks: Callable[[], object]) -> None:
 
 
 NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)
+NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0)
 CLOSED_ON_EXEC = getattr(os, "O_CLOEXEC", 0)

@@ -23,11 +23,12 @@ from common import Table
 from numpy.typing import NDArray
 
 from dcpred.cli import main as command
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import acquire_lock
 from dcpred.execution.workers import InlineWorkers, Scheduler, Workers, connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 
 N_ROWS, N_FEATURES, CHUNK_ROWS = 300, 4, 50
@@ -278,7 +279,7 @@ def held(bench: Bench) -> tuple[int, str]:
     """A second driver."""
     shutil.copytree(bench.done, bench.out)
     (bench.out / "manifest.json").unlink()
-    with hold(bench.out):
+    with acquire_lock(open_place(bench.out)):
         return ask(bench.score())
 
 
@@ -336,7 +337,7 @@ def contents(folder: Path) -> set[tuple[str, int]]:
     return {
         (str(p.relative_to(folder)), p.stat().st_mtime_ns)
         for p in folder.rglob("*")
-        if p.is_file() and p.name != "lock"
+        if p.is_file() and p.name not in ("lock", ".lock.guard")
     }
 
 

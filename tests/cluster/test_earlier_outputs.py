@@ -53,7 +53,9 @@ def values(folder: Path) -> dict[str, np.ndarray]:
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    found = [
+        path for path in folder.rglob("*") if path.is_file() and path.name not in ("lock", ".lock.guard")
+    ]
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
 

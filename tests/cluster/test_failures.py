@@ -2,6 +2,7 @@
 holds.
 """
 
+import errno
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from distributed.scheduler import KilledWorker
 
 from dcpred.cli import main
 from dcpred.execution import task_window
-from dcpred.execution.lease import EXPIRY_SECONDS, check_free, held_by, hold
+from dcpred.execution.lease import acquire_lock, check_unlocked, expiry_seconds, lock_holder
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
@@ -46,6 +47,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.store_requests import can_write
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
@@ -604,37 +606,44 @@ def test_a_hung_task_is_given_to_another_worker(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_lease_is_free_after_its_holder_ends(tmp_path: Path) -> None:
-    with hold(tmp_path):
-        assert f"process {os.getpid()}" in held_by(tmp_path)
+    with acquire_lock(open_place(tmp_path)):
+        assert f"process {os.getpid()}" in lock_holder(open_place(tmp_path))
         with pytest.raises(RunHeldError, match="is in use by process"):
-            check_free(tmp_path)
-    assert held_by(tmp_path) == ""
-    check_free(tmp_path)
+            check_unlocked(open_place(tmp_path))
+    assert lock_holder(open_place(tmp_path)) == ""
+    check_unlocked(open_place(tmp_path))
 
 
 def test_a_lease_of_another_machine_ends_when_its_signs_do(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.write_text("process 1 on elsewhere · 0123456789abcdef\n")
     with pytest.raises(RunHeldError, match="in use by process 1 on elsewhere, heard of"):
-        check_free(tmp_path)
-    old = time.time() - EXPIRY_SECONDS - 1
+        check_unlocked(open_place(tmp_path))
+    old = time.time() - expiry_seconds() - 1
     os.utime(lock, (old, old))
-    with hold(tmp_path) as lease:
+    with acquire_lock(open_place(tmp_path)) as lease:
         lease.check()
 
 
-def test_half_a_name_in_a_lease_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that fills up in the middle of it: found by chaos."""
-    real = os.pwrite
+def test_a_full_disk_leaves_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a name would keep everybody out: found by chaos."""
     with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", lambda file, text, at: real(file, text[:11], at))
-        with pytest.raises(ResourceError, match=r"No space left on device\. Free space"), hold(tmp_path):
+        full.setattr(os, "fsync", full_disk)
+        with (
+            pytest.raises(ResourceError, match=r"No space left on device\. Free space"),
+            acquire_lock(open_place(tmp_path)),
+        ):
             pytest.fail("a lease that nobody can read is none")
-    check_free(tmp_path)
+    assert os.listdir(tmp_path) == [".lock.guard"]
+    check_unlocked(open_place(tmp_path))
+
+
+def full_disk(file: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_driver_that_was_taken_over_does_not_finish(tmp_path: Path) -> None:
-    with hold(tmp_path) as lease:
+    with acquire_lock(open_place(tmp_path)) as lease:
         (tmp_path / "lock").write_text("process 2 on elsewhere · fedcba9876543210\n")
         with pytest.raises(RunHeldError, match="taken over by process 2 on elsewhere"):
             lease.check()

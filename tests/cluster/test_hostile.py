@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dcpred.cli import main
 from dcpred.execution.dask_workers import secured
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import acquire_lock
 from dcpred.execution.workers import Scheduler
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.ledger import open_ledger
@@ -367,7 +367,10 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(ResourceError, match="Remove what is there"), hold(tmp_path / "out"):
+    with (
+        pytest.raises(ResourceError, match="Remove what is there"),
+        acquire_lock(open_place(tmp_path / "out")),
+    ):
         pass
     assert (tmp_path / "precious").read_text() == "mine"
 

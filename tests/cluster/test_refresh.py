@@ -110,7 +110,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in folder.rglob("*")
-        if p.is_file() and p.name != "lock"
+        if p.is_file() and p.name not in ("lock", ".lock.guard")
     }
 
 

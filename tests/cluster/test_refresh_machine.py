@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 import dcpred
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import acquire_lock
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
@@ -235,9 +235,9 @@ class RefreshMachine(RuleBasedStateMachine):
     @rule()
     def second_driver(self) -> None:
         before = files_of(self.root)
-        with hold(self.root), pytest.raises(RunHeldError, match="in use by process"):
+        with acquire_lock(open_place(self.root)), pytest.raises(RunHeldError, match="in use by process"):
             self.call()
-        with hold(self.root), pytest.raises(RunHeldError, match="in use by process"):
+        with acquire_lock(open_place(self.root)), pytest.raises(RunHeldError, match="in use by process"):
             publish(self.root, self.expected)
         assert files_of(self.root) == before
 

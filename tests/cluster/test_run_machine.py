@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import acquire_lock
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
@@ -41,6 +41,7 @@ from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings
@@ -71,7 +72,7 @@ def files_of(output: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(output)): p.read_bytes()
         for p in output.rglob("*")
-        if p.is_file() and p.name != "lock"
+        if p.is_file() and p.name not in ("lock", ".lock.guard")
     }
 
 
@@ -245,7 +246,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def second_driver(self) -> None:
         """Two drivers at a time: the second is refused and writes nothing."""
-        with hold(self.output):
+        with acquire_lock(open_place(self.output)):
             before = files_of(self.output)
             if self.sealed is None:
                 with pytest.raises(RunHeldError, match="in use by process"):

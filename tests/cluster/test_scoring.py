@@ -99,7 +99,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {
         str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns)
         for p in folder.rglob("*")
-        if p.is_file() and p.name != "lock"
+        if p.is_file() and p.name not in ("lock", ".lock.guard")
     }
 
 

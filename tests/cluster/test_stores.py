@@ -670,13 +670,13 @@ def test_a_killed_driver_is_followed_when_its_lease_has_expired(
             score(known.model, known.x, output.address, workers)
         driver.process.kill()
         driver.process.wait()
-        assert store_lease.place_holder(output) == ""
-        monkeypatch.setattr(store_lease, "_is_dead", lambda told: False)
+        assert store_lease.lock_holder(output) == ""
+        monkeypatch.setattr(store_lease, "_is_dead", lambda *_: False)
         with pytest.raises(RunHeldError, match="is in use by process"):
             score(known.model, known.x, output.address, workers)
     with monkeypatch.context() as patch:
         patch.setattr(store_lease, "EXPIRY_SECONDS", 0.0)
-        processes.wait_until(lambda: store_lease.place_holder(output) == "")
+        processes.wait_until(lambda: store_lease.lock_holder(output) == "")
     monkeypatch.setattr(store_lease, "_silent", lambda *_: store_lease.expiry_seconds() + 1)
     report = score(known.model, known.x, output.address, workers)
     assert report.scored_blocks == N_BLOCKS - 4
@@ -696,9 +696,9 @@ def test_a_driver_that_lost_its_lease_stops(
 
     lost: list[bool] = []
     monkeypatch.setattr(store_lease, "SIGN_SECONDS", 0.02)
-    give = store_lease.StoreLease.give_signs
+    give = store_lease.Lease.give_signs
     monkeypatch.setattr(
-        store_lease.StoreLease, "give_signs", lambda lease, stopped: (give(lease, stopped), lost.append(True))
+        store_lease.Lease, "give_signs", lambda lease, stopped: (give(lease, stopped), lost.append(True))
     )
     monkeypatch.setattr("dcpred.scoring.blocks.score_block", overtaken)
     with pytest.raises(RunHeldError, match="was taken over by another"):

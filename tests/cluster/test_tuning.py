@@ -20,7 +20,7 @@ from dcpred import load_model
 from dcpred.cli import rendering
 from dcpred.cost import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import acquire_lock
 from dcpred.execution.progress import reporting
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
@@ -42,6 +42,7 @@ from dcpred_tasks.errors import (
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch import TrainJob
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block, try_settings
 from dcpred_tasks.training.learned_scaling import ROUNDS
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
@@ -597,7 +598,7 @@ def test_a_directory_of_somebody_else_is_left_alone(data: Path, tmp_path: Path) 
 
 def test_a_second_search_leaves_the_first_alone(data: Path, tmp_path: Path) -> None:
     (tmp_path / "m.tune").mkdir()
-    with hold(tmp_path / "m.tune"):
+    with acquire_lock(open_place(tmp_path / "m.tune")):
         (tmp_path / "m.tune" / "tune.json").write_text("{}")
         with pytest.raises(RunHeldError, match="in use by"):
             tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
@@ -609,7 +610,10 @@ def test_a_training_is_refused_at_once_where_a_search_is_running(
 ) -> None:
     address, settings = (f"{data}/X", f"{data}/y"), Settings(n_leaves=2)
     (tmp_path / "m.tune").mkdir()
-    with hold(tmp_path / "m.tune"), pytest.raises(RunHeldError, match=r"m\.tune: it is in use by process"):
+    with (
+        acquire_lock(open_place(tmp_path / "m.tune")),
+        pytest.raises(RunHeldError, match=r"m\.tune: it is in use by process"),
+    ):
         train(*address, tmp_path / "m", settings, inline)
     assert not surveyed
     assert [p.name for p in tmp_path.iterdir()] == ["m.tune"]
@@ -620,7 +624,7 @@ def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: P
     """It is told to wait, and not to remove what the other one is at work on."""
     (tmp_path / "m.scratch").mkdir()
     with (
-        hold(tmp_path / "m.scratch"),
+        acquire_lock(open_place(tmp_path / "m.scratch")),
         pytest.raises(RunHeldError, match=r"m\.scratch: it is in use by process"),
     ):
         tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)

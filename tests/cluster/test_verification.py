@@ -106,7 +106,7 @@ def refuse_workers() -> AbstractContextManager[Workers]:
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in ("lock", ".lock.guard"))
     return {str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns) for p in files}
 
 

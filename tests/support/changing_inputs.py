@@ -58,7 +58,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in folder.rglob("*")
-        if p.is_file() and not p.is_symlink() and p.name != "lock" and ".partial" not in p.name
+        if p.is_file()
+        and not p.is_symlink()
+        and p.name not in ("lock", ".lock.guard")
+        and ".partial" not in p.name
     }
 
 

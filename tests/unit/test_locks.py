@@ -15,9 +15,9 @@ import pytest
 
 from dcpred.execution import interrupts, lease
 from dcpred.execution.events import json_lines
-from dcpred.execution.lease import check_free, held_by, hold
+from dcpred.execution.lease import acquire_lock, check_unlocked, lock_holder
 from dcpred_tasks.errors import ResourceError, RunHeldError
-from dcpred_tasks.storage import atomic_files, store_requests
+from dcpred_tasks.storage import atomic_files, place, store_requests
 from dcpred_tasks.storage.place import open_place
 from support.processes import wait_until
 
@@ -52,33 +52,37 @@ def fails(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int, times: 
 
 def test_a_reader_does_not_make_a_start_fail(tmp_path: Path) -> None:
     """It has the lock while the driver tries, and lets go."""
-    with hold(tmp_path):
+    with acquire_lock(open_place(tmp_path)):
         pass
-    file = os.open(tmp_path / "lock", os.O_RDONLY)
+    file = os.open(tmp_path / ".lock.guard", os.O_RDONLY)
     fcntl.flock(file, fcntl.LOCK_SH)
     reader = threading.Timer(0.1, lambda: os.close(file))
     reader.start()
-    with hold(tmp_path) as held:
+    with acquire_lock(open_place(tmp_path)) as held:
         reader.join()
         held.check()
-        assert held_by(tmp_path) != ""
-    assert held_by(tmp_path) == ""
+        assert lock_holder(open_place(tmp_path)) != ""
+    assert lock_holder(open_place(tmp_path)) == ""
 
 
 def test_a_driver_that_stays_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "INSTANT_SECONDS", 0.05)
-    with hold(tmp_path), pytest.raises(RunHeldError, match="is in use by process"), hold(tmp_path):
+    with (
+        acquire_lock(open_place(tmp_path)),
+        pytest.raises(RunHeldError, match="is in use by process"),
+        acquire_lock(open_place(tmp_path)),
+    ):
         pytest.fail("two drivers hold one folder")
 
 
 def test_an_error_of_the_storage_is_no_other_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with hold(tmp_path) as held:
+    with acquire_lock(open_place(tmp_path)) as held:
         with monkeypatch.context() as patch:
-            calls = fails(patch, lease, "read_plain", errno.EIO, 2)
+            calls = fails(patch, place, "read_plain", errno.EIO, 2)
             held.check()
             assert calls == [3]
         with monkeypatch.context() as patch:
-            fails(patch, lease, "read_plain", errno.ESTALE, float("inf"))
+            fails(patch, place, "read_plain", errno.ESTALE, float("inf"))
             with pytest.raises(ResourceError, match=r"lock file .*/lock: Stale file handle"):
                 held.check()
         assert not held.lost
@@ -92,67 +96,67 @@ def test_an_error_of_a_lock_is_no_file_system_without_locks(
         fails(patch, fcntl, "flock", errno.EIO, float("inf"))
         with (
             pytest.raises(ResourceError, match=r"Cannot use the lock file .*: Input/output error"),
-            hold(tmp_path),
+            acquire_lock(open_place(tmp_path)),
         ):
             pytest.fail("a lock that failed was taken")
         with hold_without_locks(patch, tmp_path) as held:
             held.check()
     with monkeypatch.context() as patch:
         fails(patch, fcntl, "flock", errno.EIO, 1)
-        with hold(tmp_path) as held:
+        with acquire_lock(open_place(tmp_path)) as held:
             held.check()
 
 
 def hold_without_locks(patch: pytest.MonkeyPatch, folder: Path) -> Any:
     fails(patch, fcntl, "flock", errno.ENOTSUP, float("inf"))
-    return hold(folder)
+    return acquire_lock(open_place(folder))
 
 
 def test_signs_go_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "SIGN_SECONDS", 0.01)
-    for owner, name in ((os, "utime"), (lease, "read_plain")):
-        with monkeypatch.context() as patch, hold(tmp_path) as held:
+    for owner, name in ((place, "write_bytes"), (place, "read_plain")):
+        with monkeypatch.context() as patch, acquire_lock(open_place(tmp_path)) as held:
             calls = fails(patch, owner, name, errno.EIO, 2)
             wait_until(lambda calls=calls: calls[0] > 4)
             assert not held.lost
 
 
 def test_what_cannot_be_let_go_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, hold(tmp_path):
-        fails(patch, lease, "read_plain", errno.EIO, float("inf"))
-    assert held_by(tmp_path) == ""
+    with monkeypatch.context() as patch, acquire_lock(open_place(tmp_path)):
+        fails(patch, place, "read_plain", errno.EIO, float("inf"))
+    assert lock_holder(open_place(tmp_path)) == ""
 
 
 def test_a_lock_that_was_removed_with_its_folder_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that waits for the lock gets that of a file without a name, which keeps nobody out."""
-    real = lease._lock
+    real = place.lock_file
     removed: list[int] = []
 
-    def lock(file: int, path: Path, *args: Any) -> None:
+    def lock(file: int, **kind: bool) -> bool:
         if not removed:
-            path.unlink()
+            (tmp_path / ".lock.guard").unlink()
             removed.append(1)
-        real(file, path, *args)
+        return real(file, **kind)
 
-    monkeypatch.setattr(lease, "_lock", lock)
-    with hold(tmp_path) as held:
+    monkeypatch.setattr(place, "lock_file", lock)
+    with acquire_lock(open_place(tmp_path)) as held:
         held.check()
         with pytest.raises(RunHeldError):
-            check_free(tmp_path)
+            check_unlocked(open_place(tmp_path))
 
 
 def test_a_group_may_go_on(tmp_path: Path, group_umask: None) -> None:
     """Files that are written to again are as the umask has them, like all others of a folder."""
-    with hold(tmp_path), json_lines(str(tmp_path / "events")):
-        place = open_place(tmp_path)
-        place.write("one", b"1")
-        standing = place.read("one")
+    with acquire_lock(open_place(tmp_path)), json_lines(str(tmp_path / "events")):
+        folder = open_place(tmp_path)
+        folder.write("one", b"1")
+        standing = folder.read("one")
         assert standing is not None
-        place.replace("one", b"2", standing.tag)
+        folder.replace("one", b"2", standing.tag)
     modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
-    assert modes == dict.fromkeys(("lock", "events", "one", ".one.guard"), "0o664")
+    assert modes == dict.fromkeys(("lock", ".lock.guard", "events", "one", ".one.guard"), "0o664")
 
 
 def test_a_signal_within_a_write_to_standard_error_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,9 +90,28 @@ class PlaceContract:
         place.make_folder("")
         assert place.create("a", b"one")
         assert place.has_tags == bool(place.written_tag("a"))
-        for folder in {place.folder, place.links, place.locks} - {None}:
+        for folder in {place.folder, place.links} - {None}:
             assert folder is not None
             assert (folder / "a").read_bytes() == b"one"
+
+    def test_who_guards_a_name_is_alone_until_it_ends(self, place: Place) -> None:
+        """Where the system has locks. Elsewhere it says so, and keeps nobody out."""
+        place.make_folder("")
+        place.write("a", b"one")
+        another, locks = open_place(place.address), place.folder is not None
+        with another.guarded("a", shared=True) as seen:
+            assert seen is False, "it was never guarded"
+        with place.guarded("a") as guarded:
+            assert guarded is locks
+            for shared in (False, True):
+                with another.guarded("a", shared=shared) as seen:
+                    assert seen is (None if locks else False)
+            assert place.replace("a", b"two", tag_of(place, "a")) is not None
+        with another.guarded("a", shared=True) as seen, place.guarded("a", shared=True) as seen_too:
+            assert seen is seen_too is locks
+            with place.guarded("a") as guarded:
+                assert guarded is (None if locks else False)
+        assert place.replace("a", b"three", tag_of(place, "a")) is not None
 
     def test_a_name_is_created_once(self, place: Place) -> None:
         place.make_folder("blocks")

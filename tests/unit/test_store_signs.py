@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from obstore.store import MemoryStore
 
-from dcpred.execution import lease as store_lease
-from dcpred.execution.lease import LOCK, StoreLease, hold_on_store
+from dcpred.execution import lease as leases
+from dcpred.execution.lease import LOCK, Lease, acquire_lock
 from dcpred_tasks.storage import bucket
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
@@ -24,10 +24,10 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     return open_place("memory://signs/out")
 
 
-def taken(place: Place) -> StoreLease:
+def taken(place: Place) -> Lease:
     """A lease whose holder gives no signs by itself."""
-    lease = StoreLease(place)
-    store_lease._take(lease)
+    lease = Lease(place)
+    lease.take()
     return lease
 
 
@@ -85,9 +85,9 @@ def stuck(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.E
         end.wait()
 
     answered(monkeypatch, wait)
-    monkeypatch.setattr(store_lease, "SIGN_SECONDS", 0.05)
-    monkeypatch.setattr(store_lease, "EXPIRY_SECONDS", 0.3)
-    monkeypatch.setattr(store_lease, "LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "SIGN_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "LEAVE_SECONDS", 0.05)
     yield waiting
     end.set()
     wait_until(lambda: all(thread.name != "dcpred-lease" for thread in threading.enumerate()))
@@ -95,7 +95,7 @@ def stuck(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.E
 
 def test_silence_is_known_while_a_sign_waits(place: Place, stuck: threading.Event) -> None:
     """And who leaves does not wait for its answer."""
-    with hold_on_store(place) as lease:
+    with acquire_lock(place) as lease:
         assert stuck.wait(60)
         wait_until(lambda: lease.lost)
 
@@ -114,7 +114,7 @@ def test_a_suspended_driver_is_not_silent_before_it_can_give_a_sign(
     monkeypatch.setattr(stopped, "wait", look)
     lease.watch(stopped)
     assert not lease.lost
-    assert lease.awake == 2 * store_lease.SIGN_SECONDS
+    assert lease.awake == 2 * leases.SIGN_SECONDS
     looks = iter([*[False] * 10, True])
     lease.watch(stopped)
     assert lease.lost

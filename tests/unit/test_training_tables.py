@@ -19,6 +19,7 @@ from dcpred.datasets import importing
 from dcpred.training import scratch, steps
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError, RunHeldError, SettingsError
+from dcpred_tasks.storage.place import open_place
 from support.comparisons import small_comparisons
 from support.pools import inline
 from support.tables import table
@@ -222,10 +223,10 @@ def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
 
 
 def test_two_trainings_do_not_share_an_import(data: Path, tmp_path: Path) -> None:
-    from dcpred.execution.lease import hold  # noqa: PLC0415
+    from dcpred.execution.lease import acquire_lock  # noqa: PLC0415
 
     (tmp_path / "model.import").mkdir()
-    with hold(tmp_path / "model.import"), pytest.raises(RunHeldError):
+    with acquire_lock(open_place(tmp_path / "model.import")), pytest.raises(RunHeldError):
         dcpred.train(data, tmp_path / "model", **NAMED)
 
 

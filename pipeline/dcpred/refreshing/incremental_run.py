@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from dcpred.execution.lease import Lock
+from dcpred.execution.lease import Lease
 from dcpred.execution.progress import show, show_step
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
@@ -63,7 +63,7 @@ def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: Inpu
     ]
 
 
-def reuse_blocks(root: Root, source: str, name: str, run: ScoreRun, blocks: list[int], lease: Lock) -> int:
+def reuse_blocks(root: Root, source: str, name: str, run: ScoreRun, blocks: list[int], lease: Lease) -> int:
     """Reuse blocks of run `source` in run `name`, unless it has a record. Returns how many were reused."""
     old = root.run(source)
     if old is None:
@@ -92,7 +92,7 @@ def reuse_blocks(root: Root, source: str, name: str, run: ScoreRun, blocks: list
     return n
 
 
-def _look(block: int, lease: Lock) -> None:
+def _look(block: int, lease: Lease) -> None:
     if lease.lost or block % LOOK_BLOCKS == 0:
         lease.check()
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dcpred.execution.events import by_name, is_heard, record_event
-from dcpred.execution.lease import Lock, acquire_lock, lock_holder
+from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
@@ -184,7 +184,7 @@ def check_given(settled: Settings, given: Settings, address: str) -> None:
 
 
 def _published(
-    work: IncrementalRun | Parts, name: str, limits: Limits, keep: int | None, lease: Lock, begin: float
+    work: IncrementalRun | Parts, name: str, limits: Limits, keep: int | None, lease: Lease, begin: float
 ) -> RefreshReport:
     """Make a run the latest if allowed, and report."""
     root, before = work.root, work.latest

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dcpred.execution.lease import lock_holder
+from dcpred.execution.lease import LEASE_FILES, lock_holder
 from dcpred.plan import Cut
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.input_states import read_inputs, write_inputs
@@ -38,7 +38,7 @@ from dcpred_tasks.storage.stored_chunks import InputState
 
 FORMAT, VERSION = "dcpred-refresh", 1
 # What a root may hold before its settings are written.
-OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
+OURS = re.compile(rf"{LEASE_FILES.pattern}|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
 
 
 RunName = Annotated[str, RUN_NAME.fullmatch]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.lease import LOCK, Lock, acquire_lock, check_unlocked
+from dcpred.execution.lease import LEASE_FILES, Lease, acquire_lock, check_unlocked
 from dcpred.execution.progress import SILENT, reporting, show_step
 from dcpred.runs.input_identity import (
     arrays_beside,
@@ -96,7 +96,7 @@ class Ledger:
         check_no_shards(self.place)
 
     @contextmanager
-    def claimed(self) -> Iterator[Lock]:
+    def claimed(self) -> Iterator[Lease]:
         """Make the directory this run's, or resume the run in it, and hold it, or a shard of it, within a
         `with` statement.
 
@@ -328,11 +328,12 @@ class Ledger:
     def abandon(self) -> None:
         """Remove what `claimed` made, if nothing else is there by now."""
         place = self.place
-        made = {PLAN, LOCK, *RUN_FOLDERS}
-        if place.names("") - made or any(place.names(folder) for folder in RUN_FOLDERS):
+        names = place.names("")
+        lease = set(filter(LEASE_FILES.fullmatch, names))
+        if names - {PLAN, *lease, *RUN_FOLDERS} or any(place.names(folder) for folder in RUN_FOLDERS):
             return
-        place.remove(PLAN)
-        place.remove(LOCK)
+        for name in (PLAN, *lease):
+            place.remove(name)
         if place.folder is not None:
             with suppress(OSError):  # Something came there meanwhile, and stays.
                 for folder in (*RUN_FOLDERS, ""):
@@ -459,4 +460,5 @@ class _Failure:
 
 def _ours(name: str) -> bool:
     """Whether a run that was interrupted before its plan was written may have left this."""
-    return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
+    ours = name in (*RUN_FOLDERS, INPUTS, FOLDER) or LEASE_FILES.fullmatch(name) or ".partial-" in name
+    return bool(ours) or is_system_file(name)

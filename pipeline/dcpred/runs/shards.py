@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dcpred.execution.lease import (
     INSTANT_SECONDS,
-    Lock,
+    Lease,
     acquire_lock,
     check_unlocked,
     expiry_seconds,
@@ -137,7 +137,7 @@ def _number(name: str, environment: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def hold_shard(place: Place, shard: Shard) -> Iterator[Lock]:
+def hold_shard(place: Place, shard: Shard) -> Iterator[Lease]:
     """Hold one shard of an output within a `with` statement. Raises RunHeldError if another process has
     it, or if a driver has the whole run.
 
@@ -177,7 +177,7 @@ def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tupl
     """Those of these shards with a driver, and the drivers."""
     if not shards:
         return
-    now = place.clock() if place.locks is None else None
+    now = place.clock() if place.folder is None else None
     for shard, entry in shards.items():
         # On a store only signs that can count are read.
         if now is None or now - entry.time < expiry_seconds():

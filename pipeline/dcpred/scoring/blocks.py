@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dcpred.execution.events import by_name, record_event
-from dcpred.execution.lease import Lock
+from dcpred.execution.lease import Lease
 from dcpred.execution.progress import COMPILING, counted, show_step
 from dcpred.execution.workers import Workers
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, without_score
@@ -64,7 +64,7 @@ class BlockRun:
     def __init__(
         self,
         ledger: Ledger,
-        lease: Lock,
+        lease: Lease,
         workers: Workers,
         tolerance: FailurePolicy,
         n_bad: int,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from dcpred.execution.lease import Lock
+from dcpred.execution.lease import Lease
 from dcpred.execution.progress import counted, show, show_dashboard, show_detail
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
@@ -93,7 +93,7 @@ def score(
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def _claimed(ledger: Ledger, plan: BlockPlan, workers: Workers) -> AbstractContextManager[Lock]:
+def _claimed(ledger: Ledger, plan: BlockPlan, workers: Workers) -> AbstractContextManager[Lease]:
     """Hold a run, for whose blocks the workers have memory."""
     workers.check_memory(
         plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
@@ -135,7 +135,7 @@ def report_finished(
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
 
 
-def score_pending(ledger: Ledger, lease: Lock, workers: Workers, tolerance: FailurePolicy) -> Done:
+def score_pending(ledger: Ledger, lease: Lease, workers: Workers, tolerance: FailurePolicy) -> Done:
     """Score this driver's pending blocks."""
     limited = tolerance.bad_rows != NO_LIMIT
     n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
@@ -144,7 +144,7 @@ def score_pending(ledger: Ledger, lease: Lock, workers: Workers, tolerance: Fail
 
 def score_all(
     ledger: Ledger,
-    lease: Lock,
+    lease: Lease,
     workers: Workers,
     tolerance: FailurePolicy,
     note: Callable[[list[int]], None] = lambda blocks: None,

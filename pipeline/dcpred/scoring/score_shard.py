@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from dcpred.execution.interrupts import listening
-from dcpred.execution.lease import Lock, acquire_lock
+from dcpred.execution.lease import Lease, acquire_lock
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, this_process
 from dcpred.plan import BlockPlan
@@ -123,7 +123,7 @@ def score_shard(
 
 
 def _score_blocks(
-    ledger: Ledger, lease: Lock, workers: Workers, tolerance: FailurePolicy
+    ledger: Ledger, lease: Lease, workers: Workers, tolerance: FailurePolicy
 ) -> tuple[Done, int]:
     """Score this shard's blocks. Returns what was done, and how many blocks other shards have left."""
     n_blocks, seconds, blocks = 0, 0.0, frozenset(ledger.shard_blocks)
@@ -143,7 +143,7 @@ def _score_blocks(
 def _finish(
     ledger: Ledger,
     plan: BlockPlan,
-    lease: Lock,
+    lease: Lease,
     workers: Workers,
     done: Done,
     tolerance: FailurePolicy,
@@ -167,7 +167,7 @@ def _finish(
 
 
 @contextmanager
-def _finishing(ledger: Ledger) -> Iterator[Lock]:
+def _finishing(ledger: Ledger) -> Iterator[Lease]:
     """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
     place = open_place(below(ledger.address, FOLDER, "finish"))
     place.make_folder("")

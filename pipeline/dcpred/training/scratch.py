@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from dcpred.execution.lease import hold
+from dcpred.execution.lease import LEASE_FILES, acquire_lock
 from dcpred.execution.progress import counted, rows_of, show, show_step
 from dcpred_tasks.artifacts import data_schema
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
@@ -26,6 +26,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.place import open_place
 
 MARK = "job.json"  # the owner of a scratch directory
 
@@ -110,8 +111,8 @@ def check_scratch(scratch: Path, identity: Identity, model: Path) -> None:
             )
         return
     if any(
-        entry.name != "lock"
-        and not entry.name.startswith((f"{MARK}.", "lock."))
+        not LEASE_FILES.fullmatch(entry.name)
+        and not entry.name.startswith(f"{MARK}.")
         and not is_system_file(entry.name)
         for entry in scratch.iterdir()
     ):
@@ -132,7 +133,7 @@ def drop_leftovers(scratch: Path, runs: Collection[str]) -> None:
     """Remove the directory of a finished training that was killed before it did so."""
     path = scratch / MARK
     if path.exists() and read_own_json(path).get("run") in runs:
-        with hold(scratch):
+        with acquire_lock(open_place(scratch)):
             drop_scratch(scratch)
 
 
@@ -145,7 +146,7 @@ def own_mark(run: str) -> dict[str, str]:
 def claimed(scratch: Path, identity: Identity, model: Path) -> Iterator[None]:
     """Make or resume the scratch directory of this training, without files of other code, and hold it."""
     make_scratch(scratch, model)
-    with hold(scratch):
+    with acquire_lock(open_place(scratch)):
         check_scratch(scratch, identity, model)
         mark = scratch / MARK
         goes_on = mark.exists() and read_own_json(mark) == identity.mark()
@@ -154,7 +155,7 @@ def claimed(scratch: Path, identity: Identity, model: Path) -> Iterator[None]:
             for entry in scratch.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
-                elif entry.name not in ("lock", MARK):
+                elif entry.name != MARK and not LEASE_FILES.fullmatch(entry.name):
                     entry.unlink()
         if not goes_on:
             write_json(mark, identity.mark())
@@ -225,7 +226,7 @@ def source_of(data: Any, columns: NamedColumns, asked: Mapping[str, Any]) -> str
 def drop_import(folder: Path | None) -> None:
     """Remove the import of a finished training that was killed before it did so."""
     if folder is not None and (folder / IMPORT_MARK).exists():
-        with hold(folder):
+        with acquire_lock(open_place(folder)):
             _check_own(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -260,7 +261,7 @@ def imported(data: str | Path, columns: NamedColumns, folder: Path | None) -> It
             yield _imported(data, columns, Path(made))
         return
     make_scratch(folder, folder.with_suffix(""))
-    with hold(folder):
+    with acquire_lock(open_place(folder)):
         _check_own(folder)
         try:
             yield _imported(data, columns, folder)
@@ -271,8 +272,8 @@ def imported(data: str | Path, columns: NamedColumns, folder: Path | None) -> It
 
 
 def _check_own(folder: Path) -> None:
-    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(("lock", IMPORT_MARK))}
-    if names and not (folder / IMPORT_MARK).exists():
+    names = (entry.name for entry in folder.iterdir() if not entry.name.startswith(IMPORT_MARK))
+    if not all(map(LEASE_FILES.fullmatch, names)) and not (folder / IMPORT_MARK).exists():
         raise PlanConflictError(
             f"Cannot use {folder} for the import of a table: it holds other files. Remove them."
         )

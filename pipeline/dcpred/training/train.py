@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.events import record_event
-from dcpred.execution.lease import check_free
+from dcpred.execution.lease import check_unlocked
 from dcpred.execution.progress import show, show_at_work, show_dashboard, show_detail, show_job
 from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
@@ -117,7 +117,7 @@ def train(
     check_new_name(model, PARTIAL)
     check_scratch(scratch, identity, model)
     for place in (scratch, search_folder(model)):  # A search ends in its own training.
-        check_free(place)
+        check_unlocked(open_place(place))
     check_driver(plan, x, settings)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)

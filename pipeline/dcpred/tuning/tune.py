@@ -1,5 +1,6 @@
 """Choose settings by a search, and train with them."""
 
+import os
 import shutil
 import time
 import warnings
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost import measured_linear_ns, predict_cost
-from dcpred.execution.lease import check_free, hold
+from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
 from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
@@ -54,6 +55,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     write_json,
 )
+from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
@@ -432,7 +434,7 @@ def _choice(
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
     _check_own(scratch)
-    check_free(scratch)
+    check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):
         budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1])
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
@@ -443,7 +445,7 @@ def _choice(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
         )
         make_scratch(scratch, model)
-        with hold(scratch):
+        with acquire_lock(open_place(scratch)):
             if goes_on := _prepared(scratch, run):
                 show("resuming an interrupted search")
             try:
@@ -471,7 +473,7 @@ def _choice(
 def _check_no_other(model: Path) -> None:
     """Raises PlanConflictError if a model, or work at one, exists already."""
     unfinished = model.with_name(f"{model.name}.scratch")
-    check_free(unfinished)
+    check_unlocked(open_place(unfinished))
     for there in (model, unfinished):
         if not is_free(there):
             raise PlanConflictError(
@@ -511,7 +513,7 @@ def _check_own(scratch: Path) -> None:
     if (
         scratch.exists()
         and not (scratch / MARK).exists()
-        and any(entry.name != "lock" and not is_system_file(entry.name) for entry in scratch.iterdir())
+        and any(not (LEASE_FILES.fullmatch(name) or is_system_file(name)) for name in os.listdir(scratch))
     ):
         raise PlanConflictError(
             f"Cannot use {scratch} for temporary files: it holds other files. Remove them."
@@ -531,7 +533,7 @@ def _prepared(scratch: Path, run: str) -> bool:
     for entry in scratch.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name not in ("lock", MARK):
+        elif entry.name != MARK and not LEASE_FILES.fullmatch(entry.name):
             entry.unlink()
     (scratch / "survey").mkdir()
     write_json(scratch / MARK, own_mark(run))

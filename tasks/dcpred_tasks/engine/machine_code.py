@@ -298,11 +298,7 @@ class MachineCode:
                     held.callback(_locks.discard, lock)
                     deadline = time.monotonic() + PATIENCE_SECONDS
                     with suppress(OSError):
-                        while (
-                            not lock_file(lock, waits=False)
-                            and not self.is_there()
-                            and time.monotonic() < deadline
-                        ):
+                        while not lock_file(lock) and not self.is_there() and time.monotonic() < deadline:
                             time.sleep(LOOK_SECONDS)
             yield
 

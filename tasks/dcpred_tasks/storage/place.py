@@ -4,17 +4,20 @@ Commit records, manifest, plan, lease and model.json are read and written by the
 keeps its guarantees on every kind of place. `PlaceContract` in tests/unit/test_place.py defines the contract.
 """
 
+import errno
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.process import CLOSED_ON_EXEC, lock_file
+from dcpred_tasks.process import NOT_FOLLOWED, lock_file
 from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import (
     create_bytes,
@@ -22,12 +25,17 @@ from dcpred_tasks.storage.atomic_files import (
     encoded,
     link_file,
     partial_name,
+    plain,
     read_plain,
     resource_errors,
     sync_directory,
     write_bytes,
 )
 from dcpred_tasks.storage.digests import digest_json, file_digest
+
+# Answers of a file system without locks. Other errors of a lock are errors of the storage.
+NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
+LOOK_SECONDS = 0.02  # between two attempts to lock a file
 
 
 class Stored(NamedTuple):
@@ -70,10 +78,6 @@ class Place(Protocol):
         """The folder, where directories may have symbolic links; None where names have no links."""
 
     @property
-    def locks(self) -> Path | None:
-        """The folder, whose files the system locks for a process; None where a lock expires by the clock."""
-
-    @property
     def has_tags(self) -> bool:
         """Whether a write returns the tag of a listing (`written_tag`), which a commit record then holds."""
 
@@ -100,6 +104,16 @@ class Place(Protocol):
     def replace(self, name: str, data: bytes, tag: str) -> str | None:
         """Replace the content with this tag. Returns the new tag; None, and writes nothing, where the content
         has another tag. `data` must differ from all earlier contents.
+        """
+
+    def guarded(
+        self, name: str, seconds: float = 0.0, *, shared: bool = False
+    ) -> AbstractContextManager[bool | None]:
+        """Keep other processes from replacing a name within a `with` statement. Returns whether the system
+        does so, until this process ends: False for a place without locks, None if another process has it.
+
+        seconds  how long to wait for another process
+        shared  only look whether another process has it, at once with others that look
         """
 
     def write(self, name: str, data: bytes) -> None:
@@ -215,7 +229,8 @@ class Folder:
     lists = True
 
     def __init__(self, path: Path) -> None:
-        self.path = self.folder = self.links = self.locks = path
+        self.path = self.folder = self.links = path
+        self._guarded: set[str] = set()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Folder) and self.path == other.path
@@ -238,16 +253,33 @@ class Folder:
         return create_bytes(self.path / name, data)
 
     def replace(self, name: str, data: bytes, tag: str) -> str | None:
-        """Guarded by the lock of a file beside it, which stays as long as the folder: if the file were
-        removed while a process waits for its lock, two could hold the lock.
-        """
         path = self.path / name
-        with resource_errors(path), _locked(path.with_name(f".{path.name}.guard")):
+        guard = nullcontext() if name in self._guarded else self.guarded(name, inf)
+        with guard, resource_errors(path):
             standing = self.read(name)
             if standing is None or standing.tag != tag:
                 return None
             write_bytes(path, data)
             return _tag(path.stat())
+
+    @contextmanager
+    def guarded(self, name: str, seconds: float = 0.0, *, shared: bool = False) -> Iterator[bool | None]:
+        """Guarded by the lock of a file beside it."""
+        path = self.path / name
+        with resource_errors(path):
+            if path.is_symlink() and not shared:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            file, locked = _locked(path.with_name(f".{path.name}.guard"), seconds, shared)
+        replaces = locked is not None and not shared
+        try:
+            if replaces:
+                self._guarded.add(name)
+            yield locked
+        finally:
+            if replaces:
+                self._guarded.discard(name)
+            if file is not None:
+                os.close(file)
 
     def write(self, name: str, data: bytes) -> None:
         write_bytes(self.path / name, data)
@@ -330,11 +362,30 @@ def _tag(state: os.stat_result) -> str:
     return f"{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | CLOSED_ON_EXEC, 0o666)  # minus the umask
-    try:
-        lock_file(file)
-        yield
-    finally:
+def _locked(path: Path, seconds: float, shared: bool) -> tuple[int | None, bool | None]:
+    """An open file, and what `Place.guarded` returns. It is made anew where it was removed while this process
+    waited: else two could have a lock.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            # A link is not followed.
+            file = plain(path, NOT_FOLLOWED | (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT))
+        except (FileNotFoundError, PermissionError):
+            if shared:
+                return None, False
+            raise
+        try:
+            locked = lock_file(file, shared=shared)
+            if locked and os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+                return file, True
+        except OSError as error:
+            os.close(file)
+            if error.errno in NO_LOCKS:
+                return None, False
+            raise
         os.close(file)
+        if not locked:
+            if time.monotonic() >= until:
+                return None, None
+            time.sleep(LOOK_SECONDS)
