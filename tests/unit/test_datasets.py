@@ -24,7 +24,6 @@ from sklearn.datasets import dump_svmlight_file
 from dcpred.cli import main
 from dcpred.datasets import (
     array_sources,
-    arrow_files,
     csv_reader,
     table,
     writing,
@@ -34,6 +33,7 @@ from dcpred.datasets.writing import default_chunk_rows
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks
+from dcpred_tasks.tables import stored_tables
 
 RNG = np.random.default_rng(0)
 SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)
@@ -104,7 +104,7 @@ def test_every_format_in_several_chunks(
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
     monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
-    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 60)
+    monkeypatch.setattr(stored_tables, "BATCH_VALUES", 60)
     monkeypatch.setattr(array_sources, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
     path = tmp_path / f"a.{ending}"
@@ -151,7 +151,7 @@ def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
-    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 2**12)
+    monkeypatch.setattr(stored_tables, "BATCH_VALUES", 2**12)
     monkeypatch.setattr(array_sources, "SURVEY_ROWS", 500)
     peaks = []
     few = 2_500 if ending == "svm" else 5_000  # rows of svmlight take their time
@@ -713,7 +713,7 @@ def test_rows_that_are_not_finite_are_counted(
     tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
-    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 60)
+    monkeypatch.setattr(stored_tables, "BATCH_VALUES", 60)
     X, y = RNG.normal(size=(90, 3)), RNG.normal(size=90)
     X[[4, 50, 89], 1], X[[4, 8], 2], y[[0, 89]] = [np.nan, np.inf, -np.inf], np.nan, [np.inf, -np.inf]
     path, options = write_as(tmp_path, ending, X, y)

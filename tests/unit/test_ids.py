@@ -18,7 +18,8 @@ import zarr
 
 import dcpred
 from dcpred_tasks.errors import DataError, IncompleteError, RefusedError
-from dcpred_tasks.tables.table_files import list_files, parquet_footer
+from dcpred_tasks.tables.parquet_files import parquet_footer
+from dcpred_tasks.tables.table_files import list_files
 
 N = 60
 SETTINGS = {"n_leaves": 1, "landmarks": 4, "calibrate": False}

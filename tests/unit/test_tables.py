@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 from dcpred import import_data
 from dcpred.cli import main
-from dcpred.datasets import arrow_files, csv_reader, importing
+from dcpred.datasets import csv_reader, importing
 from dcpred.datasets.importing import Imported, find_schema
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.schema.column import DATE_PARTS, Boolean, Codes, Date, Id, Number, Target
 from dcpred_tasks.schema.schema import Schema, read_schema
+from dcpred_tasks.tables import stored_tables
 from support.tables import COLOURS, plain_rows, table, write_csv
 
 FEATURES = (
@@ -234,7 +235,7 @@ def test_every_format_holds_the_same(
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 4_000)
     monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 4)
-    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 700)
+    monkeypatch.setattr(stored_tables, "BATCH_VALUES", 700)
     (tmp_path / "source").mkdir()
     report, group = bring(write(FRAME, tmp_path / "source"), tmp_path, chunk_rows=128, **OPTIONS)
     names = list(group["X"].attrs["feature_names"])

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dcpred.datasets.arrow_files import batch_rows
 from dcpred.datasets.containers import Container, NamedArray
 from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import (
@@ -38,6 +37,7 @@ from dcpred_tasks.schema.inference import SHOWN
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.object_arrays import encoding_of
 from dcpred_tasks.storage.zarr_arrays import SPARSE_PARTS, plain_text, sparse_matrix
+from dcpred_tasks.tables.stored_tables import batch_rows
 
 SURVEY_ROWS = 2**20  # rows of y per survey step
 Names = tuple[str, ...] | None

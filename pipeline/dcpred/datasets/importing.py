@@ -30,7 +30,6 @@ from dcpred.datasets.array_sources import (
     read_npz,
 )
 from dcpred.datasets.array_sources import held as held_chunks
-from dcpred.datasets.arrow_files import FEATHER, read_table
 from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
@@ -67,10 +66,14 @@ from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_dis
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.tables.table_files import PARQUET
+from dcpred_tasks.tables.sources import SOURCES, open_source
+from dcpred_tasks.tables.table_source import ReadOptions
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
-COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns
+COLUMNS = (
+    *CSV,
+    *(ending for kind in SOURCES for ending in kind.endings),
+)  # formats whose rows have named columns
 CONTAINERS = (*ZARR, *HDF5, *NETCDF)
 SUFFIXES = (*COLUMNS, ".npy", ".npz", *SVMLIGHT, *CONTAINERS)
 COMPRESSED = (".gz", ".bz2")  # endings of compressed text
@@ -244,7 +247,11 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         named = None if reading.follow else reading.columns
         separator, quotes, form = reading.separator, reading.quotes, reading.text
         return _encoded(csv_file(path, named, separator=separator, quotes=quotes, form=form), reading)
-    return _encoded(read_table(str(path), reading.columns), reading)
+    return _table_at(str(path), reading)
+
+
+def _table_at(address: str, reading: Reading) -> Table:
+    return _encoded(open_source(address).rows(ReadOptions(reading.columns)), reading)
 
 
 def frame_table(frame: Any, reading: Reading) -> Table:
@@ -593,7 +600,7 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
         name = str(source).rstrip("/").rpartition("/")[2]
         _check_options(name, ".parquet", reading.named)
         with reading_errors(str(source)):
-            yield _encoded(read_table(absolute(str(source)), reading.columns), reading), name
+            yield _table_at(absolute(str(source)), reading), name
     else:
         with local_source(str(source)) as path, reading_errors(path):
             yield open_table(path, reading, scratch), path.name

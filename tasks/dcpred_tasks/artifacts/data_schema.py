@@ -127,7 +127,8 @@ def _is_table(address: str | Path) -> bool:
         return False
     from dcpred_tasks.tables.sources import kind_of
 
-    return kind_of(address) is not None
+    kind = kind_of(address)
+    return kind is not None and kind.in_place
 
 
 def is_zarr(address: str | Path) -> bool:

@@ -9,11 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import unquote
-
-import numpy as np
-import pyarrow as pa
 
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.addresses import (
@@ -26,14 +23,18 @@ from dcpred_tasks.storage.addresses import (
     is_remote,
 )
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.table_files import TableFile, local_file
+from dcpred_tasks.tables.table_files import local_file
 from dcpred_tasks.tables.table_formats import DELTA, has_format
+from dcpred_tasks.tables.table_source import ReadOptions, TableFile, TableRows
 
 
 @dataclass(frozen=True)
 class DeltaTable:
     """A version of a Delta table: a source (sources.py)."""
 
+    endings: ClassVar[tuple[str, ...]] = ()
+    in_place: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
     table: str
     version: int
 
@@ -61,6 +62,11 @@ class DeltaTable:
     def files(self) -> list[TableFile]:
         """The oldest first."""
         return [_present(file, self.table, self.version) for file in self._log[0]]
+
+    def rows(self, options: ReadOptions) -> TableRows:
+        from dcpred_tasks.tables.stored_tables import stored_rows
+
+        return stored_rows(self, self.table, options.named)
 
     @property
     def _log(self) -> tuple[tuple[TableFile, ...], Any]:
@@ -99,6 +105,9 @@ def _library_errors(table: str, version: int | None) -> Iterator[None]:
 
 @lru_cache(maxsize=8)
 def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile, ...], Any]:
+    import numpy as np
+    import pyarrow as pa
+
     opened = _opened(table, version, options)
     with _library_errors(table, version):
         _check_features(table, version, opened)
@@ -120,6 +129,8 @@ def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile,
 
 def _check_features(table: str, version: int, opened: Any) -> None:
     """Raise DataError for a table whose rows are not simply those of its files."""
+    import pyarrow as pa
+
     configuration: Mapping[str, str] = opened.metadata().configuration
     what = ""
     if configuration.get("delta.columnMapping.mode", "none") != "none":

@@ -5,9 +5,6 @@ X has the dtype that an import like the model gives it (`followed_dtype`): score
 rows, bit for bit.
 """
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,7 +22,7 @@ from dcpred_tasks.schema.column import Column, Id, Target
 from dcpred_tasks.schema.inference import can_be_kept
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import Options, TableAddress, absolute, current_options, is_remote
+from dcpred_tasks.storage.addresses import TableAddress, absolute
 from dcpred_tasks.storage.computed_arrays import ComputedStore, check_room, refuse_changed
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.tables.arrow_columns import (
@@ -34,23 +31,24 @@ from dcpred_tasks.tables.arrow_columns import (
     arrow_values,
     is_plain_number,
     is_text_or_levels,
-    plain_column,
     refuse_rounded_decimals,
     remedy,
     text_values,
-    whole_array,
 )
 from dcpred_tasks.tables.sources import open_source
-from dcpred_tasks.tables.table_columns import (
-    as_common_type,
-    cell_type,
-    common_columns,
-    followed_dtype,
-    foreign_types,
-    is_number,
-    stated_columns,
+from dcpred_tasks.tables.stored_tables import (
+    Group,
+    SourceFiles,
+    Table,
+    TableReader,
+    files_of_source,
+    stored_table,
 )
-from dcpred_tasks.tables.table_files import IPC, Footer, TableFile, ipc_footer, parquet_footer
+from dcpred_tasks.tables.table_columns import (
+    followed_dtype,
+    is_number,
+)
+from dcpred_tasks.tables.table_files import Footer
 
 DOUBLE = "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
@@ -58,64 +56,6 @@ MOST_PIECES = 64  # chunks of a row group
 STRIP = 4096  # rows that are transposed at once, in cache
 NAMED = 3  # names in a message
 GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Group:
-    """A row group: its file, its number there, and its rows in the table."""
-
-    footer: Footer
-    number: int
-    constants: Mapping[str, Any]
-    start: int
-    stop: int
-
-    @property
-    def where(self) -> str:
-        return f"row group {self.number} of {self.footer.file.address}"
-
-    def content(self, names: Collection[str] | None = None, *, timed: bool = True) -> str:
-        """What decides the stored values of these columns; None: of all.
-
-        timed  whether with the time of writing, or the tag of a store
-        """
-        file, tag = self.footer.file, self.footer.file.tag if timed else ""
-        constants = sorted((k, repr(v)) for k, v in self.constants.items() if names is None or k in names)
-        return f"{file.name} {file.size} {tag} {self.footer.digest} {self.number} {constants}"
-
-
-@dataclass(frozen=True)
-class Table:
-    """The files of a table.
-
-    data   its address
-    types  of the columns of all files
-    """
-
-    data: str
-    footers: tuple[Footer, ...]
-    types: Mapping[str, Any]
-    groups: tuple[Group, ...]
-
-    @property
-    def n_rows(self) -> int:
-        return self.groups[-1].stop
-
-    def read(self, group: Group, names: Sequence[str]) -> dict[str, Any]:
-        """Columns of a row group, as arrays of Arrow of the types of the table."""
-        stored = [name for name in names if name not in group.constants]
-        n = group.stop - group.start
-        read = group.footer.read(group.number, stored) if stored else None
-        found = {}
-        for name in names:
-            if read is None or name in group.constants:
-                found[name] = pa.repeat(group.constants[name], n).cast(self.types[name])
-                continue
-            column = _one_array(read.column(name))
-            file = group.footer.file
-            column = as_common_type(column, self.types[name], name, file.address)
-            found[name] = plain_column(column, name, file.name)
-        return found
 
 
 @dataclass(frozen=True)
@@ -127,10 +67,6 @@ class FollowedTable(Table):
 
     like: str
     schema: Schema
-
-    @property
-    def name(self) -> str:
-        return os.path.basename(self.data.rstrip("/"))
 
     @cached_property
     def target(self) -> str | None:
@@ -179,73 +115,24 @@ class FollowedTable(Table):
         return repr(sorted((k, str(v)) for k, v in self.types.items() if names is None or k in names))
 
 
-def _one_array(column: Any) -> Any:
-    """A column of a row group as one array: without a copy where it is one, as numbers are."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    column = column.combine_chunks()
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def find_table(data: str, model: str) -> FollowedTable:
     """A table, with all checks that need no rows. Raises DataError."""
-    return _followed(_files(data), data, model, schema_to_follow(model))
-
-
-Files = tuple[
-    tuple[TableFile, ...], Any, Options
-]  # the schema of a table that states it, in Arrow, else None
-
-
-def _files(data: str) -> Files:
-    source = open_source(data)
-    return tuple(source.files), source.schema, current_options() if is_remote(data) else ()
+    return _followed(files_of_source(open_source(data)), data, model, schema_to_follow(model))
 
 
 @lru_cache(maxsize=8)
-def _table(held: Files, data: str) -> Table:
-    files, kinds, options = held
-    footers = tuple(
-        (ipc_footer if file.name.lower().endswith(IPC) else parquet_footer)(file, options) for file in files
-    )
-    for one in footers:
-        _check_names(one)
-    schemas = [one.schema for one in footers]
-    types, constants = (
-        common_columns(os.path.basename(data.rstrip("/")), [file.name for file in files], schemas)
-        if kinds is None
-        else stated_columns(kinds, files, schemas)
-    )
-    groups, start = [], 0
-    for one, values in zip(footers, constants, strict=True):
-        for number, n in enumerate(one.group_rows):
-            if n:
-                groups.append(Group(one, number, values, start, start + n))
-            start += n
-    if not groups:
-        raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
-    return Table(data, footers, types, tuple(groups))
-
-
-@lru_cache(maxsize=8)
-def _followed(held: Files, data: str, model: str, schema: Schema) -> FollowedTable:
-    found = FollowedTable(**vars(_table(held, data)), like=model, schema=schema)
-    _check_columns(found)
-    _check_sizes(found)
-    return found
+def _followed(held: SourceFiles, data: str, model: str, schema: Schema) -> FollowedTable:
+    of = stored_table(held, data)
+    table = FollowedTable(of.data, of.footers, of.types, of.groups, like=model, schema=schema)
+    _check_columns(table)
+    _check_sizes(table)
+    return table
 
 
 def _nulls(footers: Sequence[Footer], name: str) -> int | None:
     """The number of missing values of a column; None where a file does not state it."""
     counts = [one.nulls(name) for one in footers]
     return None if None in counts else sum(filter(None, counts))
-
-
-def _check_names(of: Footer) -> None:
-    names = of.schema.names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"Cannot read {of.file.address}: two columns are named {twice!r}. Rename one.")
 
 
 def _check_columns(table: FollowedTable) -> None:
@@ -259,10 +146,9 @@ def _check_columns(table: FollowedTable) -> None:
             " Where it is missing in every row, run `dcpred import` with --like and --absent, and use what"
             " that writes."
         )
-    foreign = {name: kind for one in table.footers for name, kind in foreign_types(one.schema).items()}
     for name in table.features:
-        kind = foreign.get(name, table.types[name])
-        if name in foreign or not _is_readable(kind):
+        kind = table.foreign.get(name, table.types[name])
+        if name in table.foreign or not _is_readable(kind):
             raise DataError(
                 f"Cannot read column {name!r} of {table.data}: its type is {kind}, not numbers, text, dates"
                 " or booleans. Convert it."
@@ -333,50 +219,6 @@ def _as_reason(text: str) -> str:
     for prefix in ("Cannot encode ", "Cannot use ", "Cannot import "):
         text = text.removeprefix(prefix)
     return text
-
-
-class TableReader:
-    """Reads the columns of a table; the last row groups are kept for the next rows."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._starts = np.array([group.start for group in table.groups])
-
-    def overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Group]]:
-        """The row groups of rows, with their numbers."""
-        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
-        for number in range(first, len(self._starts)):
-            group = self.table.groups[number]
-            if group.start >= stop:
-                return
-            yield number, group
-
-    def columns(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
-        """Decoded columns of a row group; the last two are kept for the next rows."""
-        key = number, names
-        with self._lock:
-            found = self._decoded.get(key)
-        if found is None:
-            found = self.table.read(self.table.groups[number], names)
-            with self._lock:
-                self._decoded[key] = found
-                while len(self._decoded) > 2:
-                    self._decoded.popitem(last=False)
-        return found
-
-    def cells(self, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
-        """The cells of columns for rows, as the files hold them, in the type of `cell_type`."""
-        parts: dict[str, list[Any]] = {name: [] for name in names}
-        for number, group in self.overlapping(start, stop):
-            low, high = max(start, group.start), min(stop, group.stop)
-            columns = self.columns(number, tuple(names))
-            for name in names:
-                column = whole_array(columns[name].slice(low - group.start, high - low))
-                parts[name].append(column.cast(cell_type(self.table.types[name])))
-        kinds = {name: cell_type(self.table.types[name]) for name in names}
-        return {name: _one_array(pa.chunked_array(parts[name], kinds[name])) for name in names}
 
 
 class EncodedTable(ComputedStore):
@@ -523,12 +365,6 @@ def chunk_rows(table: FollowedTable, row_bytes: int) -> int:
     pieces = -(-unit // most)
     even = (n for n in range(pieces, pieces + MOST_PIECES) if unit % n == 0)
     return -(-unit // next(even, pieces))
-
-
-def open_cells(data: str) -> TableReader:
-    """A reader of a table that no model encodes. Raises DataError."""
-    data = absolute(data)
-    return TableReader(_table(_files(data), data))
 
 
 def open_table(address: TableAddress) -> EncodedTable:

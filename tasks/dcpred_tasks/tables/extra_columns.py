@@ -31,9 +31,10 @@ from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, lasting, shown, table_address
 from dcpred_tasks.storage.computed_arrays import computed
-from dcpred_tasks.tables.encoded_rows import EncodedTable, TableReader, open_cells
+from dcpred_tasks.tables.encoded_rows import EncodedTable
 from dcpred_tasks.tables.score_columns import texts
-from dcpred_tasks.tables.table_columns import cell_type, foreign_types
+from dcpred_tasks.tables.stored_tables import TableReader, open_cells
+from dcpred_tasks.tables.table_columns import cell_type
 
 TARGET = "y"  # the array of the target
 HELD_BYTES = 64 * 2**20  # bytes of rows of X in memory at once for some of their features
@@ -242,9 +243,7 @@ def _cells(
     table: TableReader, n_rows: int, where: str, names: Sequence[str], *, elsewhere: bool, grows: bool
 ) -> Beside:
     types = table.table.types
-    foreign = {
-        name: kind for footer in table.table.footers for name, kind in foreign_types(footer.schema).items()
-    }
+    foreign = table.table.foreign
     for name in names:
         if name not in types:
             raise _unknown(name, where, list(types), elsewhere=elsewhere)

@@ -17,7 +17,7 @@ from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text, is_text_or_levels, is_uuid
-from dcpred_tasks.tables.table_files import TableFile
+from dcpred_tasks.tables.table_source import TableFile
 
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
@@ -133,14 +133,14 @@ def _split(folder: str) -> tuple[str, str, str]:
     return (name, equals, value) if equals else ("", "", "")
 
 
-def as_common_type(column: Any, kind: Any, name: str, file: str, others: str = "other files") -> Any:
+def as_common_type(column: Any, kind: Any, name: str, file: str) -> Any:
     """A column of one file, cast to the type that it has in all of them. Raises DataError."""
     try:
         return column if column.type == kind else column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"Cannot read column {name!r} of {file}: it is {column.type}, but {kind} in {others}, which does"
-            f" not hold all its values ({str(error).splitlines()[0]}). Convert it."
+            f"Cannot read column {name!r} of {file}: it is {column.type}, but {kind} in other files, which"
+            f" does not hold all its values ({str(error).splitlines()[0]}). Convert it."
         ) from None
 
 

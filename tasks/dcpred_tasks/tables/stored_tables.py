@@ -1,0 +1,237 @@
+"""Tables of files: row groups, columns in common types, and the rows that imports and scorings read."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.addresses import Options, absolute, current_options, is_remote
+from dcpred_tasks.tables.arrow_columns import plain_column, unknown_type, whole_array
+from dcpred_tasks.tables.sources import open_source
+from dcpred_tasks.tables.table_columns import (
+    as_common_type,
+    cell_type,
+    common_columns,
+    foreign_types,
+    stated_columns,
+)
+from dcpred_tasks.tables.table_files import Footer, read_footer
+from dcpred_tasks.tables.table_source import Columns, TableFile, TableSource
+
+BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
+
+
+def batch_rows(n_columns: int) -> int:
+    return max(BATCH_VALUES // max(n_columns, 1), 1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row group: its file, its number there, and its rows in the table."""
+
+    footer: Footer
+    number: int
+    constants: Mapping[str, Any]
+    start: int
+    stop: int
+
+    @property
+    def where(self) -> str:
+        return f"row group {self.number} of {self.footer.file.address}"
+
+    def content(self, names: Collection[str] | None = None, *, timed: bool = True) -> str:
+        """What decides the stored values of these columns; None: of all.
+
+        timed  whether with the time of writing, or the tag of a store
+        """
+        file, tag = self.footer.file, self.footer.file.tag if timed else ""
+        constants = sorted((k, repr(v)) for k, v in self.constants.items() if names is None or k in names)
+        return f"{file.name} {file.size} {tag} {self.footer.digest} {self.number} {constants}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The files of a table.
+
+    data   its address
+    types  of the columns of all files
+    """
+
+    data: str
+    footers: tuple[Footer, ...]
+    types: Mapping[str, Any]
+    groups: tuple[Group, ...]
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.data.rstrip("/"))
+
+    @property
+    def n_rows(self) -> int:
+        return self.groups[-1].stop
+
+    @cached_property
+    def foreign(self) -> dict[str, str]:
+        """The types of columns whose meaning is unknown here."""
+        return {name: kind for one in self.footers for name, kind in foreign_types(one.schema).items()}
+
+    def read(self, group: Group, names: Sequence[str]) -> Columns:
+        """Columns of a row group, as arrays of Arrow of the types of the table."""
+        stored = [name for name in names if name not in group.constants]
+        rows = group.footer.read(group.number, stored) if stored else None
+        columns = self._typed(rows, names, group, group.stop - group.start)
+        return {name: plain_column(c, name, group.footer.file.name) for name, c in columns.items()}
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        """These columns of all rows, some at a time: memory does not grow with the row groups of Parquet."""
+        for name in names:
+            if name in self.foreign:
+                raise unknown_type(name, self.name, self.foreign[name])
+        for footer, groups in groupby(self.groups, lambda group: group.footer):
+            first = next(groups)
+            stored = [name for name in names if name not in first.constants]
+            for rows in footer.batches(stored, batch_rows(len(names))):
+                yield self._typed(rows, names, first, len(rows))
+
+    def _typed(self, rows: Any, names: Sequence[str], group: Group, n: int) -> Columns:
+        """Columns of n rows of a file, in the types of the table: stored ones and constants."""
+        columns = {}
+        for name in names:
+            kind = self.types[name]
+            if name in group.constants:
+                columns[name] = pa.repeat(group.constants[name], n).cast(kind)
+            else:
+                stored = _one_array(rows.column(name))
+                columns[name] = as_common_type(stored, kind, name, group.footer.file.name)
+        return columns
+
+
+def _one_array(column: Any) -> Any:
+    """A column as one array: without a copy where it is one, as numbers of a row group are."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    column = column.combine_chunks()
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+class SourceFiles(NamedTuple):
+    """The files of a source, and its schema in Arrow where a log states it; what decides a table."""
+
+    files: tuple[TableFile, ...]
+    schema: Any
+    options: Options
+
+
+def files_of_source(source: TableSource) -> SourceFiles:
+    options = current_options() if is_remote(source.address) else ()
+    return SourceFiles(tuple(source.files), source.schema, options)
+
+
+def stored_rows(source: TableSource, data: str, named: Collection[str]) -> Table:
+    """All rows for an import. An index that pandas stored is a column only if an option names it.
+
+    data  address of the table, for messages
+    """
+    return _table(files_of_source(source), data, frozenset(named))
+
+
+def stored_table(held: SourceFiles, data: str) -> Table:
+    """The table, for reading it where it lies, by row groups. Raises DataError."""
+    return _table(held, data, None)
+
+
+@lru_cache(maxsize=8)
+def _table(held: SourceFiles, data: str, named: frozenset[str] | None) -> Table:
+    """named  the columns that an import names; None: the table is read where it lies"""
+    footers = tuple(map(read_footer, held.files))
+    for one in footers:
+        _check_names(one)
+        if named is None and one.only_imported:
+            raise DataError(f"Cannot read {one.file.address}: {one.only_imported}")
+    if held.schema is not None:
+        types, constants = stated_columns(held.schema, held.files, [one.schema for one in footers])
+    else:
+        schemas = [one.schema if named is None else _without_index(one, named) for one in footers]
+        names = [file.name for file in held.files]
+        types, constants = common_columns(os.path.basename(data.rstrip("/")), names, schemas)
+    groups, start = [], 0
+    for one, values in zip(footers, constants, strict=True):
+        for number, n in enumerate(one.group_rows):
+            if n:
+                groups.append(Group(one, number, values, start, start + n))
+            start += n
+    if not groups:
+        raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
+    return Table(data, footers, types, tuple(groups))
+
+
+def _without_index(of: Footer, named: Collection[str]) -> Any:
+    index = {*of.index_columns} - {*named}
+    return pa.schema([field for field in of.schema if field.name not in index])
+
+
+def _check_names(of: Footer) -> None:
+    names = of.schema.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"Cannot read {of.file.address}: two columns are named {twice!r}. Rename one.")
+
+
+class TableReader:
+    """Reads the columns of a table; the last row groups are kept for the next rows."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._decoded: OrderedDict[tuple[int, tuple[str, ...]], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._starts = np.array([group.start for group in table.groups])
+
+    def overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Group]]:
+        """The row groups of rows, with their numbers."""
+        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
+        for number in range(first, len(self._starts)):
+            group = self.table.groups[number]
+            if group.start >= stop:
+                return
+            yield number, group
+
+    def columns(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
+        """Decoded columns of a row group; the last two are kept for the next rows."""
+        key = number, names
+        with self._lock:
+            found = self._decoded.get(key)
+        if found is None:
+            found = self.table.read(self.table.groups[number], names)
+            with self._lock:
+                self._decoded[key] = found
+                while len(self._decoded) > 2:
+                    self._decoded.popitem(last=False)
+        return found
+
+    def cells(self, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
+        """The cells of columns for rows, as the files hold them, in the type of `cell_type`."""
+        parts: dict[str, list[Any]] = {name: [] for name in names}
+        for number, group in self.overlapping(start, stop):
+            low, high = max(start, group.start), min(stop, group.stop)
+            columns = self.columns(number, tuple(names))
+            for name in names:
+                column = whole_array(columns[name].slice(low - group.start, high - low))
+                parts[name].append(column.cast(cell_type(self.table.types[name])))
+        kinds = {name: cell_type(self.table.types[name]) for name in names}
+        return {name: _one_array(pa.chunked_array(parts[name], kinds[name])) for name in names}
+
+
+def open_cells(data: str) -> TableReader:
+    """A reader of a table that no model encodes. Raises DataError."""
+    data = absolute(data)
+    return TableReader(stored_table(files_of_source(open_source(data)), data))
