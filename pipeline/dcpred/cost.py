@@ -15,6 +15,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.kernels import Sum
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.scorer import score_rows
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS is slower where rows start elsewhere
@@ -47,6 +48,17 @@ class PredictedCost:
     @property
     def cost_ratio(self) -> float:
         return self.ns_per_row / self.linear
+
+
+@result_class
+class CostParts:
+    """Predicted cost of a row."""
+
+    cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
+    convert: float = result_field("Its part of reading and scaling the row.")
+    descend: float = result_field("Its part of finding the leaf.")
+    landmarks: float = result_field("Its part of kernel values.")
+    outputs: float = result_field("Its part of the output weights.")
 
 
 def padded_features(n_features: int) -> int:
@@ -167,28 +179,29 @@ FEWEST_ROWS = 64  # minimum rows of a timed call
 SPREAD = 1.25  # maximum spread of ratios of rounds without a warning of other work
 
 
-@dataclass(frozen=True)
+@result_class
 class Cost:
     """The cost of a prediction, and that of a linear one."""
 
-    us_per_row: float
-    """Microseconds per row of the model, streaming from memory."""
-    linear_us_per_row: float
-    """Microseconds per row of a linear prediction, streaming from memory."""
-    cost_ratio: float
-    """The cost: the first divided by the second."""
-    cached_us_per_row: float
-    """Microseconds per row of the model, on rows in cache."""
-    cached_linear_us_per_row: float
-    """Microseconds per row of a linear prediction, on rows in cache."""
-    cached_cost_ratio: float
-    """The ratio of the two in cache."""
-    beside_other_work: bool = False
-    """Whether the computer did other work meanwhile: the numbers are then rough."""
-    least_cost_ratio: float = 0.0
-    """The 10 % quantile of the ratio over rounds that stream from memory."""
-    most_cost_ratio: float = 0.0
-    """The 90 % quantile of that ratio."""
+    us_per_row: float = result_field("Time per row, in microseconds.", when="measured cost")
+    linear_us_per_row: float = result_field(
+        "Time of a linear prediction, in microseconds.", when="measured cost"
+    )
+    cost_ratio: float = result_field("The first time over the second.", when="measured cost")
+    cached_us_per_row: float = result_field("Time per row in cache, in microseconds.", when="measured cost")
+    cached_linear_us_per_row: float = result_field(
+        "Time of a linear prediction in cache, in microseconds.", when="measured cost"
+    )
+    cached_cost_ratio: float = result_field("The ratio of the two in cache.", when="measured cost")
+    beside_other_work: bool = result_field(
+        "Whether the computer did other work meanwhile.", when="measured cost", default=False
+    )
+    least_cost_ratio: float = result_field(
+        "The 10 % quantile of the ratio.", when="measured cost", default=0.0
+    )
+    most_cost_ratio: float = result_field(
+        "The 90 % quantile of the ratio.", when="measured cost", default=0.0
+    )
 
 
 def measure_cost(

@@ -156,7 +156,28 @@ SETTINGS = Settings(
 )
 
 
-def run_demo(out: Path, n_workers: int | None) -> dict[str, Any]:
+@result_class
+class Demonstration:
+    """Figures of the demonstration."""
+
+    out: str = result_field("Folder of all results.")
+    accuracy: float = result_field("Accuracy of the model on held-out digits.")
+    early_accuracy: float = result_field("Accuracy of its local models.")
+    linear_accuracy: float = result_field("Accuracy of a linear model.")
+    svm_accuracy: float = result_field("Accuracy of an exact SVM.")
+    cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
+    us_per_row: float = result_field("Time per row, in microseconds.")
+    linear_us_per_row: float = result_field("Time per row of the linear model, in microseconds.")
+    svm_us_per_row: float = result_field("Time per row of the exact SVM, in microseconds.")
+    rows_per_second: float = result_field("Rate of scoring, in rows per second.")
+    n_rows: int = result_field("Number of scored rows.")
+    n_leaves: int = result_field("Number of leaves.")
+    train_seconds: float = result_field("Time of the training, in seconds.")
+    rival_rows: int = result_field("Number of training rows of the other models.")
+    seconds: float = result_field("Time of the whole demonstration, in seconds.")
+
+
+def run_demo(out: Path, n_workers: int | None) -> Demonstration:
     """Write everything into the new directory `out`, or resume in it. Returns the figures."""
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
@@ -175,23 +196,23 @@ def run_demo(out: Path, n_workers: int | None) -> dict[str, Any]:
     quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True)
     show(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
     baselines = _baselines(digits)
-    return {
-        "out": str(out),
-        "accuracy": quality["accuracy"],
-        "early_accuracy": quality["early_accuracy"],
-        "linear_accuracy": baselines["linear"][0],
-        "svm_accuracy": baselines["svm"][0],
-        "cost_ratio": quality["predicted_cost_ratio"],
-        "us_per_row": quality["us_per_row"],
-        "linear_us_per_row": quality["linear_us_per_row"],
-        "svm_us_per_row": baselines["svm"][1],
-        "rows_per_second": scored.rows_per_second,
-        "n_rows": scored.n_rows,
-        "n_leaves": trained.n_leaves,
-        "train_seconds": sum(trained.seconds.values()),
-        "rival_rows": BASELINE_ROWS,
-        "seconds": time.perf_counter() - begin,
-    }
+    return Demonstration(
+        out=str(out),
+        accuracy=quality["accuracy"],
+        early_accuracy=quality["early_accuracy"],
+        linear_accuracy=baselines["linear"][0],
+        svm_accuracy=baselines["svm"][0],
+        cost_ratio=quality["predicted_cost_ratio"],
+        us_per_row=quality["us_per_row"],
+        linear_us_per_row=quality["linear_us_per_row"],
+        svm_us_per_row=baselines["svm"][1],
+        rows_per_second=scored.rows_per_second,
+        n_rows=scored.n_rows,
+        n_leaves=trained.n_leaves,
+        train_seconds=sum(trained.seconds.values()),
+        rival_rows=BASELINE_ROWS,
+        seconds=time.perf_counter() - begin,
+    )
 
 
 def _claim(out: Path) -> None:

@@ -574,6 +574,13 @@ def _raw(scaling: Scaling, point: FloatArray) -> list[float | None]:
     return raw
 
 
+@result_class
+class ExplainedRows:
+    """What `dcpred explain --json` prints."""
+
+    rows: list[Explanation] = result_field("The explanation of each row.")
+
+
 # -- rows in bulk --------------------------------------------------------------------------------------------
 
 

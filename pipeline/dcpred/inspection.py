@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost import predict_cost
+from dcpred.cost import CostParts, predict_cost
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
-from dcpred.training.column_report import describe_map
-from dcpred_tasks.artifacts.commit_records import list_records
+from dcpred.runs.manifest import Manifest
+from dcpred.training.column_report import MapFacts, describe_map
+from dcpred.training.reports import TrainReport
+from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_layout import KEY
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
-from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
+from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
@@ -27,6 +30,134 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
 from dcpred_tasks.storage.place import Place, open_place, read_own_document
 from dcpred_tasks.training.settings import Settings
+
+
+@result_class
+class CodedFeature:
+    feature: int = result_field("Number of the feature, from 0.", when="categories")
+    name: str | None = result_field("Its name.", when="categories")
+    codes: list[int] = result_field("The codes that have a column.", when="categories")
+
+
+@result_class
+class GapFeature:
+    feature: int = result_field("Number of the feature, from 0.")
+    name: str | None = result_field("Its name.")
+    share: float = result_field("Fraction of training rows that lack it.")
+    value: float = result_field("The value that replaces a missing one.")
+    indicator: bool = result_field("Whether it has a missing indicator.")
+
+
+@result_class
+class ModelGaps:
+    features: list[GapFeature] = result_field("The features that have some.", when="missing values")
+
+
+@result_class
+class KernelFacts:
+    name: str = result_field("Its name.")
+    gamma: float = result_field("Its inverse scale γ.")
+    degree: int = result_field("Its degree, of polynomials.")
+    coef0: float = result_field("Its constant, of polynomials.")
+
+
+@result_class
+class RowsPerLeaf:
+    total: int = result_field("All of them.")
+    min: int = result_field("Those of the smallest leaf.")
+    median: float = result_field("Their median.")
+    max: int = result_field("Those of the largest leaf.")
+
+
+@result_class
+class LandmarksPerLeaf:
+    min: int = result_field("The fewest.")
+    max: int = result_field("The most.")
+
+
+@result_class
+class TrainedSample:
+    share: float = result_field("Fraction of training rows that was hashed.")
+    hashes: str = result_field("The hashes: base64 of little-endian uint64.")
+
+
+@result_class
+class Provenance:
+    run: str = result_field("Hash of the training.")
+    data_digest: str = result_field("Digest of the training data.")
+    settings_digest: str = result_field("Digest of the settings.")
+    versions: dict[str, Any] = result_field("Versions by package.")
+    report: dict[str, Any] = result_field("The result of the training.", of=TrainReport)
+    arithmetic: str = result_field("numpy.", when="refinement by NumPy, in models of earlier versions")
+    trained_rows: TrainedSample = result_field("A sample of training rows, as hashes.")
+    feature_names: list[str] = result_field("Names of the features.")
+
+
+@result_class
+class ModelFacts:
+    """What a model holds."""
+
+    kind: str = result_field("model.")
+    path: str = result_field("Path of the model.")
+    hash: str = result_field("Hash of the model.")
+    task: str = result_field("classification or regression.")
+    classes: list[Any] = result_field("The classes, in the order of their numbers.")
+    threshold: float = result_field("Minimum probability for the label of the second.", when="two classes")
+    n_features: int = result_field("Number of features.")
+    n_columns: int = result_field("Number of columns that kernels read, after encoding.")
+    coded_features: list[CodedFeature] = result_field("The one-hot encoded features.")
+    gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.")
+    feature_map: MapFacts | None = result_field("The feature map; None without one.")
+    schema: SchemaDocument | None = result_field("The columns of the training table; None for a matrix.")
+    n_outputs: int = result_field("Number of decision values of a row.")
+    kernel: KernelFacts = result_field("The kernel.")
+    n_leaves: int = result_field("Number of leaves.")
+    n_constant_leaves: int = result_field("Number of leaves without landmarks.")
+    tree_depth: int = result_field("Depth of the tree.")
+    rows_per_leaf: RowsPerLeaf = result_field("Training rows of leaves.")
+    n_landmarks: int = result_field("Number of landmarks of all leaves together.")
+    landmarks_per_leaf: LandmarksPerLeaf = result_field("Landmarks of leaves.")
+    n_products: int = result_field("Number of pairwise products.")
+    n_triangle: int = result_field("Number of triangle points.")
+    support_vectors: int | None = result_field("Number of stored support vectors; None without them.")
+    predicted_cost: CostParts | None = result_field("Predicted cost of a row; None for baselines.")
+    engine: str = result_field("The scoring engine, and its level of instructions.")
+    compact_bytes: int = result_field("Size of the model in memory, in bytes.")
+    bytes_on_disk: int = result_field("Size of the model on disk, in bytes.")
+    settings: dict[str, Any] = result_field("Settings by name.")
+    shrunk: list[str] = result_field("Sentences on settings that the data limited.")
+    provenance: Provenance = result_field("Where the model comes from.")
+
+
+@result_class
+class DataFacts:
+    """What a data set holds."""
+
+    kind: str = result_field("data.")
+    path: str = result_field("Path of the data set.")
+    arrays: dict[str, Any] = result_field(
+        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes."
+    )
+    schema: SchemaDocument | None = result_field("The columns of the table; None for a matrix.")
+    bytes_on_disk: int = result_field("Size on disk, in bytes.")
+    hash: str = result_field("Digest of the shapes and types of all arrays.")
+
+
+@result_class
+class OutputFacts:
+    """What an output holds."""
+
+    kind: str = result_field("scores.")
+    path: str = result_field("Path of the output.")
+    finished: bool = result_field("Whether there is a manifest.")
+    blocks_done: int = result_field("Number of blocks with a commit record.")
+    n_blocks: int = result_field("Number of blocks.")
+    arrays: dict[str, Any] = result_field(
+        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes."
+    )
+    bytes_on_disk: int = result_field("Size on disk, in bytes.")
+    plan: dict[str, Any] = result_field("The plan of the run.", of=ScoreRun)
+    manifest: Manifest | None = result_field("The manifest; None before the end of the run.")
 
 
 def inspect_path(path: str | Path) -> dict[str, Any]:

@@ -32,6 +32,16 @@ class CompareResult:
 
 
 @result_class
+class KernelError:
+    """The error of kernel values by a basis."""
+
+    basis: str = result_field("Name of the basis.")
+    kernel: str = result_field("Name of the kernel.")
+    functions: int = result_field("Number of functions of the basis.")
+    error: float = result_field("Distance of its products from kernel values, relative to these.")
+
+
+@result_class
 class CompareReport(Summary):
     """The result of a comparison."""
 
@@ -43,7 +53,7 @@ class CompareReport(Summary):
     shared: dict[str, Any] = result_field("The settings that all kernel models share, by name.")
     results: list[CompareResult] = result_field("The result of each system and setting.")
     kernel_errors: list[dict[str, Any]] = result_field(
-        "The error of kernel values by each basis: basis, kernel, number of functions, error."
+        "The error of kernel values by each basis: basis, kernel, number of functions, error.", of=KernelError
     )
     shared_seconds: float = result_field(
         "Processor time of the choice of these settings and of the ARD scaling, in seconds."

@@ -1,7 +1,7 @@
 """The page of JSON keys: what commands print with `--json` and what they store, each key with its type and
-its meaning. Types come from documents that the commands below print, meanings from the docstrings of result
-classes and from `meanings`. `check` compares both: a printed key without a meaning is an error, and so is a
-meaning of a key that nothing prints.
+its meaning. Types come from documents that the commands below print, meanings from the fields of result
+classes. `check` compares both: a printed key without a meaning is an error, and so is a meaning of a key that
+nothing prints.
 """
 
 import json
@@ -9,98 +9,91 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 from unittest.mock import patch
 
-import meanings
 from click.testing import CliRunner
 
 import dcpred
 from dcpred.cli import main
-from dcpred.demo import Example
+from dcpred.cli.evaluate_command import WrittenReport
+from dcpred.cli.warm_command import Warmed
+from dcpred.cost import Cost, CostParts
+from dcpred.demo import Demonstration, Example
 from dcpred.execution.workers import InlineWorkers
+from dcpred.explanation import ExplainedRows
+from dcpred.figures import ClassFigures, ValueFigures
+from dcpred.inspection import DataFacts, ModelFacts, OutputFacts
 from dcpred.runs.bad_rows import BadRows
+from dcpred.runs.ledger import PlanFile
+from dcpred.runs.manifest import Manifest
+from dcpred.training.column_report import Gaps, MapFacts
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
+from dcpred_tasks.result_fields import Key, keys_of
+from dcpred_tasks.schema.schema import SchemaDocument
+from dcpred_tasks.scoring.drift_fields import Drift
 
 KEY = re.compile("[a-z]+[a-z0-9]*(_[a-z0-9]+)*")
 TYPES = {dict: "object", list: "list", str: "text", bool: "true or false", int: "integer", float: "number"}
 TYPES[type(None)] = "null"
 DAMAGE = 4  # exit code of damaged data
 BY = " by "  # The keys of an object come from the data: its meaning names what they are.
-OPTIONAL = "With "  # A meaning of a key that is not always there begins with it.
-# Documents that several others hold, by the last name of the key there: their titles and meanings.
-SHARED = {
-    "drift": ("Drift", meanings.DRIFT),
-    "new_drift": ("Drift", meanings.DRIFT),
-    "manifest": ("Manifest", meanings.MANIFEST),
-    "predicted_cost": ("Predicted cost", meanings.COST),
-    "gaps": ("Missing values of a training", meanings.GAPS),
-    "feature_map": ("Feature map", meanings.FEATURE_MAP),
-    "schema": ("Schema", meanings.SCHEMA),
-    "plan": ("Plan of a run", meanings.PLAN),
-    "trained": ("dcpred train", {}),
-    "report": ("dcpred train", {}),
-}
 # Several blocks of few rows, and a short demonstration.
 FEW = {"dcpred.plan.MIN_BLOCK_ROWS": 16, "dcpred.demo.N_ROWS": 3000, "dcpred.demo.BASELINE_ROWS": 500}
-Owner = type | dict[str, str]
+CHECKSUM = {"checksum": Key("Digest of this document without this key.", is_optional=False, of=None)}
+# The classes of documents that others hold: the titles of their sections.
+APART = {
+    Drift: "Drift",
+    Manifest: "Manifest",
+    CostParts: "Predicted cost",
+    Gaps: "Missing values of a training",
+    MapFacts: "Feature map",
+    SchemaDocument: "Schema",
+    ScoreRun: "Plan of a run",
+    dcpred.TrainReport: "dcpred train",
+}
 
 
 @dataclass(frozen=True)
 class Section:
     """One kind of document.
 
-    owner     the result class, or the meanings
-    more      meanings of keys within the fields of the class
+    owners    the result classes of its keys
     examples  command lines, or paths of stored documents (PATH.json)
+    more      further keys
     """
 
     title: str
-    owner: Owner
-    examples: tuple[str, ...]
-    more: dict[str, str] | None = None
+    owners: tuple[type, ...]
+    examples: tuple[str, ...] = ()
     text: str = ""
+    more: dict[str, Key] = field(default_factory=dict)
 
-    def meanings(self) -> dict[str, str]:
-        found = described(self.owner) if isinstance(self.owner, type) else dict(self.owner)
-        return found | (self.more or {})
-
-
-def described(owner: type) -> dict[str, str]:
-    """Meanings of the fields of a result class, and of the classes within it."""
-    hints, found = get_type_hints(owner), {}
-    for entry in fields(owner):
-        found[entry.name] = entry.metadata["meaning"]
-        for inner in (hints[entry.name], *get_args(hints[entry.name])):
-            if isinstance(inner, type) and is_dataclass(inner):
-                listed = "" if inner is hints[entry.name] else "[]"
-                found |= {f"{entry.name}{listed}.{name}": text for name, text in described(inner).items()}
-    return found
-
-
-def explanations() -> dict[str, str]:
-    own = described(dcpred.Explanation)
-    return meanings.EXPLANATIONS | {f"rows[].{name}": text for name, text in own.items()}
+    def known(self) -> dict[str, Key]:
+        """The keys that the result classes declare."""
+        apart = {owner for owner in APART if APART[owner] != self.title}
+        return {name: key for owner in self.owners for name, key in keys_of(owner, apart).items()} | self.more
 
 
 SECTIONS = (
-    Section("dcpred example", Example, ("example",)),
+    Section("dcpred example", (Example,), ("example",)),
     Section(
         "dcpred import",
-        dcpred.Imported,
+        (dcpred.Imported,),
         (
             "import known.csv known.zarr --target label --id id",
             "import mixed.csv mixed.zarr --target mean_area --id id",
             "import new.csv new.zarr --like known.zarr",
         ),
     ),
-    Section("dcpred split", dcpred.Split, ("split known.zarr",)),
+    Section("dcpred split", (dcpred.Split,), ("split known.zarr",)),
     Section(
         "dcpred train",
-        dcpred.TrainReport,
+        (dcpred.TrainReport,),
         (
             "train known-train.zarr model --set n_leaves=2",
             "train mixed.zarr prices --task regression --set n_leaves=1",
@@ -109,57 +102,65 @@ SECTIONS = (
     ),
     Section(
         "dcpred tune",
-        dcpred.TuneReport,
+        (dcpred.TuneReport,),
         ("tune few-train.zarr tuned --short",),
-        meanings.SEARCH,
         "The file tuned.json of a search holds the same, without `made` and `trained`.",
     ),
     Section(
         "dcpred evaluate, classification",
-        meanings.CLASSIFICATION,
+        (ClassFigures, Cost),
         ("evaluate model known-test.zarr --no-cost",),
     ),
-    Section("dcpred evaluate, regression", meanings.REGRESSION, ("evaluate prices mixed.zarr --no-cost",)),
-    Section("dcpred validate", dcpred.ValidationReport, ("validate known.zarr --folds 2 --set n_leaves=1",)),
+    Section("dcpred evaluate, regression", (ValueFigures, Cost), ("evaluate prices mixed.zarr --no-cost",)),
+    Section(
+        "dcpred validate", (dcpred.ValidationReport,), ("validate known.zarr --folds 2 --set n_leaves=1",)
+    ),
     Section(
         "dcpred compare",
-        dcpred.CompareReport,
+        (dcpred.CompareReport,),
         (),  # It takes minutes: its tests check these keys.
-        meanings.COMPARISON,
     ),
-    Section("dcpred score", dcpred.ScoreReport, ("score model new.zarr scores",)),
-    Section("dcpred score --shard", dcpred.ShardReport, ("score model pieces.zarr shards --shard 0/2",)),
-    Section("dcpred deliver", dcpred.DeliverReport, ("deliver files table",)),
+    Section("dcpred score", (dcpred.ScoreReport,), ("score model new.zarr scores",)),
+    Section("dcpred score --shard", (dcpred.ShardReport,), ("score model pieces.zarr shards --shard 0/2",)),
+    Section("dcpred deliver", (dcpred.DeliverReport,), ("deliver files table",)),
     Section(
         "dcpred status of an output",
-        dcpred.RunStatus,
+        (dcpred.RunStatus,),
         ("status scores", "status shards", "status stopped"),
-        meanings.RUN_STATUS,
     ),
-    Section("dcpred errors", BadRows, ("errors holes",)),
-    Section("dcpred verify", dcpred.VerifyReport, ("verify scores", "verify damaged")),
-    Section("dcpred export", dcpred.Exported, ("export scores scored.csv",)),
-    Section("dcpred export-model", dcpred.ExportedModel, ("export-model model model.c",)),
+    Section("dcpred errors", (BadRows,), ("errors holes",)),
+    Section("dcpred verify", (dcpred.VerifyReport,), ("verify scores", "verify damaged")),
+    Section("dcpred export", (dcpred.Exported,), ("export scores scored.csv",)),
+    Section("dcpred export-model", (dcpred.ExportedModel,), ("export-model model model.c",)),
     Section(
         "dcpred explain",
-        explanations(),
+        (ExplainedRows,),
         ("explain model new.zarr --rows 5 --landmarks", "explain prices mixed.zarr --rows 5"),
     ),
-    Section("dcpred refresh", dcpred.RefreshReport, ("refresh model new.zarr nightly",)),
-    Section("dcpred status of a refresh", dcpred.RootStatus, ("status nightly",)),
-    Section("dcpred refresh --publish", dcpred.PublishReport, ("refresh nightly --publish RUN",)),
-    Section("dcpred inspect of a model", meanings.MODEL, ("inspect model", "inspect prices")),
-    Section("dcpred inspect of a data set", meanings.DATA, ("inspect known.zarr",)),
-    Section("dcpred inspect of an output", meanings.OUTPUT, ("inspect scores",)),
-    Section("dcpred report", meanings.REPORT, ("report scores --out page.html",)),
-    Section("dcpred demo", meanings.DEMO, ("demo",)),
-    Section("dcpred warm", meanings.WARM, ("warm",)),
-    Section("Plan of a run", meanings.PLAN, ("scores/plan.json",), text="The file plan.json of an output."),
+    Section("dcpred refresh", (dcpred.RefreshReport,), ("refresh model new.zarr nightly",)),
+    Section("dcpred status of a refresh", (dcpred.RootStatus,), ("status nightly",)),
+    Section("dcpred refresh --publish", (dcpred.PublishReport,), ("refresh nightly --publish RUN",)),
+    Section("dcpred inspect of a model", (ModelFacts,), ("inspect model", "inspect prices")),
+    Section("dcpred inspect of a data set", (DataFacts,), ("inspect known.zarr",)),
+    Section("dcpred inspect of an output", (OutputFacts,), ("inspect scores",)),
+    Section("dcpred report", (WrittenReport,), ("report scores --out page.html",)),
+    Section("dcpred demo", (Demonstration,), ("demo",)),
+    Section("dcpred warm", (Warmed,), ("warm",)),
+    Section(
+        "Plan of a run", (ScoreRun, PlanFile), ("scores/plan.json",), text="The file plan.json of an output."
+    ),
     Section(
         "Commit record of a block",
-        meanings.RECORD,
+        (CommitRecord,),
         ("scores/blocks/000000.json",),
         text="The files blocks/NNNNNN.json of an output, one for each scored block.",
+        more=CHECKSUM,
+    ),
+    Section("Manifest", (ScoreRun, PlanFile, Manifest), text="The file manifest.json of an output."),
+    *(
+        Section(title, (owner,))
+        for owner, title in APART.items()
+        if owner in (Drift, CostParts, Gaps, MapFacts, SchemaDocument)
     ),
 )
 
@@ -168,16 +169,15 @@ SECTIONS = (
 class Keys:
     """The keys of documents of one kind, with their types.
 
-    known   their meanings
-    shared  the same of documents within them, by their titles
+    known   the declared ones
+    shared  the same of all documents, by their titles
     """
 
-    known: dict[str, str]
+    known: dict[str, Key]
     shared: "dict[str, Keys]"
 
     def __post_init__(self) -> None:
         self.types: dict[str, list[str]] = {}
-        self.links: dict[str, str] = {}
 
     def add(self, value: dict[str, Any], path: str = "") -> None:
         for key, inner in value.items():
@@ -187,18 +187,20 @@ class Keys:
         kind = TYPES[type(value)]
         if kind not in self.types.setdefault(path, []):
             self.types[path].append(kind)
-        name = path.rpartition(".")[2]
-        if isinstance(value, dict) and self._has(path):
+        if isinstance(value, dict) and (title := self.title(path)):
+            if not any(section.title == title and section.examples for section in SECTIONS):
+                self.shared[title].add(value)
+        elif isinstance(value, dict) and self._has(path):
             self.add(value, path)
-        elif isinstance(value, dict) and name in SHARED:
-            title, known = SHARED[name]
-            self.links[path] = title
-            if known:
-                self.shared.setdefault(title, Keys(known, self.shared)).add(value)
         elif isinstance(value, list):
             for element in value:
                 if isinstance(element, dict):
                     self.add(element, f"{path}[]")
+
+    def title(self, path: str) -> str | None:
+        """The section that describes the document there, if another one does."""
+        key = self.known.get(path)
+        return None if key is None or self._has(path) else APART.get(key.of)
 
     def _has(self, path: str) -> bool:
         return any(name.startswith(f"{path}.") for name in self.known)
@@ -207,19 +209,21 @@ class Keys:
         """Sentences on keys without a meaning, and on meanings without a key."""
         for path, kinds in self.types.items():
             if path not in self.known:
-                yield f"{title} prints {path}: describe it in its class or in pipeline/docs/meanings.py"
-            elif "object" in kinds and not (path in self.links or self._has(path) or BY in self.known[path]):
+                yield f"{title} prints {path}: describe it as a field of its result class"
+            elif "object" in kinds and not (
+                self.title(path) or self._has(path) or BY in self.known[path].meaning
+            ):
                 yield f"{title}: describe the keys of {path}, or by what it lists"
-        for path, text in self.known.items():
-            if path not in self.types and not text.startswith(OPTIONAL):
+        for path, key in self.known.items():
+            if self.types and path not in self.types and not key.is_optional:
                 yield f"{title} does not print {path}: remove its meaning"
 
     def rows(self) -> Iterator[str]:
         """Lines of a table."""
         order = {name: number for number, name in enumerate(self.known)}
         for path in sorted({*self.known, *self.types}, key=lambda name: order.get(name, 0)):
-            kinds, title = " or ".join(self.types.get(path, [])), self.links.get(path)
-            text = self.known.get(path, "").replace("|", "\\|").replace("None", "null")
+            kinds, title = " or ".join(self.types.get(path, [])), self.title(path)
+            text = self.known[path].meaning.replace("|", "\\|").replace("None", "null")
             if title:
                 text += f" See [{title}](#{title.lower().replace(' ', '-')})."
             yield f"| `{path}` | {kinds} | {text} |\n"
@@ -236,14 +240,14 @@ def page() -> str:
     wrong = [line for title, keys in found.items() for line in keys.check(title)]
     if wrong:
         raise RuntimeError("\n".join(wrong))
-    for section in SECTIONS:
+    for section in (one for one in SECTIONS if found[one.title].types):
         lines = "".join(f"dcpred {one}\n" for one in section.examples if not one.endswith(".json"))
         text += f"\n## {section.title}\n\n" + (f"```text\n{lines}```\n\n" if lines else "")
         text += f"{section.text}\n\n" if section.text else ""
-        if isinstance(section.owner, type) and (name := section.owner.__name__) in dcpred.__all__:
+        if (name := section.owners[0].__name__) in dcpred.__all__:
             text += f"[{name}](api/{name}.md) has the same keys, by `as_dict()` or its fields.\n\n"
-        text += table(found.pop(section.title))
-    return text + "".join(f"\n## {title}\n\n{table(found[title])}" for title in sorted(found))
+        text += table(found[section.title])
+    return text
 
 
 def table(keys: Keys) -> str:
@@ -251,9 +255,9 @@ def table(keys: Keys) -> str:
 
 
 def known_keys() -> dict[str, Keys]:
-    """The meanings of all sections by titles, before anything is printed."""
+    """The keys of all sections by titles, before anything is printed."""
     found: dict[str, Keys] = {}
-    found |= {section.title: Keys(section.meanings(), found) for section in SECTIONS}
+    found |= {section.title: Keys(section.known(), found) for section in SECTIONS}
     return found
 
 
@@ -277,21 +281,21 @@ def collect() -> dict[str, Keys]:
                 for prepare in (step for start, step in PREPARED.items() if example.startswith(start)):
                     prepare()
                 found[section.title].add(document(example))
-            if not section.examples:
-                known = {name: list[str]() for name in section.meanings()}
-                found[section.title].types = known | declared(section.owner)
+            if section.owners == (dcpred.CompareReport,):
+                found[section.title].types = declared(dcpred.CompareReport)
     return found
 
 
-def declared(owner: Owner) -> dict[str, list[str]]:
+def declared(owner: type) -> dict[str, list[str]]:
     """Types of the fields of a result class, by their annotations."""
-    found: dict[str, list[str]] = {}
-    hints = get_type_hints(owner) if isinstance(owner, type) else {}
-    for name, hint in hints.items():
-        parts = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-        found[name] = [TYPES[get_origin(part) or part] for part in parts]
-        for inner in filter(is_dataclass, get_args(hint)):
-            found |= {f"{name}[].{key}": kinds for key, kinds in declared(inner).items()}
+    hints, found = get_type_hints(owner), {}
+    for name, key in keys_of(owner).items():
+        if "[]." not in name:
+            hint = hints[name]
+            parts = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+            found[name] = [TYPES[get_origin(part) or part] for part in parts]
+            if key.of:
+                found |= {f"{name}[].{inner}": kinds for inner, kinds in declared(key.of).items()}
     return found
 
 

@@ -1,42 +1,81 @@
-"""Fields of results, each with its meaning, its name for people, its format and its metric, where it is
-declared: docstrings, terminal, report pages, the page of JSON keys and metrics all read them here.
+"""Fields of results and documents. Each field states its meaning and its format once, where it is declared:
+docstrings, commands, pages of reports and the page of JSON keys read them here.
 """
 
 import inspect
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from textwrap import fill, indent
 from typing import Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+FACTS = "facts"
+BEGINNING = re.compile("^[A-Z](?=[a-z -]|$)")  # the capital of a sentence that begins with no name
 
 
-def result_field(meaning: str, *, of: type | None = None, **default: Any) -> Any:
-    """A field of a result class.
+class Unit(Enum):
+    """How people read a value."""
 
-    meaning  a sentence, for docstrings and pages. One that begins with "With" names the option or the data
-             without which the document does not have the field
-    of       the result class whose document the value is, or each value of a list
-    default  as for `dataclasses.field`
-    """
-    return field(metadata={"meaning": meaning, "of": of}, **default)
+    FRACTION = "percent"
+    NUMBER = "number"
+    COUNT = "integer"
+    BYTES = "size"
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(result_field,))
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a field besides its name and type."""
+
+    meaning: str
+    """A sentence."""
+    when: str
+    """The option or the data without which a document lacks the field; "": it is always there."""
+    of: type | None
+    """The result class of a document that the value is, or each of its elements."""
+    key: str
+    """Its name in a document, if that is another."""
+    unit: Unit
+    line: bool
+    """Whether the command shows it as a line of its own."""
+    headline: str
+    """Its name at the top of a page; "": it is not there."""
+
+
+def result_field(
+    meaning: str,
+    *,
+    when: str = "",
+    of: type | None = None,
+    key: str = "",
+    unit: Unit = Unit.NUMBER,
+    line: bool = False,
+    headline: str = "",
+    **default: Any,
+) -> Any:
+    """A field of a result class, with its `Facts`; `default` is as for `dataclasses.field`."""
+    return field(metadata={FACTS: Facts(meaning, when, of, key, unit, line, headline)}, **default)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(result_field, field))
 def result_class(cls: type[T]) -> type[T]:
     """A frozen dataclass whose docstring lists its fields with their meanings."""
     made = dataclass(frozen=True, repr=cls.__repr__ is object.__repr__)(cls)
     if made.__doc__ is not None:  # Python was not started with -OO.
-        made.__doc__ = f"{inspect.getdoc(made)}\n\nAttributes\n----------\n{_entries(made)}"
+        hints = get_type_hints(made)
+        entries = (
+            f"{name} : {type_text(hints[name])}\n{indent(fill(facts.meaning, 100), '    ')}\n"
+            for name, facts in facts_of(made)
+        )
+        made.__doc__ = f"{inspect.getdoc(made)}\n\nAttributes\n----------\n{''.join(entries)}"
     return made
 
 
-def _entries(made: Any) -> str:
-    hints = get_type_hints(made)
-    return "".join(
-        f"{f.name} : {type_text(hints[f.name])}\n    {f.metadata['meaning']}\n" for f in fields(made)
-    )
+def facts_of(owner: Any) -> Iterator[tuple[str, Facts]]:
+    """The described fields of a result class, in their order."""
+    return ((entry.name, entry.metadata[FACTS]) for entry in fields(owner) if FACTS in entry.metadata)
 
 
 def type_text(annotation: Any) -> str:
@@ -55,3 +94,37 @@ def type_text(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return "str"
     return str(annotation.__name__)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a document."""
+
+    meaning: str
+    is_optional: bool
+    of: Any
+    """The result class of the object there, or of the elements of the list; None for other values."""
+
+
+def keys_of(owner: Any, apart: Collection[type] = (), when: str = "") -> dict[str, Key]:
+    """The keys of the document of a result class. A key within another follows a dot; `[]` stands for each
+    element of a list.
+
+    apart  classes whose keys are not listed within others
+    when   what the whole document needs
+    """
+    hints, keys = get_type_hints(owner), {}
+    for name, facts in facts_of(owner):
+        hint = hints[name]
+        parts = get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
+        is_list = any(get_origin(part) in (list, tuple) for part in parts)
+        elements = [element for part in parts for element in (get_args(part) or (part,))]
+        inner = facts.of or next((c for c in elements if hasattr(c, "__dataclass_fields__")), None)
+        key, needs, text = facts.key or name, facts.when or when, facts.meaning
+        if needs:
+            text = f"With {needs}: {BEGINNING.sub(lambda match: match[0].lower(), text)}"
+        keys[key] = Key(text, bool(needs), inner)
+        if inner is not None and inner not in apart:
+            start = f"{key}{'[]' if is_list else ''}."
+            keys |= {start + name: one for name, one in keys_of(inner, apart, needs).items()}
+    return keys

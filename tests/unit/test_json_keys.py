@@ -12,9 +12,9 @@ DOCS = Path(__file__).parents[2] / "pipeline/docs"
 sys.path.append(str(DOCS))
 
 import json_keys  # noqa: E402 - it lies beside the pages
-import meanings  # noqa: E402
 
 from dcpred.cli import main  # noqa: E402
+from dcpred_tasks.result_fields import Key  # noqa: E402
 
 Known = dict[str, json_keys.Keys]
 # Commands with options and data that the page does not use, by the titles of its sections.
@@ -72,12 +72,13 @@ def test_every_printed_key_has_a_meaning(printed: Known) -> None:
 def test_every_optional_key_is_printed(printed: Known) -> None:
     for title in OPTIONAL_DOCUMENTS:
         keys = printed[title]
-        optional = {name for name, text in keys.known.items() if text.startswith(json_keys.OPTIONAL)}
+        optional = {name for name, key in keys.known.items() if key.is_optional}
         assert optional - keys.types.keys() <= {"beyond_float64", "provenance.arithmetic"}, title
 
 
 def test_keys_and_meanings_that_differ_are_found() -> None:
-    keys = json_keys.Keys({"a": "A.", "b": "B.", "c": "With c.", "d": "D.", "e": "E by f."}, {})
+    texts = {"a": "A.", "b": "B.", "c": "With c.", "d": "D.", "e": "E by f."}
+    keys = json_keys.Keys({name: Key(text, name == "c", None) for name, text in texts.items()}, {})
     keys.add({"a": 1, "d": {"x": 1}, "e": {"x": 1}, "new": None})
     found = list(keys.check("dcpred x"))
     assert [line.partition(":")[0] for line in found] == [
@@ -94,7 +95,5 @@ def test_every_command_has_a_section() -> None:
 
 
 def test_meanings_are_short_sentences() -> None:
-    texts = {text for section in json_keys.SECTIONS for text in section.meanings().values()}
-    texts |= {text for _, known in json_keys.SHARED.values() for text in known.values()}
+    texts = {key.meaning for section in json_keys.SECTIONS for key in section.known().values()}
     assert [text for text in texts if not text.endswith(".")] == []
-    assert meanings.DRIFT.keys() >= {"psi", "large"}

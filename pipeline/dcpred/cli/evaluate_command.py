@@ -1,5 +1,6 @@
 """dcpred evaluate and dcpred report."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from dcpred.cli.options import ADDRESS, PATH, emit
 from dcpred.cli.rendering import beyond_training, drift_words, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
 from dcpred.pages import check_free, size
+from dcpred_tasks.result_fields import result_class, result_field
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
@@ -178,6 +180,15 @@ def evaluate_command(model: str | Path, data: str, as_json: bool, **options: Any
     emit(dcpred.evaluate(model, data, **options, verbose=True).as_dict(), as_json, evaluated)
 
 
+@result_class
+class WrittenReport:
+    """The written page."""
+
+    report: str = result_field("Path of the page.")
+    title: str = result_field("Title of the page.")
+    bytes: int = result_field("Size of the page, in bytes.")
+
+
 @command("report", "path", path={"type": ADDRESS}, data={"metavar": "DATA"})
 @click.option(
     "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="File to write."
@@ -190,7 +201,7 @@ def report_command(path: str | Path, out: Path, as_json: bool, **options: Any) -
     check_free(out)
     made = dcpred.report(path, **options, verbose=True)
     made.save(out)
-    emit({"report": str(out), "title": made.title, "bytes": out.stat().st_size}, as_json, _written)
+    emit(asdict(WrittenReport(str(out), made.title, out.stat().st_size)), as_json, _written)
 
 
 def _written(r: dict[str, Any]) -> str:

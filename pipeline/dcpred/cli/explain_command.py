@@ -13,7 +13,7 @@ import dcpred
 from dcpred.cli.commands import command
 from dcpred.cli.options import emit
 from dcpred.execution.progress import counted
-from dcpred.explanation import MOST_ROWS, ClassPart, Explanation, shown
+from dcpred.explanation import MOST_ROWS, ClassPart, ExplainedRows, Explanation, shown
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
@@ -171,4 +171,4 @@ def explain_command(model: str | Path, data: str, as_json: bool, **options: Any)
     contributions(…, label=) explains another class.
     """
     rows = dcpred.explain(model, data, **options)
-    emit({"rows": [asdict(row) for row in rows]}, as_json, lambda _: explained(rows))
+    emit(asdict(ExplainedRows(rows)), as_json, lambda _: explained(rows))

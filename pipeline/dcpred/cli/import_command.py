@@ -189,7 +189,7 @@ def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
 
     with reporting(reporter()):
         result = run_demo(out, workers)
-    emit(result, as_json, rendering.demonstrated)
+    emit(asdict(result), as_json, rendering.demonstrated)
 
 
 @click.command("example")

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import asdict
 from itertools import product
 
 import click
@@ -9,7 +10,25 @@ import click
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
 from dcpred_tasks.engine.machine_code import ENGINE, pinned, warm
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
+
+
+@result_class
+class WarmCode:
+    target: str = result_field("Name of the processor.")
+    code: str = result_field("Name of the code.")
+    compiled: bool = result_field("Whether this call compiled it; it was stored before otherwise.")
+    file: str = result_field("Path of the stored machine code.")
+
+
+@result_class
+class Warmed:
+    """The compiled codes."""
+
+    made: list[WarmCode] = result_field("The compiled codes.")
+    switched_off: bool = result_field("Whether DCPRED_NO_COMPILER switches compiled code off.")
+    seconds: float = result_field("Time of the call, in seconds.")
 
 
 @click.command("warm")
@@ -33,8 +52,7 @@ def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
     begin, made, named = time.perf_counter(), [], pinned()
     for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT)):
         code = warm(name, bitcode)
-        done = {"compiled": code.has_compiled, "file": code.places()[0]}
-        made.append({"target": name, "code": bitcode.name, **done})
+        made.append(WarmCode(name, bitcode.name, code.has_compiled, str(code.places()[0])))
     off = os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0")
     seconds = time.perf_counter() - begin
-    emit({"made": made, "switched_off": off, "seconds": seconds}, as_json, rendering.warmed)
+    emit(asdict(Warmed(made, off, seconds)), as_json, rendering.warmed)

@@ -59,6 +59,7 @@ from dcpred_tasks.schema.schema import (
     PLAIN_TEXT,
     ColumnRequest,
     Schema,
+    SchemaDocument,
     TextFormat,
     read_columns,
 )
@@ -403,7 +404,9 @@ class Imported(Summary):
     target_dtype: str | None = result_field("Data type of the target; None without a target.")
     n_classes: int | None = result_field("Number of classes of a target of strings, else None.")
     not_finite: NotFinite = result_field("Rows with values that are not finite.")
-    schema: dict[str, Any] | None = result_field("The columns; None for a matrix.", default=None)
+    schema: dict[str, Any] | None = result_field(
+        "The columns; None for a matrix.", default=None, of=SchemaDocument
+    )
     ids: tuple[str, ...] = result_field("Names of the arrays that are stored next to X.", default=())
     repeated_ids: dict[str, int] = result_field(
         "Estimated number of rows that repeat a value of an earlier row, by array of `ids`.",

@@ -45,6 +45,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
@@ -71,10 +72,11 @@ class RefreshReport(Summary):
     taken_blocks: int = result_field("Number of blocks that this call reused from an earlier run.")
     scored_blocks: int = result_field("Number of blocks that this call scored.")
     status: dict[str, int] = result_field("Number of rows by status code.")
-    drift: dict[str, Any] = result_field("Drift of all rows, as in the manifest.")
+    drift: dict[str, Any] = result_field("Drift of all rows, as in the manifest.", of=Drift)
     new_drift: dict[str, Any] | None = result_field(
         "Drift of the rows in blocks of this run that were not reused; None for a run that was the"
-        " latest already."
+        " latest already.",
+        of=Drift,
     )
     why_kept: str = result_field('Why another run is the latest; "" if none is.')
     removed: list[str] = result_field("Names of the removed runs, which exceeded `keep`.")

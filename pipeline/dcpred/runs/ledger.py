@@ -26,6 +26,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_r
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import zarr_arrays
@@ -61,6 +62,28 @@ RUN_FIELDS = (
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
+
+
+@result_class
+class FailedBlock:
+    """A note on a failed block."""
+
+    block: int = result_field("Number of the block, from 0.")
+    rows: tuple[int, int] = result_field("Its first row, and the row after its last.")
+    error: str = result_field("The error.")
+    deaths: int = result_field("Number of workers that died of it.")
+    time: float = result_field("When it failed, in seconds since 1970.")
+
+
+@result_class
+class PlanFile:
+    """What the file of a plan holds besides the fields of a run."""
+
+    format: str = result_field("Name of the format of the document.")
+    version: int = result_field("Version of that format.")
+    input: dict[str, Any] = result_field(
+        "Digests of the input by array: of the list of its chunks, and of their sizes."
+    )
 
 
 @dataclass(frozen=True)
@@ -436,7 +459,7 @@ def _possible(run: ScoreRun) -> bool:
 def _note(place: Place, name: str) -> dict[str, Any] | None:
     try:
         note = read_document(place, name)
-        from_document(_Failure, note)
+        from_document(FailedBlock, note)
     except (ValueError, IsADirectoryError):
         return None
     return note
@@ -447,15 +470,6 @@ class _Withdrawn:
     """Fields of the note on blocks that a verifying shard took over."""
 
     blocks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """Fields of the note on a failed block."""
-
-    block: int
-    error: str
-    deaths: int
 
 
 def _ours(name: str) -> bool:

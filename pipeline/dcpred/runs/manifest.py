@@ -16,6 +16,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
@@ -27,6 +28,77 @@ class Done:
 
     blocks: int
     seconds: float
+
+
+@result_class
+class WorkerSeconds:
+    read: float = result_field("Reading, in seconds.")
+    score: float = result_field("Scoring, in seconds.")
+    statistics: float = result_field("Statistics, in seconds.")
+    write: float = result_field("Writing, in seconds.")
+
+
+@result_class
+class InputFacts:
+    shape: list[int] = result_field("Its shape.")
+    dtype: str = result_field("Its data type.")
+    metadata_hash: str = result_field("Hash of its metadata.")
+
+
+@result_class
+class DecisionHistogram:
+    edges: list[float] = result_field("Edges of its bins.")
+    counts: list[int] = result_field("Number of rows in each bin.")
+
+
+@result_class
+class LabelRows:
+    label: str = result_field("The label.")
+    rows: int = result_field("Number of rows with it.")
+
+
+@result_class
+class ScoreStatistics:
+    decision: DecisionHistogram = result_field("Histogram of decision values or predictions.")
+    labels: list[LabelRows] | None = result_field("Rows by label; None if labels were not written.")
+    sampled_rows: int = result_field("Number of sampled rows.")
+    feature_mean: list[float | None] = result_field("Mean of each feature.")
+    feature_sd: list[float | None] = result_field("Standard deviation of each feature.")
+    feature_gaps: list[float | None] = result_field(
+        "Fraction of rows that lack each feature.", when="missing values"
+    )
+    leaf_rows: list[int] = result_field("Number of rows in each leaf.")
+
+
+@result_class
+class Manifest:
+    """The manifest of a finished run."""
+
+    n_blocks: int = result_field("Number of blocks.")
+    status: dict[str, Any] = result_field("Number of rows by status code.")
+    status_names: dict[str, Any] = result_field("Names of the statuses by code.")
+    bad_rows: list[tuple[int, int, int]] = result_field(
+        "The first rows without a score: row, status code, first bad feature or -1."
+    )
+    digest: str = result_field("Digest of all scores.")
+    worker_seconds: WorkerSeconds = result_field("Processor time of all workers.")
+    worker_peak_memory_bytes: dict[str, Any] = result_field("Peak memory in bytes, by host:pid.")
+    taken_over: dict[str, int] = result_field(
+        "Their number, by the run that scored them.", when="reused blocks of a refresh"
+    )
+    settings_hash: str = result_field("Hash of the settings of the model.")
+    input: InputFacts = result_field("The scored array.")
+    cpus: dict[str, Any] = result_field("Number of blocks by processor.")
+    statistics: ScoreStatistics = result_field("Statistics of the scores, and of the sampled rows.")
+    drift: Drift = result_field("Differences from the training rows.")
+    plan: str = result_field("Digest of plan.json.")
+    metadata: dict[str, Any] = result_field("Digests of metadata by file.")
+    input_changed: bool = result_field("Whether the input was restored since the run was planned.")
+    input_run: str = result_field("The hash that a run of the current input has.")
+    scored_blocks_last_call: int = result_field("Number of blocks that the last call scored.")
+    versions: dict[str, Any] = result_field("Versions by package.")
+    machine: str = result_field("Architecture of the processor.")
+    checksum: str = result_field("Digest of this document without this key.")
 
 
 @result_class
@@ -49,7 +121,7 @@ class ScoreReport(Summary):
         "Peak memory of each worker process in bytes, by host:pid."
     )
     driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
-    manifest: dict[str, Any] = result_field("The manifest, as in `output/manifest.json`.")
+    manifest: dict[str, Any] = result_field("The manifest, as in `output/manifest.json`.", of=Manifest)
 
 
 def make_manifest(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted
-from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records
@@ -27,6 +27,16 @@ from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing workers
+
+
+@result_class
+class ShardStatus:
+    """A shard that began."""
+
+    shard: str = result_field("The shard, as i/n.")
+    driver: str = result_field('Host and process of its driver; "" without one.')
+    n_blocks: int = result_field("Number of its blocks.")
+    done_blocks: int = result_field("Number of its blocks with a commit record.")
 
 
 @result_class
@@ -50,8 +60,8 @@ class RunStatus(Summary):
     seconds_since_commit: float | None = result_field(
         "Time since the last commit, in seconds; None before the first."
     )
-    failing: list[dict[str, Any]] = result_field("Failed blocks that are not done since.")
-    shards: list[dict[str, Any]] = result_field("Shards that began.")
+    failing: list[dict[str, Any]] = result_field("Failed blocks that are not done since.", of=FailedBlock)
+    shards: list[dict[str, Any]] = result_field("Shards that began.", of=ShardStatus)
 
 
 def run_status(output: str | Path) -> RunStatus:

@@ -9,6 +9,7 @@ from dcpred.execution.progress import counted
 from dcpred_tasks.errors import listed
 from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.training.survey import Survey
 
 NAMED = 5  # maximum number of features to name
@@ -18,6 +19,38 @@ MAPPED = {
     "additive": "to contributions to an additive model",
     "symlog": "to a symmetric logarithmic scale",
 }
+
+
+@result_class
+class MostGaps:
+    feature: int = result_field("Number of that feature, from 0.")
+    rows: int = result_field("Number of rows that lack it.")
+    share: float = result_field("Fraction of rows that lack it.")
+
+
+@result_class
+class Gaps:
+    """Missing values of a training."""
+
+    known: bool = result_field("Whether the model accepts missing values.")
+    features: int = result_field("Number of features that have some.", when="missing values")
+    most: MostGaps = result_field("The feature with most of them.", when="missing values")
+    indicated: list[int] = result_field(
+        "Numbers of the features with a missing indicator.", when="missing values"
+    )
+    without_values: list[int] = result_field(
+        "Numbers of the features without any value.", when="missing values"
+    )
+    names: dict[str, str] = result_field("Names of these features by number.", when="missing values")
+
+
+@result_class
+class MapFacts:
+    """The feature map."""
+
+    name: str = result_field("Name of the map: clip, quantile, additive, or symlog of earlier versions.")
+    features: list[int] = result_field("Numbers of the mapped features, from 0.")
+    knots: list[int] | None = result_field("Number of knots of each, for quantile and additive; else None.")
 
 
 def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> dict[str, Any]:

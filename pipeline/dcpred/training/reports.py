@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from dcpred.cost import CostParts
 from dcpred.summary import Summary
+from dcpred.training.column_report import Gaps, MapFacts
 from dcpred_tasks.result_fields import result_class, result_field
 
 
@@ -25,9 +27,11 @@ class TrainReport(Summary):
         " they cannot be split."
     )
     gaps: dict[str, Any] = result_field(
-        "Missing values: the features that have them, and how they are filled.", default_factory=dict
+        "Missing values: the features that have them, and how they are filled.", default_factory=dict, of=Gaps
     )
-    feature_map: dict[str, Any] | None = result_field("The feature map; None without one.", default=None)
+    feature_map: dict[str, Any] | None = result_field(
+        "The feature map; None without one.", default=None, of=MapFacts
+    )
     threshold: float | None = result_field(
         "With two classes, the minimum probability for the label of the second one; else None.", default=None
     )
@@ -40,6 +44,7 @@ class TrainReport(Summary):
     predicted_cost: dict[str, float] | None = result_field(
         "Predicted cost of a row, in linear predictions, and its parts; None if it was not computed.",
         default=None,
+        of=CostParts,
     )
     remarks: tuple[str, ...] = result_field(
         "Sentences on settings that the training could not keep.", default=()
@@ -57,35 +62,105 @@ class TrainReport(Summary):
 
 
 @result_class
+class Point:
+    """Settings on the Pareto front."""
+
+    metric: str = result_field("Name of the score, or accuracy or R².")
+    accuracy: float = result_field("The score of held-out rows, named after the metric.")
+    r2: float = result_field("The score of held-out rows.", when="regression")
+    standard_error: float = result_field("Its standard error.")
+    most_frequent_share: float = result_field("Fraction of the most frequent class.")
+    n_judged: int = result_field("Number of held-out rows.")
+    cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
+    ns_per_row: float = result_field("Predicted time of a row, in nanoseconds.")
+    within_budget: bool = result_field("Whether the cost is within the budget.")
+    scaling: str = result_field("Scaling of the features.")
+    n_leaves: int = result_field("Number of leaves.")
+    landmarks: int = result_field("Number of landmarks of a leaf.")
+    products: int = result_field("Number of pairwise products.")
+    overlap: int = result_field("Number of leaves whose rows a leaf also trains on.")
+
+
+@result_class
+class Chosen(Point):
+    """The chosen settings."""
+
+    extrapolated: bool = result_field("Whether the score is extrapolated to a model of all rows.")
+
+
+@result_class
+class Made:
+    cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
+    ns_per_row: float = result_field("Predicted time of a row, in nanoseconds.")
+    n_leaves: int = result_field("Number of leaves.")
+    least_landmarks: int = result_field("Landmarks of the leaf with the fewest.")
+    most_landmarks: int = result_field("Landmarks of the leaf with the most.")
+
+
+@result_class
+class Decision:
+    step: str = result_field("The step of the search.")
+    candidate: str = result_field("The candidate, in words.")
+    incumbent: str = result_field("The best settings so far, in words.")
+    loss: float = result_field("Loss of the candidate.")
+    incumbent_loss: float = result_field("Loss of the incumbent on the same rows.")
+    gain: float = result_field("Their difference; positive for a better candidate.")
+    standard_error: float = result_field("Standard error of the gain.")
+    p: float = result_field("p-value of the gain.")
+    rows: int = result_field("Number of held-out rows.")
+    cost_ratio: float = result_field("Predicted cost of the candidate, in linear predictions.")
+    verdict: str = result_field("What the search did.")
+
+
+@result_class
+class Reference:
+    name: str = result_field("Name of the reference.")
+    metric: str = result_field("Name of the score.")
+    accuracy: float = result_field("Its score, named after the metric.")
+    r2: float = result_field("Its score.", when="regression")
+    standard_error: float = result_field("Standard error of the score.")
+    n_judged: int = result_field("Number of held-out rows.")
+    chosen: float = result_field("Score of the chosen settings on these rows.")
+    gain: float = result_field("Score of the reference minus that of the chosen settings.")
+    gain_error: float = result_field("Standard error of the gain.")
+    better: bool = result_field("Whether the reference is better by more than that.")
+
+
+@result_class
 class TuneReport(Summary):
     """The result of a search, and of the training that followed."""
 
     settings: dict[str, Any] = result_field("The chosen settings by name.")
     chosen: dict[str, float] = result_field(
-        "Quality and its standard error, predicted cost of the model with them, and its shape."
+        "Quality and its standard error, predicted cost of the model with them, and its shape.", of=Chosen
     )
     frontier: list[dict[str, Any]] = result_field(
-        "The same of every point of the Pareto front, by cost; some may be beyond the budget."
+        "The same of every point of the Pareto front, by cost; some may be beyond the budget.", of=Point
     )
     seconds: dict[str, float] = result_field("Time by step, in seconds.")
     made: dict[str, Any] = result_field(
         "Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks"
         " than chosen.",
         default_factory=dict,
+        of=Made,
     )
     trace: list[dict[str, Any]] = result_field(
         "Every decision of the search: candidate, incumbent, both losses, gain with its standard"
         " error, rows, verdict.",
         default_factory=list,
+        of=Decision,
     )
     references: list[dict[str, Any]] = result_field(
         "The same of the default settings and of reference models, on the rows of `chosen`.",
         default_factory=list,
+        of=Reference,
     )
     words: str = result_field(
         "A sentence if a reference is better by more than a standard error.", default=""
     )
-    trained: dict[str, Any] = result_field("The fields of `TrainReport`.", default_factory=dict)
+    trained: dict[str, Any] = result_field(
+        "The fields of `TrainReport`.", default_factory=dict, of=TrainReport
+    )
 
     @property
     def model(self) -> str:

@@ -6,13 +6,14 @@ difference. `commit` lists the events.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Annotated, Any
 
 from dcpred_tasks.annotations import Count, Positive, from_document
 from dcpred_tasks.artifacts.block_files import TABLE_FORMATS, ZARR, TableFormat
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.label_rule import Costs
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
@@ -26,46 +27,49 @@ FileFacts = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@result_class
 class ScoreRun:
     """What every scoring task receives: addresses and small values."""
 
-    run: str
-    """Hash of the plan (`dcpred.runs.input_identity.run_hash`)."""
-    x: str
-    """Address of the array of raw rows, as every process finds it."""
-    model: str
-    """Address of the model."""
-    model_hash: str
-    """Hash of the model that the plan was made with."""
-    output: str
-    """Address of the output."""
-    outputs: tuple[str, ...]
-    """Names of the requested output columns, without the status."""
-    n_rows: Positive
-    """Rows of X."""
-    chunk_rows: Positive
-    """Rows of an output chunk."""
-    block_rows: Positive
-    """Rows of a block, one or more output chunks; the last block may have fewer."""
-    stride: Count = 0
-    """One row in so many is sampled for statistics; 0: `sample_stride` derives it from the number of rows."""
-    sampling: str | None = None
-    """The rule of sampled rows (`scoring.statistics.sampled_positions`); None: that of earlier versions."""
-    alpha: float | None = None
-    """Fraction of rows outside of intervals; None where no output column needs it."""
-    costs: Costs | None = None
-    """Costs of labels (dcpred_tasks.model.label_rule); None where labels follow decision values."""
-    arithmetic: str | None = None
-    """What scores rows in place of the compiled engine (`scoring.scorer.arithmetic`)."""
-    input: str | None = None
-    """The identity of the files of a table, which every task compares; None for an array of Zarr."""
-    artifacts: tuple[str, ...] = (ZARR,)
-    """What each block leaves: chunks of the arrays, and tables of these formats (`block_files`)."""
-    ids: tuple[str, ...] = ()
-    """Columns before the scores in tables; empty: the numbers of rows."""
-    delta: str | None = None
-    """Address of the Delta table that gets the Parquet files when the run is finished."""
+    run: str = result_field("Hash of everything that the scores depend on.")
+    x: str = result_field("Address of the scored rows.")
+    model: str = result_field("Address of the model.")
+    model_hash: str = result_field("Hash of the model.")
+    output: str = result_field("Address of the output.")
+    outputs: tuple[str, ...] = result_field("Names of the written columns.")
+    n_rows: Positive = result_field("Number of rows.")
+    chunk_rows: Positive = result_field("Number of rows of an output chunk.")
+    block_rows: Positive = result_field("Number of rows of a block.")
+    stride: Count = result_field(
+        "The statistics sample one row of so many; 0: by the size of the block.", default=0
+    )
+    sampling: str | None = result_field(
+        "Where that row lies: hashed, at a hashed place; absent in runs of earlier versions: first.",
+        default=None,
+    )
+    alpha: float | None = result_field(
+        "Fraction of rows meant to lie outside of them.", when="intervals", default=None
+    )
+    costs: Costs | None = result_field("The costs of labels, row by row.", when="costs", default=None)
+    arithmetic: str | None = result_field(
+        "Name of that arithmetic.", when="other arithmetic than that of the compiled engine", default=None
+    )
+    input: str | None = result_field(
+        "The identity of the files of a table, which every task compares.", when="a table", default=None
+    )
+    artifacts: tuple[str, ...] = result_field(
+        "What each block leaves: zarr, the chunks of the arrays; parquet, a file.", default=(ZARR,)
+    )
+    ids: tuple[str, ...] = result_field(
+        "Columns before the scores in Parquet files; empty: the numbers of rows.",
+        when="Parquet files",
+        default=(),
+    )
+    delta: str | None = result_field(
+        "Address of the Delta table that gets the Parquet files when the run is finished.",
+        when="a Delta table",
+        default=None,
+    )
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -123,53 +127,46 @@ class ScoreRun:
             yield at, min(at + self.chunk_rows, stop)
 
 
-@dataclass(frozen=True)
+@result_class
 class CommitRecord:
     """What a task reports of a finished block: the fields of its JSON file, which also has a checksum."""
 
-    run: str
-    """Hash of the plan."""
-    block: int
-    """Number of the block."""
-    start: Count
-    """Its first row."""
-    stop: Count
-    """The row after its last."""
-    digest: str
-    """Digest of the digests of its output chunks, in their order."""
-    status: dict[Annotated[str, CODES.__contains__], Count]
-    """Rows by status code; codes without rows are omitted."""
-    bad_rows: list[tuple[int, int, int]]
-    """The first rows that were not scored: row, status code, and the first feature at fault, or -1."""
-    read_seconds: float
-    """Time spent on reading X."""
-    score_seconds: float
-    """Time spent on scores."""
-    write_seconds: float
-    """Time spent on writes and digests."""
-    process: str
-    """The worker process, host:pid."""
-    peak_memory_bytes: Count
-    """Peak memory of that process so far."""
-    sizes: dict[str, list[Count]]
-    """Bytes on disk of the output chunks of each array, in their order."""
-    retries: Count = 0
-    """Reads and writes that failed and were retried."""
-    quarantined: str = ""
-    """Why rows failed; "" where none did."""
-    statistics: dict[str, Any] = field(default_factory=dict)
-    """`Statistics.packed` of its rows, the seconds that they took, and the name of the processor."""
-    tags: dict[str, list[str]] = field(default_factory=dict)
-    """On object stores: tags of the output chunks of each array, in their order."""
-    attempt: str = ""
-    """On object stores: identifies the record of this attempt where a reply was lost."""
-    origin: str = ""
-    """The name of the run that scored the block, where a refresh reuses it."""
+    run: str = result_field("Hash of the run.")
+    block: int = result_field("Number of the block, from 0.")
+    start: Count = result_field("First row.")
+    stop: Count = result_field("Row after the last.")
+    digest: str = result_field("Digest of the scores.")
+    status: dict[Annotated[str, CODES.__contains__], Count] = result_field("Number of rows by status code.")
+    bad_rows: list[tuple[int, int, int]] = result_field(
+        "The first rows without a score: row, status code, first bad feature or -1."
+    )
+    read_seconds: float = result_field("Time of reading, in seconds.")
+    score_seconds: float = result_field("Time of scoring, in seconds.")
+    write_seconds: float = result_field("Time of writing, in seconds.")
+    process: str = result_field("host:pid of the worker.")
+    peak_memory_bytes: Count = result_field("Peak memory of the worker, in bytes.")
+    sizes: dict[str, list[Count]] = result_field("Sizes of the written chunks in bytes, by array.")
+    retries: Count = result_field("Number of repeated reads and writes.", default=0)
+    quarantined: str = result_field("Why the block was skipped; empty if it was scored.", default="")
+    statistics: dict[str, Any] = result_field(
+        "Statistics of the block, packed by name: base64 of arrays.", default_factory=dict
+    )
+    tags: dict[str, list[str]] = result_field(
+        "Tags of the output chunks of each array, in their order.",
+        when="an object store",
+        default_factory=dict,
+    )
+    attempt: str = result_field(
+        "Identifies the record of this attempt where a reply was lost.", when="an object store", default=""
+    )
+    origin: str = result_field(
+        "The name of the run that scored the block.", when="reused blocks of a refresh", default=""
+    )
     files: dict[str, FileFacts] = field(default_factory=dict)
     """Size, digest and, on object stores, tag of the file of each table, by the name of the artifact."""
-    input: str = ""
-    """Digest of the rows of X and of the ids that were read, in runs of a table or with tables; empty
-    in others, and where some rows could not be read."""
+    input: str = result_field(
+        "Digest of the rows and ids that were read.", when="a table or Parquet files", default=""
+    )
     tag: str = field(default="", compare=False)
     """On object stores: the tag of the record itself, which is not written."""
 

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.schema.column import (
     DATE_PARTS,
     Boolean,
@@ -170,6 +171,27 @@ class Schema:
             "not_missing": list(text.not_missing),
         }
         return document | {key: value for key, value in further.items() if value}
+
+
+@result_class
+class ColumnDocument:
+    name: str = result_field("Name of the column.")
+    kind: str = result_field("number, boolean, category, date, id, target or dropped.")
+    encoding: str = result_field("codes (one-hot encoding) or target (target encoding).", when="categories")
+    categories: list[str] = result_field("The categories, in the order of their codes.", when="categories")
+    parts: list[str] = result_field("day, weekday, dayofyear, second.", when="dates")
+    zoned: bool = result_field(
+        "Whether times have a time zone; absent where this is not known.", when="dates"
+    )
+
+
+@result_class
+class SchemaDocument:
+    """The schema of a table."""
+
+    version: int = result_field("Version of the schema.")
+    columns: list[ColumnDocument] = result_field("The columns of the table, in their order.")
+    gap_texts: list[str] = result_field("These texts.", when="texts of missing values")
 
 
 def numbers_schema(names: Sequence[str]) -> Schema:

@@ -1,0 +1,45 @@
+"""A field of a result states its meaning once: docstrings and the keys of documents read it."""
+
+import inspect
+from dataclasses import field
+from typing import Any
+
+from dcpred_tasks.result_fields import Key, keys_of, result_class, result_field
+
+
+@result_class
+class Part:
+    name: str = result_field("Name of the part.", key="class")
+    size: int = result_field("R² of the part.")
+
+
+@result_class
+class Whole:
+    """The whole."""
+
+    parts: list[Part] | None = result_field("Parts of it; None without any.", when="parts")
+    stored: dict[str, Any] = result_field("What is stored.", of=Part)
+    best: Part = result_field("The best part.")
+    secret: int = field(default=0)
+
+
+def test_a_docstring_lists_the_fields_that_have_a_meaning() -> None:
+    assert inspect.getdoc(Whole) == (
+        "The whole.\n\nAttributes\n----------\n"
+        "parts : list of Part or None\n    Parts of it; None without any.\n"
+        "stored : dict\n    What is stored.\nbest : Part\n    The best part."
+    )
+
+
+def test_keys_of_a_document_are_those_of_its_classes_and_of_the_classes_within() -> None:
+    name = Key("Name of the part.", is_optional=False, of=None)
+    size = Key("R² of the part.", is_optional=False, of=None)
+    keys = keys_of(Whole)
+    assert list(keys) == [
+        *("parts", "parts[].class", "parts[].size"),
+        *("stored", "stored.class", "stored.size", "best", "best.class", "best.size"),
+    ]
+    assert keys["parts"] == Key("With parts: parts of it; None without any.", is_optional=True, of=Part)
+    assert keys["parts[].size"] == Key("With parts: R² of the part.", is_optional=True, of=None)
+    assert (keys["best.class"], keys["best.size"]) == (name, size)
+    assert list(keys_of(Whole, apart=[Part])) == ["parts", "stored", "best"]
