@@ -10,22 +10,10 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
-    from dcpred.api.running import (
-        Evaluation,
-        PublishReport,
-        deliver,
-        evaluate,
-        publish,
-        refresh,
-        repair,
-        score,
-        status,
-        verify,
-    )
-    from dcpred.api.tables import export, split
+    from dcpred.api.running import Evaluation, evaluate, refresh, repair, score
     from dcpred.api.training import train, tune, validate
     from dcpred.datasets.importing import Imported, import_data
-    from dcpred.datasets.splitting import Split
+    from dcpred.datasets.splitting import Split, split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
     from dcpred.explanation import (
@@ -42,19 +30,19 @@ if TYPE_CHECKING:
     from dcpred.extensions import CompareReport, CompareResult, compare
     from dcpred.model_export.export import ExportedModel, export_model
     from dcpred.pages import Report
-    from dcpred.refreshing.refresh import RefreshReport
-    from dcpred.refreshing.root import RootStatus, RunLine
+    from dcpred.refreshing.refresh import PublishReport, RefreshReport, publish
+    from dcpred.refreshing.root import RootStatus, RunLine, status
     from dcpred.reports.report import report
-    from dcpred.results.export import Exported
+    from dcpred.results.export import Exported, export
     from dcpred.results.stored_scores import open_scores
     from dcpred.runs.manifest import ScoreReport
     from dcpred.runs.shards import Shard
     from dcpred.runs.status import RunStatus
-    from dcpred.scoring.deliver import DeliverReport
+    from dcpred.scoring.deliver import DeliverReport, deliver
     from dcpred.scoring.score_shard import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
-    from dcpred.verification.verify import VerifyReport
+    from dcpred.verification.verify import VerifyReport, verify
     from dcpred_tasks.artifacts.block_files import Finding
 
 __all__ = [
@@ -139,7 +127,7 @@ _HOMES = {
     "LandmarkPart": "explanation",
     "NotFinite": "datasets.writing",
     "NotFiniteFeature": "datasets.writing",
-    "PublishReport": "api.running",
+    "PublishReport": "refreshing.refresh",
     "RefreshReport": "refreshing.refresh",
     "Report": "pages",
     "RootStatus": "refreshing.root",
@@ -157,26 +145,26 @@ _HOMES = {
     "VerifyReport": "verification.verify",
     "compare": "extensions",
     "contributions": "explanation",
-    "deliver": "api.running",
+    "deliver": "scoring.deliver",
     "evaluate": "api.running",
     "explain": "explanation",
-    "export": "api.tables",
+    "export": "results.export",
     "export_model": "model_export.export",
     "import_data": "datasets.importing",
     "load_model": "serving",
     "open_scores": "results.stored_scores",
-    "publish": "api.running",
+    "publish": "refreshing.refresh",
     "refresh": "api.running",
     "repair": "api.running",
     "report": "reports.report",
     "score": "api.running",
-    "split": "api.tables",
-    "status": "api.running",
+    "split": "datasets.splitting",
+    "status": "refreshing.root",
     "storage_options": "serving",
     "train": "api.training",
     "tune": "api.training",
     "validate": "api.training",
-    "verify": "api.running",
+    "verify": "verification.verify",
 }
 
 

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.api.arguments import training_data, typed
+from dcpred.api.arguments import training_data
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool, chosen_pool
 from dcpred.pages import check_packages, render
+from dcpred.public import typed
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page, write_plots, write_tables
 from dcpred_compare.processes import run_points

@@ -189,12 +189,12 @@ def attack(work: Path, n_rows: int, trials: int, rng: np.random.Generator, store
             chosen = choose(able, injury, work / "copy", rng)
             copy = fresh_copy(chosen, work / "copy")
             there = store.address(chosen.parent.name.replace(" ", "-")) if store else copy
-            false += sum(alarms(verify(there, level, inline, rows=rows)) > 0 for level in injury.levels)
+            false += sum(alarms(verify(there, level, rows=rows)) > 0 for level in injury.levels)
             injury.inflict(copy, rng)
             if store:
                 bring(copy, chosen, open_place(there))
             found.update(
-                level for level in injury.levels if is_found(injury, verify(there, level, inline, rows=rows))
+                level for level in injury.levels if is_found(injury, verify(there, level, rows=rows))
             )
             if store:
                 bring(chosen, copy, open_place(there))

@@ -346,7 +346,7 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
             its.status,
             its.files,
         )
-    found = verify(output, "full", inline)
+    found = verify(output, "full")
     assert found.ok
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
 
@@ -552,7 +552,7 @@ def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoint
     output = points.root / "out"
     job.score(output)
     injure(output)
-    assert not verify(output, "full", inline).ok
+    assert not verify(output, "full").ok
     with watched(points.root, points):
         report = job.repair(output)
     check_whole(job, output, report)
@@ -562,7 +562,7 @@ def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoint
 
     def resume() -> None:
         check_whole(job, output, job.repair(output))
-        assert not any("blocks/" in f.file or "c/" in f.file for f in verify(output, "fast", inline).findings)
+        assert not any("blocks/" in f.file or "c/" in f.file for f in verify(output, "fast").findings)
 
     resume_each(points, resume, every)
 

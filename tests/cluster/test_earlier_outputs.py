@@ -61,7 +61,7 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 def check_sound(folder: Path) -> None:
     for level in ("fast", "full"):
-        report = verify(folder / "scores", level, inline)
+        report = verify(folder / "scores", level)
         assert report.findings == []
         assert report.ok
 
@@ -111,7 +111,7 @@ def test_the_model_predicts_what_it_did(folder: Path) -> None:
 def test_an_output_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
     was = values(folder)
     cut_off(folder)
-    assert verify(folder / "scores", "full", inline).left_blocks == 1
+    assert verify(folder / "scores", "full").left_blocks == 1
     assert go_on(folder).scored_blocks == 1
     check_sound(folder)
     for name, array in values(folder).items():
@@ -146,7 +146,7 @@ def test_metadata_are_repaired(folder: Path, name: str) -> None:
     path = folder / "scores" / "scores.zarr" / name / "zarr.json"
     value = json.loads(path.read_text())
     path.write_text(json.dumps(value | ({"fill_value": 1} if name else {"attributes": {}})))
-    assert not verify(folder / "scores", "fast", inline).ok
+    assert not verify(folder / "scores", "fast").ok
     repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
     check_sound(folder)
     for array, found in values(folder).items():

@@ -336,7 +336,7 @@ def test_numbers_that_json_has_not_are_damaged_metadata(made: Path, tmp_path: Pa
     told = file.read_text()
     file.write_text(told.replace('"attributes":', '"attributes": {"a": Infinity}, "other":', 1))
     assert file.read_text() != told
-    found = verify(tmp_path / "out", "full", inline).findings
+    found = verify(tmp_path / "out", "full").findings
     assert {(f.kind, f.sentence.partition(";")[0]) for f in found} == {(Kind.METADATA, "it cannot be read")}
 
 

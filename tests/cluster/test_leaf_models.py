@@ -68,7 +68,7 @@ def test_a_leaf_model_goes_the_whole_way(name: str, data: Path, tmp_path: Path) 
     assert model.leaf_models is not None
     done = score(tmp_path / "model", f"{data}/X", tmp_path / "out", inline)
     assert done.status == {"1": 400}
-    assert verify(tmp_path / "out", "full", inline).ok
+    assert verify(tmp_path / "out", "full").ok
     found = zarr.open_group(tmp_path / "out/scores.zarr", mode="r")["decision"][...]
     wanted, _ = score_rows(model, zarr.open_array(f"{data}/X", mode="r")[...])
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

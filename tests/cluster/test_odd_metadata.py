@@ -37,7 +37,7 @@ def test_attributes_that_are_no_numbers_of_json(tmp_path: Path, zarr_format: Lit
     x, model = f"{tmp_path}/data.zarr/X", tmp_path / "model"
     train(x, f"{tmp_path}/data.zarr/y", model, make_settings({"n_leaves": 2, "landmarks": 4}), inline)
     score(model, x, tmp_path / "out", inline)
-    assert verify(tmp_path / "out", "full", inline).ok
+    assert verify(tmp_path / "out", "full").ok
     assert refresh(model, x, tmp_path / "root", inline).scored_blocks
     assert refresh(model, x, tmp_path / "root", inline).state == "unchanged"
     inspected = CliRunner().invoke(main, ["inspect", f"{tmp_path}/data.zarr", "--json"])

@@ -241,7 +241,7 @@ def test_where_there_are_no_links_chunks_are_copied(
     assert second.taken_blocks == 4
     assert second.latest == second.run != first.run
     assert (root / "LATEST.json").exists() == (number == errno.EPERM)
-    assert verify(root / "runs" / second.run, "full", inline).ok
+    assert verify(root / "runs" / second.run, "full").ok
     assert call().state == "unchanged"
 
 
@@ -258,11 +258,11 @@ def test_a_repair_leaves_runs_alone_that_share_its_chunks(
     wrong[-6] ^= 1
     shared.write_bytes(wrong)  # in place, so that both runs hold it
     for name in (first.run, second.run):
-        assert not verify(root / "runs" / name, "full", inline).ok
+        assert not verify(root / "runs" / name, "full").ok
     report = repair(model, f"{data}/X", root / "latest", inline)
     assert report.scored_blocks == 1
     assert shared.read_bytes() == right
-    assert verify(root / "latest", "full", inline).ok
+    assert verify(root / "latest", "full").ok
     assert files_of(root / "runs" / first.run) == whole | {"scores.zarr/decision/c/0/0": bytes(wrong)}
     assert call().state == "unchanged"
 
@@ -276,7 +276,7 @@ def test_every_level_of_verification_and_the_list_of_bad_rows(
     append(data, 100, 3)
     assert call().status["2"] == 2
     for level in ("fast", "sample", "full"):
-        assert verify(root / "latest", level, inline).ok, level
+        assert verify(root / "latest", level).ok, level
     assert [row.row for row in list_bad_rows(root / "latest", 10).rows] == [7, 8]
     assert list_bad_rows(root / "latest", 10).rows[0].feature == 1
 
@@ -292,7 +292,7 @@ def test_damage_of_the_run_before_is_not_taken_over(
     append(data, 100, 3)
     second = call()
     assert second.scored_blocks == second.n_blocks - 1
-    assert verify(root / "latest", "full", inline).ok
+    assert verify(root / "latest", "full").ok
 
 
 def test_rows_that_were_given_up_are_tried_again(
@@ -425,7 +425,7 @@ def test_a_pointer_to_elsewhere_is_refused(
     (root / "latest").symlink_to(target)
     with pytest.raises(PlanConflictError, match="its pointer names"):
         call()
-    assert publish(root, run) == ""
+    assert publish(root, run).before == ""
     assert call().state == "unchanged"
 
 
@@ -438,7 +438,7 @@ def test_a_run_whose_state_is_damaged_is_no_source(
     file.write_bytes(file.read_bytes().replace(b'"n_rows": 430', b'"n_rows": 431'))
     second = call()
     assert (second.state, second.scored_blocks) == ("published", 5)
-    assert verify(root / "latest", "full", inline).ok
+    assert verify(root / "latest", "full").ok
 
 
 def test_what_a_repair_scored_from_another_input_is_scored_again(
@@ -481,7 +481,7 @@ def test_a_run_beyond_its_limits_is_kept_beside(
     assert os.readlink(root / "latest") == f"runs/{first.run}"
     again = call(limits=limits)
     assert (again.state, again.run, again.scored_blocks) == ("kept", second.run, 0)
-    assert publish(root, second.run) == first.run
+    assert publish(root, second.run).before == first.run
     assert call(limits=limits).state == "unchanged"
 
 
@@ -499,7 +499,7 @@ def test_blocks_that_nobody_published_are_judged_every_night(
         assert (kept[-1].state, kept[-1].latest) == ("kept", first.run)
         assert kept[-1].taken_blocks > 4
         assert kept[-1].removed == [kept[-2].run]
-    assert publish(root, kept[-1].run) == first.run
+    assert publish(root, kept[-1].run).before == first.run
     append(data, 400, 9)
     assert call(limits=Limits(max_drift=1.0)).state == "published"
 
@@ -603,14 +603,14 @@ def test_several_inputs_are_published_at_once(model: Path, root: Path, tmp_path:
     second = refresh(model, pattern, root, inline)
     assert (second.state, second.n_rows, second.scored_blocks) == ("published", 1020, 0)
     for path in (root / "latest/parts").iterdir():
-        assert verify(path, "full", inline).ok
+        assert verify(path, "full").ok
         assert same_as_scratch(model, f"{days}/{path.name}.zarr/X", path)
     shutil.rmtree(days / "day-0.zarr")
     third = refresh(model, pattern, root, inline, keep=1)
     assert (third.state, third.gone) == ("unchanged", ("day-0",))
     assert third.removed[0] == first.run
     assert [name for name in third.removed if name.startswith("day-1/0001-")]
-    assert publish(root, second.run) == second.run
+    assert publish(root, second.run).before == second.run
     assert refresh(model, pattern, root, inline, full=True).n_rows == 790
 
 
@@ -636,7 +636,7 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     assert [line.taken_blocks for line in root_status(root).runs] == [second.n_blocks - 4, 0]
     found = run_cli("verify", root / "latest")
     assert found.exit_code == 0, found.output
-    assert publish(root, second.run) == first.run
+    assert publish(root, second.run).before == first.run
     assert refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0)).state == "unchanged"
     assert [line.state for line in root_status(root).runs] == ["latest", "finished"]
 
@@ -720,20 +720,20 @@ def test_a_root_on_a_store(server: StoreServer, model: Path, data: Path) -> None
     second = call(keep=2)
     assert (second.state, second.taken_blocks, second.scored_blocks) == ("published", 4, 2)
     for report in (first, second):
-        assert verify(f"{root}/runs/{report.run}", "full", inline).ok
+        assert verify(f"{root}/runs/{report.run}", "full").ok
     assert same_as_scratch(f"{base}/model", x, f"{root}/runs/{second.run}")
     record = read_record(open_ledger(f"{root}/runs/{second.run}").run, 0)
     assert record is not None
     assert record.origin == first.run
     assert all(record.tags[name][0] for name in ("label", "decision", "status"))
     latest, run = f"{root}/latest", f"{root}/runs/{second.run}"
-    assert verify(latest, "fast", inline).ok
+    assert verify(latest, "fast").ok
     assert inspect_path(latest) == inspect_path(run)
     with pytest.raises(PlanConflictError, match=f"of which {latest} is the latest"):
-        verify(root, "fast", inline)
+        verify(root, "fast")
     with pytest.raises(DataError, match=f"of which {latest} is the latest"):
         inspect_path(root)
-    assert publish(root, first.run) == second.run
+    assert publish(root, first.run).before == second.run
     assert call().state == "left"
     third = call(full=True, keep=1)
     assert third.removed == [second.run, first.run]
@@ -755,7 +755,7 @@ def test_the_latest_run_of_one_of_several_inputs_on_a_store(
     for number in (1, 2):
         day(tmp_path / "in", number)
     refresh(model, str(tmp_path / "in/*.zarr"), root, inline)
-    assert verify(f"{root}/latest/parts/day-2", "fast", inline).ok
+    assert verify(f"{root}/latest/parts/day-2", "fast").ok
     with pytest.raises(PlanConflictError, match="It is of several inputs"):
         open_ledger(f"{root}/latest")
     with pytest.raises(PlanConflictError, match="it holds no plan"):

@@ -421,7 +421,7 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def verification_finds_what_is_wrong_and_nothing_else(self) -> None:
         for level in ("fast", "full"):
-            report = verify(self.output, level, inline)
+            report = verify(self.output, level)
             damage = [finding for finding in report.findings if finding.is_damage]
             assert {f.block for f in damage if f.block is not None} == self.wrong(level), level
             others = {f.kind for f in damage if f.block is None}
@@ -434,7 +434,7 @@ class RunMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, `--repair` gives what the undisturbed run gave."""
         self.repair()
-        assert verify(self.output, "full", inline).ok
+        assert verify(self.output, "full").ok
         for name, value in read(self.output).items():
             assert value.tobytes() == self.world.values[name].tobytes()
         shutil.rmtree(self.output)

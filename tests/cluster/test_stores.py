@@ -56,7 +56,7 @@ from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
 from support.html_pages import seen
 from support.mutations import mutated
-from support.pools import inline
+from support.pools import inline, verify_by
 from support.stores import (
     BUCKET,
     SECRETS,
@@ -262,7 +262,7 @@ def check_whole(place: Place, known: Known) -> None:
     found = stored(place)
     assert score_bytes(found) == known.chunks()
     assert {n for n in found if n.startswith("blocks/")} == {f"blocks/{b:06d}.json" for b in range(N_BLOCKS)}
-    assert verify(place.address, "fast", inline).ok
+    assert verify(place.address, "fast").ok
 
 
 # The same as on a disk
@@ -288,7 +288,7 @@ def test_a_finished_run_writes_nothing(known: Known, finished: Place) -> None:
 
 @pytest.mark.parametrize("level", ["fast", "full", "sample"])
 def test_it_verifies(finished: Place, workers: Pool, level: str) -> None:
-    report = verify(finished.address, level, workers, rows=200)
+    report = verify_by(workers, finished.address, level, rows=200)
     assert (report.ok, report.findings, report.verified_blocks) == (True, [], N_BLOCKS)
     assert report.sampled_rows == (200 if level == "sample" else 0)
 
@@ -470,7 +470,7 @@ def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) ->
     for name, (harm, _) in DAMAGE.items():
         harm(done, name)
     for level in ("fast", "full"):
-        report = verify(done.address, level, workers)
+        report = verify_by(workers, done.address, level)
         assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
     with pytest.raises(IncompleteError, match="is modified or damaged") as refused:
         score(known.model, known.x, done.address, inline)
@@ -487,7 +487,7 @@ def test_a_chunk_that_is_written_again_is_only_suspected(known: Known, done: Pla
     done.write(name, read(done, name))
     record = json.loads(read(done, "blocks/000001.json"))
     assert record["tags"]["decision"][1]
-    assert verify(done.address, "fast", inline).ok
+    assert verify(done.address, "fast").ok
 
 
 def test_damaged_metadata_are_told_beside_chunks_of_another_tag(
@@ -496,7 +496,7 @@ def test_damaged_metadata_are_told_beside_chunks_of_another_tag(
     for name in ("scores.zarr/decision/c/3/0", "scores.zarr/label/zarr.json"):
         alter(done, name)
     for level in ("fast", "full", "sample"):
-        kinds = {f.kind for f in verify(done.address, level, workers).findings}
+        kinds = {f.kind for f in verify_by(workers, done.address, level).findings}
         assert kinds == {Kind.METADATA}
     repair(known.model, known.x, done.address, workers)
     check_whole(done, known)
@@ -559,10 +559,10 @@ def test_what_cannot_be_read_is_not_missing(
         ("^GET .*zarr.json", lambda: zarr_arrays.open_array(known.x)),
         ("^GET .*model.json", lambda: dcpred.load_model(known.model)),
         ("^GET .*arrays", lambda: dcpred.load_model(known.model)),
-        ("^GET .*(list-type|prefix)", lambda: verify(finished.address, "fast", inline)),
-        ("^GET .*blocks", lambda: verify(finished.address, "fast", inline)),
-        ("^GET .*scores.zarr/[a-z]+/c/", lambda: verify(finished.address, "full", inline)),
-        ("^GET .*manifest", lambda: verify(finished.address, "fast", inline)),
+        ("^GET .*(list-type|prefix)", lambda: verify(finished.address, "fast")),
+        ("^GET .*blocks", lambda: verify(finished.address, "fast")),
+        ("^GET .*scores.zarr/[a-z]+/c/", lambda: verify(finished.address, "full")),
+        ("^GET .*manifest", lambda: verify(finished.address, "fast")),
         ("^GET .*plan.json", lambda: open_ledger(finished.address)),
     ]
     for match, operation in operations:
@@ -618,7 +618,7 @@ def test_requests_that_the_state_of_a_run_takes(
     assert requests(reading, lambda: score(known.model, known.x, output.address, inline)) == 0
     assert requests(listing, lambda: run_status(output.address)) == N_BLOCKS // 2
     assert requests(reading, lambda: run_status(output.address)) == 0
-    assert requests(reading, lambda: verify(output.address, "fast", inline)) == N_BLOCKS
+    assert requests(reading, lambda: verify(output.address, "fast")) == N_BLOCKS
     assert run_status(output.address).done_blocks == N_BLOCKS
 
 
@@ -848,6 +848,6 @@ def test_no_secret_is_told(known: Known, finished: Place, proxy: Proxy, impatien
     for fault in kinds:
         proxy.set_faults({"match": "", "fault": fault})
         with pytest.raises((DcpredError, OSError)) as told:
-            verify(finished.address, "fast", inline)
+            verify(finished.address, "fast")
         check(str(told.getrepr(showlocals=False, style="long")))
         check(repr(told.value))

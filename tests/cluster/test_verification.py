@@ -36,7 +36,7 @@ from dcpred_tasks.task_bodies import verify_block
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
-from support.pools import inline
+from support.pools import inline, verify_by
 from support.serving import read_models_once
 
 N_ROWS = 970
@@ -98,7 +98,7 @@ def mend(folder: Path, **more: Any) -> ScoreReport:
 
 
 def found(output: Path, level: str = "full", **more: Any) -> list[Kind]:
-    return [finding.kind for finding in verify(output, level, inline, **more).findings]
+    return [finding.kind for finding in verify(output, level, **more).findings]
 
 
 def refuse_workers() -> AbstractContextManager[Workers]:
@@ -131,7 +131,7 @@ def scored_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_undamaged_output_gives_no_finding(made: Callable[[str], Path], variant: str, level: str) -> None:
-    report = verify(made(variant) / "out", level, inline, rows=N_ROWS)
+    report = verify(made(variant) / "out", level, rows=N_ROWS)
     assert report.findings == []
     assert report.ok
     assert report.sampled_rows == (N_ROWS if level == "sample" else 0)
@@ -145,7 +145,7 @@ def test_damage_is_found(made: Callable[[str], Path], tmp_path: Path, injury: In
     injury.inflict(out, rng)
     before = contents(out)
     for level in injury.levels:
-        report = verify(out, level, inline, rows=N_ROWS if injury.levels == ("sample",) else 1)
+        report = verify(out, level, rows=N_ROWS if injury.levels == ("sample",) else 1)
         assert set(injury.kinds) & {finding.kind for finding in report.findings}, (level, report.findings)
         assert report.ok == (injury.kinds[0] in HARMLESS)
     assert contents(out) == before
@@ -202,7 +202,7 @@ def test_rule_fast_decodes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch
         raise AssertionError("a chunk was decoded")
 
     monkeypatch.setattr(zarr_arrays, "read_rows", read_rows)
-    assert verify(folder / "out", "fast", refuse_workers).ok
+    assert verify_by(refuse_workers, folder / "out", "fast").ok
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
@@ -212,7 +212,7 @@ def test_rule_fast_and_full_need_neither_model_nor_input(folder: Path, level: st
     shutil.rmtree(folder / "model")
     shutil.rmtree(folder / "data.zarr")
     shutil.move(folder / "out", folder / "elsewhere")
-    assert verify(folder / "elsewhere", level, inline).ok
+    assert verify(folder / "elsewhere", level).ok
 
 
 def test_rule_a_sample_needs_the_model_as_it_was(folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_rule_a_sample_needs_the_model_as_it_was(folder: Path) -> None:
     run(folder)
     shutil.rmtree(folder / "model")
     with pytest.raises(ModelFormatError, match=r"the model cannot be opened.*Use --level full"):
-        verify(folder / "out", "sample", inline)
+        verify(folder / "out", "sample")
 
 
 def test_rule_a_sample_needs_the_input_as_it_was(folder: Path) -> None:
@@ -229,10 +229,10 @@ def test_rule_a_sample_needs_the_input_as_it_was(folder: Path) -> None:
     array = zarr.open_array(folder / "data.zarr" / "X", mode="r+")
     array[:50] = array[:50] + 1
     with pytest.raises(DataError, match=r"has changed since it was scored\. Use --level full"):
-        verify(folder / "out", "sample", inline)
+        verify(folder / "out", "sample")
     shutil.rmtree(folder / "data.zarr")
     with pytest.raises(DataError, match=r"cannot be opened\. Use --level full"):
-        verify(folder / "out", "sample", inline)
+        verify(folder / "out", "sample")
 
 
 def test_rule_a_seed_gives_the_same_sample(folder: Path) -> None:
@@ -290,12 +290,12 @@ def test_an_unfinished_run_is_not_complete_and_not_damaged(
         with pytest.raises(KeyboardInterrupt):
             run(folder)
     for level in LEVELS:
-        report = verify(folder / "out", level, inline)
+        report = verify(folder / "out", level)
         assert (report.findings, report.verified_blocks, report.left_blocks, report.ok) == ([], 4, 6, False)
     flip(chunk(folder, 0), np.random.default_rng(0))
     assert found(folder / "out") == [Kind.DAMAGED_CHUNK]
     mend(folder)
-    assert verify(folder / "out", "full", inline).ok
+    assert verify(folder / "out", "full").ok
 
 
 def test_rule_repair_writes_nothing_where_nothing_is_wrong(folder: Path, scored_again: list[int]) -> None:
@@ -435,7 +435,7 @@ def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
 ) -> None:
     folder, lost, held = given_up
     assert found(folder / "out") == [Kind.ROWS_GIVEN_UP]
-    assert not verify(folder / "out", "fast", inline).ok
+    assert not verify(folder / "out", "fast").ok
     lost.write_bytes(held)
     with pytest.raises(PlanConflictError, match="differs in the data"):
         run(folder)
@@ -449,7 +449,7 @@ def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
         if n != "zarr.json"
     }
     assert {n: v[0] for n, v in contents(folder / "out" / "scores.zarr").items() if n != "zarr.json"} == right
-    assert verify(folder / "out", "sample", inline).ok
+    assert verify(folder / "out", "sample").ok
     before = contents(folder / "out")
     mend(folder)
     assert contents(folder / "out") == before
@@ -498,9 +498,9 @@ def test_rule_a_repair_from_another_place_or_plan_is_refused(given_up: tuple[Pat
 def test_by_worker_processes(folder: Path) -> None:
     flip(chunk(folder, 5), np.random.default_rng(0))
     pool = partial(connect, 1, None)
-    assert [f.kind for f in verify(folder / "out", "full", pool).findings] == [Kind.DAMAGED_CHUNK]
+    assert [f.kind for f in verify(folder / "out", "full", workers=1).findings] == [Kind.DAMAGED_CHUNK]
     repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", pool)
-    assert verify(folder / "out", "sample", pool, rows=50, seed=1).ok
+    assert verify(folder / "out", "sample", workers=1, rows=50, seed=1).ok
 
 
 def dcpred(*arguments: object) -> Result:

@@ -121,7 +121,7 @@ def test_a_driver_that_died_before_the_group_was_there(
         with pytest.raises(KeyboardInterrupt):
             score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
     score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
-    assert verify(folder / "cut", "full", inline).ok
+    assert verify(folder / "cut", "full").ok
     path = folder / "cut" / "scores.zarr"
     check_equal(xr.open_zarr(path), path, dict.fromkeys(("decision", "label", "status"), ("sample",)))
 
@@ -150,11 +150,11 @@ def test_altered_metadata_are_found_and_repaired(tmp_path: Path, how: str) -> No
     before = path.read_bytes()
     path.write_text(json.dumps(altered(json.loads(before), how)))
     (folder / "out" / "manifest.json").unlink()
-    found = verify(folder / "out", "full", inline).findings
+    found = verify(folder / "out", "full").findings
     assert [(finding.kind, finding.file) for finding in found] == [(Kind.METADATA, f"scores.zarr/{name}")]
     repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline)
     assert path.read_bytes() == before
-    assert verify(folder / "out", "full", inline).ok
+    assert verify(folder / "out", "full").ok
 
 
 def test_a_data_set_may_grow(tmp_path: Path) -> None:

@@ -166,12 +166,12 @@ def test_scores_of_rows_in_any_form(form: str, folder: Path, client: Client) -> 
     """Equal to those of the stored rows; the same call again scores nothing, and other rows are refused."""
     rows, out = FORMS[form](BLOBS.X), folder / f"of {form}"
     report = dcpred.score(dcpred.load_model(folder / "model"), rows, out, client=client)
-    assert isinstance(report, dcpred.api.running.ScoreReport)
+    assert isinstance(report, dcpred.ScoreReport)
     assert report.scored_blocks == report.n_blocks
     assert (labels(folder, out.name) == labels(folder, "scores")).all()
     assert dcpred.verify(out, client=client).ok
     again = dcpred.score(folder / "model", rows, out, client=client)
-    assert isinstance(again, dcpred.api.running.ScoreReport)
+    assert isinstance(again, dcpred.ScoreReport)
     assert again.scored_blocks == 0
     with pytest.raises(
         DataError, match=r"holds another X, from an earlier call with this output\. Remove it"
@@ -414,7 +414,7 @@ def test_rows_in_memory_and_an_output_on_a_store(folder: Path, s3: StoreServer) 
         ).model
         for scored in (1, 0):
             report = dcpred.score(model, BLOBS.X, out)
-            assert isinstance(report, dcpred.api.running.ScoreReport)
+            assert isinstance(report, dcpred.ScoreReport)
             assert report.scored_blocks == scored
         assert dcpred.verify(out, "sample", seed=0).ok
         group = zarr_arrays.open_group(f"{out}.data.zarr")

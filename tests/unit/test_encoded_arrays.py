@@ -15,7 +15,7 @@ import zarr
 from scipy.io import netcdf_file
 
 from dcpred import DCPredClassifier, explain, import_data, load_model
-from dcpred.datasets.splitting import split_data
+from dcpred.datasets.splitting import split
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
@@ -256,7 +256,7 @@ def test_every_direct_reader_refuses_packed_rows(packed: Path, model: Path, tmp_
         "score with quarantine": lambda: plan_run(model, x, tmp_path / "o", may_lack_chunks=True),
         "evaluate": lambda: evaluate(model, x, y),
         "explain": lambda: explain_stored(model, x, [5]),
-        "split": lambda: split_data(str(packed)),
+        "split": lambda: split(str(packed)),
         "fit": lambda: DCPredClassifier(n_leaves=1, landmarks=4).fit(group["X"], group["y"]),
         "predict": lambda: fitted.predict(group["X"]),
         "serve": lambda: load_model(model).predict(group["X"]),
@@ -297,11 +297,11 @@ def test_columns_beside_a_split_keep_their_markers(tmp_path: Path) -> None:
         }
     )
     path, _ = as_zarr(2)(dataset, tmp_path, {"depth": {"dtype": "i2", "_FillValue": -1}})
-    split_data(str(path), seed=0)
+    split(str(path), seed=0)
     parts = [zarr.open_group(tmp_path / f"in-{part}.zarr") for part in ("train", "test")]
     assert [part["depth"].attrs["_FillValue"] for part in parts] == [-1, -1]
     with pytest.raises(DataError, match=r"Cannot use .*depth directly"):
-        split_data(str(path), by_time="depth", into=(str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")))
+        split(str(path), by_time="depth", into=(str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")))
 
 
 # -- Names of classes ----------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import LabelRule, given_costs, matrix_costs, threshold_costs
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.setting_words import classifier_with
 
 SMALL: dict[str, Any] = {"n_leaves": 2, "landmarks": 4, "products": 0, "refine_steps": 10, "random_state": 0}
@@ -65,7 +64,7 @@ def test_every_door_gives_the_same_labels(doors: Doors, tmp_path: Path) -> None:
     group = zarr.open_group(out / "scores.zarr", mode="r")
     np.testing.assert_array_equal(group["label"][...], right)
     np.testing.assert_array_equal(group["decision"][...], model.decision_function(X))
-    assert not verify(out, "full", inline).findings
+    assert not verify(out, "full").findings
     r = json.loads(
         shell("evaluate", folder / "model", folder / "new.zarr", "--json", "--no-cost", *option).stdout
     )

@@ -188,7 +188,7 @@ def test_a_run_resumes_verifies_and_exports_its_ids(model: str, tmp_path: Path) 
     (out / "manifest.json").unlink()
     score(model, X, out, inline)
     assert record.exists()
-    assert not [one for one in verify(out, "full", inline).findings if one.is_damage]
+    assert not [one for one in verify(out, "full").findings if one.is_damage]
     export(out, tmp_path / "scored.parquet", beside=["id"])
     assert pq.read_table(tmp_path / "scored.parquet")["id"].to_pylist() == FRAME["id"].tolist()
 

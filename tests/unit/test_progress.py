@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from dcpred import DCPredRegressor
-from dcpred.api.arguments import typed
 from dcpred.execution import progress
 from dcpred.execution.progress import (
     FIRST_GUESS_SECONDS,
@@ -29,6 +28,7 @@ from dcpred.execution.progress import (
     show_step,
 )
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
+from dcpred.public import typed
 from support.data import make_blobs
 from support.reporters import Recorder
 from support.searches import few_candidates

@@ -201,8 +201,8 @@ def test_a_run_holds_what_a_served_and_a_lazy_model_give(folder: Path) -> None:
     stored = {name: array[...] for name, array in group.arrays()}
     assert set(stored) == {"decision", "interval", "q05", "q95", "status"}
     assert group["q05"].attrs["share"] == 0.05
-    assert verify(folder / "out", "sample", inline, rows=300, seed=0).findings == []
-    assert verify(folder / "out", "full", inline).findings == []
+    assert verify(folder / "out", "sample", rows=300, seed=0).findings == []
+    assert verify(folder / "out", "full").findings == []
     X, good = zarr.open_array(folder / "new.zarr/X", mode="r")[...], np.arange(600) != 5
     served = dcpred.load_model(folder / "model")
     assert served.model.uncertainty is not None
@@ -249,7 +249,7 @@ def test_verification_finds_an_interval_of_another_width(folder: Path, tmp_path:
     for name, value in (("interval", [low - 0.01 * (high - low), high]), ("q05", low)):
         array = zarr.open_group(tmp_path / "out/scores.zarr", mode="r+")[name]
         array[10] = value
-        said = [finding.sentence for finding in verify(tmp_path / "out", "sample", inline, rows=600).findings]
+        said = [finding.sentence for finding in verify(tmp_path / "out", "sample", rows=600).findings]
         assert any("row 10 has" in sentence and f"{name} " in sentence for sentence in said)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dcpred.cli import main
 from dcpred.datasets import split_rules, splitting
 from dcpred.datasets.split_rules import Drawn, latest, whole_groups
-from dcpred.datasets.splitting import Split, split_data
+from dcpred.datasets.splitting import Split, split
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 
@@ -75,7 +75,7 @@ def data(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("share", [0.2, 1 / 3])
 def test_each_class_has_its_share(data: str, share: float) -> None:
-    found = split_data(data, test=share)
+    found = split(data, test=share)
     is_test, y = sides(found), read(data)["y"]
     for one in range(3):
         assert abs(is_test[y == one].sum() - share * (y == one).sum()) < 1
@@ -84,7 +84,7 @@ def test_each_class_has_its_share(data: str, share: float) -> None:
 
 
 def test_attributes_go_along(data: str) -> None:
-    found = split_data(data, y="none")
+    found = split(data, y="none")
     assert (found.by, found.n_classes) == ("rows", None)
     for part in (found.train, found.test):
         group = zarr.open_group(part, mode="r")
@@ -99,29 +99,29 @@ def test_attributes_go_along(data: str) -> None:
 @pytest.mark.parametrize("how", [{}, {"by_time": "day"}, {"by_group": "place"}])
 def test_chunks_do_not_matter(tmp_path: Path, how: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"seed": 3} if "by_time" not in how else {}
-    one = sides(split_data(data_set(tmp_path / "a.zarr", 40), **how, **asked))
+    one = sides(split(data_set(tmp_path / "a.zarr", 40), **how, **asked))
     monkeypatch.setattr(split_rules, "HELD_BYTES", 1)
-    other = sides(split_data(data_set(tmp_path / "b.zarr", 25), **how, **asked))
+    other = sides(split(data_set(tmp_path / "b.zarr", 25), **how, **asked))
     np.testing.assert_array_equal(one, other)
     if asked:
-        again = sides(split_data(data_set(tmp_path / "c.zarr"), **how, seed=4))
+        again = sides(split(data_set(tmp_path / "c.zarr"), **how, seed=4))
         assert (again != one).any(), "another seed draws others"
 
 
 def test_the_last_rows_by_time(data: str) -> None:
-    days, whole = read(data)["day"], sides(split_data(data, by_time="day", test=0.3))
+    days, whole = read(data)["day"], sides(split(data, by_time="day", test=0.3))
     assert days[whole].min() > days[~whole].max(), "rows of one day go to one side"
     assert abs(whole.sum() - 0.3 * N) <= max(np.unique(days, return_counts=True)[1])
 
 
 def test_the_last_rows_as_they_are(data: str) -> None:
-    np.testing.assert_array_equal(sides(split_data(data, by_time="")), np.arange(N) >= 0.8 * N)
+    np.testing.assert_array_equal(sides(split(data, by_time="")), np.arange(N) >= 0.8 * N)
 
 
 @pytest.mark.parametrize("name", ["place", "ward"])
 def test_groups_stay_whole(data: str, name: str) -> None:
     """Of an array, and of a feature."""
-    is_test = sides(split_data(data, by_group=name, test=0.3))
+    is_test = sides(split(data, by_group=name, test=0.3))
     groups = read(data)["place"] if name == "place" else read(data)["X"][:, 1]
     assert not set(groups[is_test]) & set(groups[~is_test])
     assert abs(is_test.sum() - 0.3 * N) <= max(np.unique(groups, return_counts=True)[1])
@@ -129,7 +129,7 @@ def test_groups_stay_whole(data: str, name: str) -> None:
 
 def test_the_same_again_writes_what_is_not_there(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a crash between the two; and nothing else that is there is touched."""
-    first = split_data(data)
+    first = split(data)
     before = sides(first)
     for path in Path(first.test).rglob("*"):
         if path.is_file():
@@ -137,14 +137,14 @@ def test_the_same_again_writes_what_is_not_there(data: str, monkeypatch: pytest.
     for path in sorted(Path(first.test).rglob("*"), reverse=True):
         path.rmdir()
     Path(first.test).rmdir()
-    again = split_data(data)
+    again = split(data)
     assert not again.already_split
     np.testing.assert_array_equal(sides(again), before)
     monkeypatch.setattr(splitting, "_write", lambda *a: pytest.fail("both are there"))
-    assert split_data(data).already_split
+    assert split(data).already_split
     for other in ({"test": 0.3}, {"seed": 1}, {"by_time": ""}):
         with pytest.raises(PlanConflictError, match="it holds something else"):
-            split_data(data, **other)
+            split(data, **other)
 
 
 def test_a_part_appears_whole_or_not_at_all(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +154,10 @@ def test_a_part_appears_whole_or_not_at_all(data: str, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(splitting._Writer, "close", full)
         with pytest.raises(OSError, match="full"):
-            split_data(data)
+            split(data)
     left = [path.name for path in Path(data).parent.iterdir() if path.name.endswith(".zarr")]
     assert left == ["all.zarr"]
-    sides(split_data(data))
+    sides(split(data))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_refusals(data: str, asked: dict[str, Any], message: str) -> None:
     if "into" in asked:
         asked = {"into": tuple(name.format(data) for name in asked["into"])}
     with pytest.raises((DataError, SettingsError), match=message):
-        split_data(data, **asked)
+        split(data, **asked)
     assert [path.name for path in Path(data).parent.iterdir()] == ["all.zarr"]
 
 
@@ -268,7 +268,7 @@ def test_a_missed_share_is_reported(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["split", str(tmp_path / "t.zarr"), "--by-group", "g"])
     assert "20.0 % was requested; the groups are too large for it" in done.output
     with pytest.raises(SettingsError, match="it names no column"):
-        split_data(str(tmp_path / "t.zarr"), by_group="")
+        split(str(tmp_path / "t.zarr"), by_group="")
 
 
 def test_too_many_groups_to_count_fall_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_a_model_of_every_format_gives_the_same_bits(archive: Path, tmp_path: Pa
 
 def test_a_run_of_an_earlier_version_has_the_same_bits(tmp_path: Path) -> None:
     shutil.unpack_archive(ROOT / "tests/data/formats/run-01.tar.xz", tmp_path, filter="data")
-    report = verify(tmp_path / "scores", "full", inline)
+    report = verify(tmp_path / "scores", "full")
     assert report.ok
     assert report.findings == []
     scores = zarr.open_group(tmp_path / "scores" / "scores.zarr", mode="r")

@@ -122,9 +122,9 @@ def forget() -> None:
 
 
 COMMANDS: dict[str, Callable[[], Any]] = {
-    "verify fast": lambda: verify(OUTPUT, "fast", inline).findings,
-    "verify full": lambda: verify(OUTPUT, "full", inline).findings,
-    "verify sample": lambda: verify(OUTPUT, "sample", inline).findings,
+    "verify fast": lambda: verify(OUTPUT, "fast").findings,
+    "verify full": lambda: verify(OUTPUT, "full").findings,
+    "verify sample": lambda: verify(OUTPUT, "sample").findings,
     "score again": lambda: score(MODEL, f"{DATA}/X", OUTPUT, inline).n_rows,
     "repair": lambda: repair(MODEL, f"{DATA}/X", OUTPUT, inline).status,
     "status": lambda: run_status(OUTPUT).done_blocks,

@@ -44,7 +44,7 @@ zarr_arrays.create_array(group, "X", X.shape, X.dtype, 10)[...] = X
 job = f"{folder}/model", f"{folder}/data.zarr/X", f"{folder}/out"
 score(*job, inline)
 repair(*job, inline)
-assert not [f for level in ("fast", "sample", "full") for f in verify(job[2], level, inline).findings]
+assert not [f for level in ("fast", "sample", "full") for f in verify(job[2], level).findings]
 for look in (run_status, inspect_path, load_model, lambda path: list_bad_rows(path, 10)):
     look(job[0] if look is load_model else job[2])
 assert not [name for name in sys.modules if name.startswith("obstore") and sys.modules[name]]

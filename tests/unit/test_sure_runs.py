@@ -91,7 +91,7 @@ def test_it_holds_what_a_served_model_says(job: Job) -> None:
 
 @pytest.mark.parametrize("level", ["full", "sample"])
 def test_it_is_verified(job: Job, level: str) -> None:
-    report = verify(job.folder / "out", level, inline, rows=40, seed=0)
+    report = verify(job.folder / "out", level, rows=40, seed=0)
     assert report.findings == []
 
 
@@ -103,7 +103,7 @@ def test_each_damage_is_found_and_mended(job: Job, tmp_path: Path) -> None:
     for name in outputs:
         array: Any = group[name]
         array[60:63] = array[63:66]
-    assert {finding.block for finding in verify(out, "full", inline).findings} == {0}
+    assert {finding.block for finding in verify(out, "full").findings} == {0}
     repair(job.folder / "model", job.x, out, inline, outputs=outputs, alpha=alpha)
     for name, right in job.arrays().items():
         np.testing.assert_array_equal(zarr.open_group(out / "scores.zarr", mode="r")[name][...], right)

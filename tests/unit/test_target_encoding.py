@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import TargetEncoder
 
 from dcpred.datasets.importing import import_data
-from dcpred.datasets.splitting import split_data
+from dcpred.datasets.splitting import split
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred.execution.workers import InlineWorkers
 from dcpred.explanation import explain
@@ -417,7 +417,7 @@ def test_a_division_after_the_import_is_as_one_before(tmp_path: Path, how: dict[
     data, ids = str(tmp_path / "all.zarr"), {"ids": ["number", "day"], "target": "y"}
     import_data(frame, data, **ids)
     parts = str(tmp_path / "tr.zarr"), str(tmp_path / "te.zarr")
-    split_data(data, into=parts, **how)
+    split(data, into=parts, **how)
     found = r2(*parts, tmp_path / "m")
     aside = frame.day.isin(zarr.open_group(parts[1], mode="r")["day"][:])
     before = str(tmp_path / "known.zarr"), str(tmp_path / "new.zarr")
@@ -431,7 +431,7 @@ def test_groups_of_codes_stay_together(tmp_path: Path) -> None:
     frame = table().drop(columns="number")
     import_data(frame, tmp_path / "all.zarr", target="y", ids=["day"])
     parts = str(tmp_path / "tr.zarr"), str(tmp_path / "te.zarr")
-    split_data(str(tmp_path / "all.zarr"), by_group="shop", into=parts)
+    split(str(tmp_path / "all.zarr"), by_group="shop", into=parts)
     known, new = ({*SHOP[zarr.open_group(part, mode="r")["day"][:].astype(int)]} for part in parts)
     assert len(new) > 10
     assert not known & new
@@ -444,7 +444,7 @@ def test_data_whose_means_were_fitted_at_import_are_not_divided(tmp_path: Path, 
     group.create_array("X", data=X, attributes={"feature_names": ["a", "shop"]})
     group.create_array("y", data=TARGETS["continuous"])
     with pytest.raises(DataError, match=r"earlier version .* of 'shop' .* Import the source again"):
-        split_data(str(tmp_path / "old.zarr"), **how)
+        split(str(tmp_path / "old.zarr"), **how)
 
 
 def test_a_model_of_an_earlier_version_scores_old_and_new_rows(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_a_prediction_that_overflows_is_no_score() -> None:
 def test_every_door_gives_the_users_scale(folder: Path, tmp_path: Path) -> None:
     group = zarr.open_group(folder / "out/scores.zarr", mode="r")
     stored = {name: array[...] for name, array in group.arrays()}
-    assert verify(folder / "out", "full", inline).findings == []
-    assert verify(folder / "out", "sample", inline, rows=300, seed=0).findings == []
+    assert verify(folder / "out", "full").findings == []
+    assert verify(folder / "out", "sample", rows=300, seed=0).findings == []
     X, y = amounts(300, 1)
     good = np.arange(300) != 5
     assert np.corrcoef(stored["decision"][good], y[good])[0, 1] > 0.7
@@ -217,7 +217,7 @@ def test_verification_finds_another_score(folder: Path, tmp_path: Path) -> None:
     for name in ("decision", "q95"):
         array = group[name]
         array[10] = 1.01 * array[10]
-        said = [one.sentence for one in verify(tmp_path / "out", "sample", inline, rows=300).findings]
+        said = [one.sentence for one in verify(tmp_path / "out", "sample", rows=300).findings]
         assert any("row 10 has" in sentence and f"{name} " in sentence for sentence in said)
 
 

@@ -17,7 +17,7 @@ from tests.support.reporters import Recorder
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
-from dcpred.datasets.splitting import split_data
+from dcpred.datasets.splitting import split
 from dcpred.evaluation import evaluate
 from dcpred.execution.progress import reporting
 from dcpred.explanation import explain_stored
@@ -86,8 +86,8 @@ def test_text_of_every_kind_is_a_target(words: Path, tmp_path: Path) -> None:
     assert evaluate(model, x, y, cost=False)["accuracy"] > 0.9
     rows = draw_rows((x, y), None, "classification", 1000, 100, 0)
     assert (rows.n_classes, rows.n_unseen) == (2, 0)
-    split = split_data(str(words))
-    assert split.n_classes == 2
+    parts = split(str(words))
+    assert parts.n_classes == 2
     import_data(words, tmp_path / "new.zarr")
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["y"][:], ~POSITIVE)
 
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_text(tmp_path: Path, command: str) -> None:
     run = {
         "train": lambda: train(x, y, tmp_path / "m", make_settings(FEW), inline),
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
-        "split": lambda: split_data(str(path)),
+        "split": lambda: split(str(path)),
     }[command]
     with pytest.raises(DataError, match=r"Cannot read .*y: b'n\\xf6' is not text in UTF-8"):
         run()
@@ -241,7 +241,7 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     assert any(one.startswith(note) for one in say.told)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120
     assert evaluate(model, x, target, cost=False)["n_samples"] == 120
-    found = split_data(str(path))
+    found = split(str(path))
     parts = [zarr.open_group(one, mode="r")["y"][:] for one in (found.train, found.test)]
     assert np.concatenate(parts).sum() == y.sum()
 
@@ -287,7 +287,7 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
         "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
         "predict": lambda: fitted.predict(group["X"]),
         "serve": lambda: load_model(model).predict(group["X"]),
-        "split": lambda: split_data(str(path)),
+        "split": lambda: split(str(path)),
         "import": lambda: import_data(path, tmp_path / "new.zarr"),
     }
     for name, read in refused.items():

@@ -1,23 +1,18 @@
 """Arguments that the public functions share: models, data, settings, costs and workers."""
 
-import difflib
-import inspect
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import zarr
 
-from dcpred.execution.progress import reporter, reporting
 from dcpred.execution.workers import Pool, chosen_pool
-from dcpred.parameters import documented
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy
@@ -25,62 +20,16 @@ from dcpred.scoring.planning import Columns
 from dcpred.scoring.pools import store_threads
 from dcpred.serving import ServedModel
 from dcpred.training.reports import TrainReport
-from dcpred_tasks.annotations import in_words, is_allowed
 from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, DcpredError, RefusedError, SettingsError
+from dcpred_tasks.errors import DataError, RefusedError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.training.settings import Settings
 
-R = TypeVar("R")
-P = ParamSpec("P")
-SETTING_NAMES = tuple(field.name for field in fields(Settings))
 Find = Callable[[str | Path, str], str]
-
-
-def typed(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses an argument of another type than its annotation in one sentence, and lists
-    each table and opens each model once. With `verbose` it shows progress. Its docstring gets the texts of
-    parameters that others share.
-    """
-    parameters = inspect.signature(function).parameters
-
-    @wraps(documented(function))
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _check_keywords(function.__name__, kwargs, parameters)
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
-        for name, value in given.items():
-            wanted = parameters[name].annotation
-            if not is_allowed(value, wanted):
-                raise SettingsError(
-                    f"Cannot use {name}={value!r}: it is of type {type(value).__name__}."
-                    f" Pass {' or '.join(in_words(wanted))}."
-                )
-        shown = reporting(reporter(given["verbose"])) if "verbose" in given else nullcontext()
-        with reading_once(), shown:
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise TypeError, with what to pass, for a keyword that a function does not have: above all settings."""
-    others = [name for name in given if name not in known]
-    if not others:
-        return
-    as_settings = {name: given[name] for name in others if name in SETTING_NAMES}
-    if as_settings and "settings" in known:
-        before = given.get("settings")
-        settings = {**before, **as_settings} if isinstance(before, Mapping) else as_settings
-        raise TypeError(f"Cannot call {function} with {', '.join(as_settings)}: pass settings={settings!r}.")
-    near = difflib.get_close_matches(others[0], [*known, *(SETTING_NAMES if "settings" in known else ())], 1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known)}."
-    raise TypeError(f"Cannot call {function} with {others[0]!r}: it has no such parameter.{hint}")
 
 
 @dataclass(frozen=True)
@@ -118,16 +67,6 @@ def tolerance(
     max_failures: int = FailurePolicy.max_failures,
 ) -> FailurePolicy:
     return FailurePolicy(quarantine, max_failures, BadRowLimit(max_bad_rows, max_bad_fraction))
-
-
-def checked(report: R, check: Callable[[], None]) -> R:
-    """The report, once `check` accepts it. What it raises holds the report as its attribute `report`."""
-    try:
-        check()
-    except DcpredError as error:
-        error.report = report
-        raise
-    return report
 
 
 @contextmanager

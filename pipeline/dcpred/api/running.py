@@ -12,48 +12,31 @@ import zarr
 from dcpred import evaluation
 from dcpred.api.arguments import (
     address_of_model,
-    checked,
     labelled_rows,
     pool_for,
     rows_to_score,
     tolerance,
-    typed,
     written_columns,
 )
 from dcpred.execution.workers import chosen_pool, this_process
 from dcpred.parameters import as_for
+from dcpred.public import checked, typed
 from dcpred.refreshing import refresh as refreshing
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, check_published
-from dcpred.refreshing.root import RootStatus, is_root, root_status
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, parse_shard
-from dcpred.runs.status import RunStatus, run_status
-from dcpred.scoring import deliver as delivering
 from dcpred.scoring import repair as repairing
 from dcpred.scoring import score as scoring
 from dcpred.scoring import score_shard as sharding
-from dcpred.scoring.deliver import DeliverReport
 from dcpred.scoring.score import check_rows_scored
 from dcpred.scoring.score_shard import ShardReport
 from dcpred.summary import Summary
-from dcpred.verification import verify as verifying
-from dcpred.verification.verify import SAMPLE_ROWS, VerifyReport
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
-from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.patterns import is_pattern
-from dcpred_tasks.storage.place import open_place
-
-
-@result_class
-class PublishReport(Summary):
-    """The runs that a publication by hand exchanged."""
-
-    latest: str = result_field("Name of the run that is the latest now.")
-    before: str = result_field('Name of the run that was the latest before; "" if there was none.')
 
 
 @typed
@@ -219,54 +202,6 @@ def repair(
 
 
 @typed
-def deliver(
-    output: str | Path, table: str | Path | None = None, *, again: bool = False, verbose: bool = False
-) -> DeliverReport:
-    """Commit a finished output of `score` to a Delta table, in one transaction.
-
-    Parameters
-    ----------
-    output : str or Path
-        The output, with Parquet files.
-    table : str or Path, optional
-        Path or address of the Delta table, which `verify` refers to from then on. By default that of the last
-        delivery, or else that of the run.
-    again : bool, default False
-        Add the rows although the table holds equal rows of the same model, or some of them.
-
-    Returns
-    -------
-    DeliverReport
-        What was committed; nothing if the table holds the rows.
-
-    Raises
-    ------
-    PlanConflictError
-        If the table holds only some of the rows, or changed ones. Nothing is committed.
-    IncompleteError
-        If the output is not finished or is damaged, or other writers of the table are always faster.
-    DcpredError
-        If the table has other columns or cannot be written.
-
-    See Also
-    --------
-    score : Score, and deliver once the run is finished.
-    verify : Check whether the table holds the rows.
-
-    Notes
-    -----
-    It needs neither the model nor the data. It adds rows that others removed from the table, for example by
-    restoring an earlier version, and replaces those of blocks that a repair changed.
-
-    Examples
-    --------
-    >>> dcpred.deliver("scores").added_blocks  # doctest: +SKIP
-    3
-    """
-    return delivering.deliver(output, table, again=again)
-
-
-@typed
 @as_for(score)
 def refresh(
     model: Any,
@@ -374,99 +309,6 @@ def _stored(data: Any, x: str, model: str | Path) -> str:
         f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"
         " address of Zarr data, or a Zarr array of a store."
     )
-
-
-@typed
-def publish(root: str | Path, run: str) -> PublishReport:
-    """Make a finished run of a refresh the latest, also an older one.
-
-    Parameters
-    ----------
-    run : str
-        Name of the run, as `status` lists it.
-
-    Returns
-    -------
-    PublishReport
-        The latest run now, and the one before.
-
-    Raises
-    ------
-    PlanConflictError
-        If there is no such finished run.
-    IncompleteError
-        If it is modified or damaged.
-    RunHeldError
-        If a refresh is at work.
-    """
-    return PublishReport(run, refreshing.publish(root, run))
-
-
-@typed
-def status(output: str | Path) -> RunStatus | RootStatus:
-    """Report the progress of a scoring run, or the last runs of a refresh.
-
-    Parameters
-    ----------
-    output : str or Path
-        The output of `score`, or the root of `refresh`.
-
-    Returns
-    -------
-    RunStatus or RootStatus
-        What is done, failing and left, the speed and the time left; or the runs, the newest first.
-
-    Raises
-    ------
-    PlanConflictError
-        If it is neither.
-
-    Notes
-    -----
-    It works during scoring, and needs neither the model nor the data.
-    """
-    return root_status(output) if is_root(open_place(output)) else run_status(output)
-
-
-@typed
-def verify(
-    output: str | Path,
-    level: str = "full",
-    *,
-    rows: int = SAMPLE_ROWS,
-    seed: int | None = None,
-    workers: int | None = None,
-    client: Any = None,
-    verbose: bool = False,
-) -> VerifyReport:
-    """Check that an output of `score` is complete and unmodified. Writes nothing.
-
-    Parameters
-    ----------
-    output : str or Path
-        The output.
-    level : {"full", "fast", "sample"}, default "full"
-        Level fast compares records, names, sizes and counts; full also decodes everything and compares
-        digests; sample is fast, and scores some rows again by a plain definition.
-    rows : int, default 1000
-        Number of rows that level sample scores.
-    seed : int, optional
-        Seed of the sample. By default random.
-
-    Returns
-    -------
-    VerifyReport
-        The findings; its attribute `ok` is False if something is wrong, or if blocks are left.
-
-    Raises
-    ------
-    PlanConflictError
-        If it is not an output of `score`.
-    DcpredError
-        If it cannot be read.
-    """
-    pool = chosen_pool(workers, client)
-    return verifying.verify(output, level, pool, rows=rows, seed=seed)
 
 
 @dataclass(frozen=True, repr=False)

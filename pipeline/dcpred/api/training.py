@@ -10,12 +10,12 @@ from dcpred.api.arguments import (
     finished_training,
     settings_given,
     training_data,
-    typed,
 )
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.progress import show
 from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
+from dcpred.public import typed
 from dcpred.training.reports import TrainReport, TuneReport, ValidationReport
 from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
 from dcpred_tasks.artifacts.data_schema import schema_of_array

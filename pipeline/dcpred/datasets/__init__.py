@@ -1,4 +1,4 @@
 """Import of tables and matrices into Zarr.
 
-May import: dcpred.summary and dcpred_tasks.
+May import: dcpred.public, dcpred.execution, dcpred.summary, and dcpred_tasks.
 """

@@ -4,8 +4,9 @@ Copies every array of as many rows as X, with its attributes, and the attributes
 classes, the schema, ids. Each part is written completely or not at all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.writing import Repeats, new_data_set
+from dcpred.execution.progress import show_step
+from dcpred.public import typed
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
@@ -60,36 +63,60 @@ class Split(Summary):
     )
 
 
-def split_data(
-    data: str,
+@typed
+def split(
+    data: str | Path,
     *,
     test: float = 0.2,
     by_time: str | None = None,
     by_group: str | None = None,
     seed: int | None = None,
-    into: tuple[str, str] | None = None,
+    into: tuple[str | Path, str | Path] | None = None,
     x: str = "X",
     y: str = "y",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    verbose: bool = False,
 ) -> Split:
-    """Write the rows of a data set to two new ones. The same call again writes what is missing.
+    """Split a data set into training and test rows: two new Zarr groups.
 
-    test      fraction of rows in the test set
-    by_time   an array or feature by name: the rows with the largest values are the test rows, and rows of one
-              value go to one side. "": the last stored rows
-    by_group  an array or feature by name: rows of one value go to one side, which its hash determines
-    seed      of random rows and groups: 0 by default
-    into      addresses of the training rows and the test rows: by default DATA-train.zarr and DATA-test.zarr
-    x, y      names of the features and the target, which is optional
-    progress  called with (rows read, rows in all)
+    Parameters
+    ----------
+    data : str or Path
+        Path or address of a data set.
+    test : float, default 0.2
+        Fraction of rows in the test set.
+    by_time : str, optional
+        Test on the rows with the largest values of this array or feature; ``""``: on the last stored rows.
+    by_group : str, optional
+        Keep rows with the same value of this array or feature together.
+    seed : int, optional
+        Seed of the random split. By default 0.
+    into : (str or Path, str or Path), optional
+        Paths of the training rows and the test rows. By default `DATA-train.zarr` and `DATA-test.zarr`.
+    x : str, default "X"
+        Name of the array of features.
+    y : str, default "y"
+        Name of the array of targets, which is optional.
 
-    Without by_time and by_group rows are drawn at random, the same fraction of each class, to within one row.
+    Returns
+    -------
+    Split
+        Paths and numbers of rows.
 
-    Raises DataError, SettingsError, PlanConflictError if other data are at one of the places, and
-    ResourceError.
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data, and if other data are at one of the paths.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    Notes
+    -----
+    Rows are drawn at random, the same fraction of each class, without `by_time` and `by_group`. Arrays next
+    to the features are copied. Each part is written completely or not at all. The same call again writes a
+    part that is missing.
     """
     _check_asked(test, by_time, by_group, seed)
-    names = into or _names(data)
+    data, names = str(data), _names(str(data)) if into is None else (str(into[0]), str(into[1]))
     places = _places(data, names)
     X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
     group = zarr_arrays.open_group(data)
@@ -126,9 +153,7 @@ def split_data(
     missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, summary)]
     shared = 0
     if missing:
-        shared = _write(
-            group, source, rule, dict(zip(PARTS, places, strict=True)), missing, summary, n_test, progress
-        )
+        shared = _write(group, source, rule, dict(zip(PARTS, places, strict=True)), missing, summary, n_test)
     return Split(
         data=data,
         train=names[0],
@@ -223,13 +248,12 @@ def _write(
     missing: list[str],
     summary: Mapping[str, Any],
     n_test: int,
-    progress: Callable[[int, int], None],
 ) -> int:
     """Write the missing parts, each completely or not at all. Returns about how many rows are in both."""
     met = {part: Repeats() for part in PARTS}
     n_rows = source.X.shape[0]
     sizes = {"train": n_rows - n_test, "test": n_test}
-    with ExitStack() as stack:
+    with ExitStack() as stack, show_step("splitting", n_rows, "rows") as advance:
         writers = {}
         for part in missing:
             attributes = {**dict(group.attrs), SPLIT: {**summary, "part": part}}
@@ -249,7 +273,7 @@ def _write(
                     writer.add(rows)
                     if zarr_arrays.address_of(array) == zarr_arrays.address_of(source.X):
                         met[part].add(hashes_of_rows(rows))
-            progress(stop, n_rows)
+            advance(stop - start)
         for its in writers.values():
             for _, writer in its:
                 writer.close()

@@ -340,19 +340,6 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def shares_of(advance: Step) -> Callable[[int, int], None]:
-    """A callback of (done, total), as a step of a total of 1."""
-    before = 0.0
-
-    def note(done: int, total: int) -> None:
-        nonlocal before
-        now = done / max(total, 1)
-        advance(now - before)
-        before = now
-
-    return note
-
-
 def counted(n: int, one: str, many: str) -> str:
     return f"{n:,} {one if n == 1 else many}"
 

@@ -30,6 +30,7 @@ from typing import Any, Unpack
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.workers import Pool, started_once
+from dcpred.public import typed
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
@@ -54,6 +55,14 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import models_that_score
 
 NO_LIMITS = Limits()
+
+
+@result_class
+class PublishReport(Summary):
+    """The runs that a publication by hand exchanged."""
+
+    latest: str = result_field("Name of the run that is the latest now.")
+    before: str = result_field('Name of the run that was the latest before; "" if there was none.')
 
 
 @result_class
@@ -264,36 +273,52 @@ def prune(root: Root, keep: int, latest: str, newest: str = "") -> list[str]:
     return gone
 
 
-def publish(root: str | Path, name: str) -> str:
-    """Make a finished run the latest by hand, also an older one; the next refresh leaves the newer ones alone
-    as long as nothing is new. Returns the name of the run that was the latest before.
+@typed
+def publish(root: str | Path, run: str) -> PublishReport:
+    """Make a finished run of a refresh the latest, also an older one.
 
-    Raises PlanConflictError if there is no such run, IncompleteError if it is modified or damaged,
-    RunHeldError.
+    Parameters
+    ----------
+    run : str
+        Name of the run, as `status` lists it.
+
+    Returns
+    -------
+    PublishReport
+        The latest run now, and the one before.
+
+    Raises
+    ------
+    PlanConflictError
+        If there is no such finished run.
+    IncompleteError
+        If it is modified or damaged.
+    RunHeldError
+        If a refresh is at work.
     """
     place = open_place(root)
     open_root(place)
     with acquire_lock(place) as lease:
         opened = open_root(place)
         finished = opened.finished()
-        if name not in finished:
+        if run not in finished:
             raise PlanConflictError(
-                f"Cannot make run {name} the latest of {place.address}: its finished runs are"
+                f"Cannot make run {run} the latest of {place.address}: its finished runs are"
                 f" {', '.join(finished) or 'none'}. Name one of them."
             )
-        manifest = opened.manifest(name)
+        manifest = opened.manifest(run)
         if "parts" in manifest:
             check_parts(opened, manifest)
         else:
-            check_run(opened.address(name))
+            check_run(opened.address(run))
         before = ""
         with suppress(PlanConflictError):  # A damaged pointer is rewritten.
             before = latest_run(place)
-        newer = finished[: finished.index(name)]
+        newer = finished[: finished.index(run)]
         lease.check()
         opened.write(passed_over=tuple(newer))
-        point_to(place, name)
-        return before
+        point_to(place, run)
+    return PublishReport(run, before)
 
 
 def check_published(report: RefreshReport) -> None:

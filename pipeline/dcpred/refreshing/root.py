@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 from dcpred.execution.lease import LEASE_FILES, lock_holder
 from dcpred.plan import Cut
+from dcpred.public import typed
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.input_states import read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
 from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
+from dcpred.runs.status import RunStatus, run_status
 from dcpred.summary import Summary
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import ZARR
@@ -246,6 +248,32 @@ class RootStatus(Summary):
     driver: str = result_field('Host and process of the current driver; "" if there is none.')
     n_runs: int = result_field("Number of runs.")
     runs: list[RunLine] = result_field("The last runs, the newest first.")
+
+
+@typed
+def status(output: str | Path) -> RunStatus | RootStatus:
+    """Report the progress of a scoring run, or the last runs of a refresh.
+
+    Parameters
+    ----------
+    output : str or Path
+        The output of `score`, or the root of `refresh`.
+
+    Returns
+    -------
+    RunStatus or RootStatus
+        What is done, failing and left, the speed and the time left; or the runs, the newest first.
+
+    Raises
+    ------
+    PlanConflictError
+        If it is neither.
+
+    Notes
+    -----
+    It works during scoring, and needs neither the model nor the data.
+    """
+    return root_status(output) if is_root(open_place(output)) else run_status(output)
 
 
 def root_status(root: str | Path, limit: int = 20) -> RootStatus:

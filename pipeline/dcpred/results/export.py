@@ -18,6 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.execution.progress import show, show_step
+from dcpred.public import typed
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
 from dcpred.runs.ledger import open_ledger
@@ -179,27 +180,59 @@ class _Request:
             yield status, make_table(schema, fields, Rows(start, values, status), extra)
 
 
+@typed
 def export(
-    output: str | Path,
+    scores: str | Path,
     out: str | Path,
     *,
     beside: Sequence[str] = (),
     status: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     partial: bool = False,
+    verbose: bool = False,
 ) -> Exported:
-    """Write the scores of a run as a table to the new file `out`.
+    """Write the scores of a run as a table.
 
-    beside   [DATA:]NAME,NAME: arrays or features of data sets, which come before the scores. Without it and
-             `columns`: the ids that import stored, or else the numbers of rows
-    status   names of statuses: only rows with one of them, for example non_finite_feature; None: all rows
-    columns  of the scores; None: all but row numbers and names of statuses
-    partial  whether the run may be unfinished: rows not yet scored have status 0
+    Parameters
+    ----------
+    scores : str or Path
+        The output of `score`.
+    out : str or Path
+        The new table: .parquet, .csv, .feather or .arrow.
+    beside : sequence of str, optional
+        Columns to write before the scores, each ``"NAME"`` or ``"DATA:NAME,NAME"``: one-dimensional arrays of
+        the scored data set or of DATA, or features by name. By default the ids in the Parquet files
+        of the run, else those that import stored, else row numbers.
+    status : sequence of str, optional
+        Statuses of the rows to keep: ok, non_finite_feature, … By default all rows.
+    columns : sequence of str, optional
+        Columns of the scores. By default all but row and status_name.
+    partial : bool, default False
+        Export an unfinished run, too: rows not yet scored have status 0.
 
-    Raises RefusedErrors before anything is written, and ResourceError.
+    Returns
+    -------
+    Exported
+        The table, its rows and columns.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments, before anything is written.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    See Also
+    --------
+    open_scores : Open the scores as arrays.
+
+    Notes
+    -----
+    Rows keep their order. Classes appear by name, several outputs become a column each (decision_CLASS), and
+    a row without a score has a status and no values. The table is written completely or not at all.
     """
     check_out(out)
-    request = _request(output, beside, status, columns, partial)
+    request = _request(scores, beside, status, columns, partial)
     written, n_rows, run = 0, request.scores.run.n_rows, request.scores.run
     with (
         _folder(out) as folder,

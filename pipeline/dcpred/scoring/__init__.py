@@ -1,4 +1,5 @@
 """Scoring over Zarr: preflight, plan, blocks, verification, repair.
 
-May import: dcpred.verification, dcpred.runs, dcpred.execution, dcpred.plan, dcpred.summary, and dcpred_tasks.
+May import: dcpred.verification, dcpred.runs, dcpred.execution, dcpred.plan, dcpred.public, dcpred.summary,
+and dcpred_tasks.
 """

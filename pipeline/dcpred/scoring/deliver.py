@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from dcpred.public import typed
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import has_table
@@ -30,13 +31,50 @@ class DeliverReport(Summary):
     seconds: float = result_field("Duration in seconds.")
 
 
-def deliver(output: str | Path, table: str | Path | None = None, *, again: bool = False) -> DeliverReport:
-    """Make a Delta table hold the rows of a finished output, each once.
+@typed
+def deliver(
+    output: str | Path, table: str | Path | None = None, *, again: bool = False, verbose: bool = False
+) -> DeliverReport:
+    """Commit a finished output of `score` to a Delta table, in one transaction.
 
-    table  None: that of the last delivery, else that of the plan
-    again  whether to add the rows although the table holds them
+    Parameters
+    ----------
+    output : str or Path
+        The output, with Parquet files.
+    table : str or Path, optional
+        Path or address of the Delta table, which `verify` refers to from then on. By default that of the last
+        delivery, or else that of the run.
+    again : bool, default False
+        Add the rows although the table holds equal rows of the same model, or some of them.
 
-    Raises RefusedErrors, IncompleteError if the output is not finished or is damaged.
+    Returns
+    -------
+    DeliverReport
+        What was committed; nothing if the table holds the rows.
+
+    Raises
+    ------
+    PlanConflictError
+        If the table holds only some of the rows, or changed ones. Nothing is committed.
+    IncompleteError
+        If the output is not finished or is damaged, or other writers of the table are always faster.
+    DcpredError
+        If the table has other columns or cannot be written.
+
+    See Also
+    --------
+    score : Score, and deliver once the run is finished.
+    verify : Check whether the table holds the rows.
+
+    Notes
+    -----
+    It needs neither the model nor the data. It adds rows that others removed from the table, for example by
+    restoring an earlier version, and replaces those of blocks that a repair changed.
+
+    Examples
+    --------
+    >>> dcpred.deliver("scores").added_blocks  # doctest: +SKIP
+    3
     """
     begin = time.perf_counter()
     ledger = open_ledger(output)

@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dcpred.execution.progress import show_step, show_where
-from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.execution.workers import Workers, chosen_pool, run_all
+from dcpred.public import typed
 from dcpred.runs import delta_tables
 from dcpred.runs.delta_rows import has_table
 from dcpred.runs.latest import runs_of_parts
@@ -77,50 +79,67 @@ class VerifyReport(Summary):
     )
 
 
+@typed
 def verify(
     output: str | Path,
-    level: str,
-    pool: Pool,
+    level: str = "full",
     *,
     rows: int = SAMPLE_ROWS,
     seed: int | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
 ) -> VerifyReport:
-    """Verify an output of scoring, finished or not, and write nothing.
+    """Check that an output of `score` is complete and unmodified. Writes nothing.
 
-    output  of one run, or of all runs of a refresh of several inputs
-    level  fast: names, sizes, counts and digests of records
-           full: also decodes everything
-           sample: fast, and scores `rows` rows of random chunks again by the plain definition, which
-           needs the unchanged model and input; not if metadata or manifest are modified, because the
-           comparison would be meaningless
-    seed   seed of the sample; by default random
+    Parameters
+    ----------
+    output : str or Path
+        The output.
+    level : {"full", "fast", "sample"}, default "full"
+        Level fast compares records, names, sizes and counts; full also decodes everything and compares
+        digests; sample is fast, and scores some rows again by a plain definition.
+    rows : int, default 1000
+        Number of rows that level sample scores.
+    seed : int, optional
+        Seed of the sample. By default random.
 
-    Raises PlanConflictError if `output` is not an output of dcpred, DataError or ModelFormatError if a sample
-    cannot be scored.
+    Returns
+    -------
+    VerifyReport
+        The findings; its attribute `ok` is False if something is wrong, or if blocks are left.
+
+    Raises
+    ------
+    PlanConflictError
+        If it is not an output of `score`.
+    DcpredError
+        If it cannot be read.
     """
     if level not in LEVELS:
         raise SettingsError(
             f"Cannot verify at level {level!r}: the levels are {', '.join(LEVELS)}. Use one of them."
         )
-    begin = time.perf_counter()
+    pool, begin = chosen_pool(workers, client), time.perf_counter()
     if parts := runs_of_parts(output):
-        each = {name: verify(run, level, pool, rows=rows, seed=seed) for name, run in parts.items()}
+        options: dict[str, Any] = {"rows": rows, "seed": seed, "workers": workers, "client": client}
+        each = {name: verify(run, level, **options) for name, run in parts.items()}
         return _verified_together(str(output), each, time.perf_counter() - begin)
     ledger = open_ledger(output)
     fast = FastCheck(ledger)
     findings = list(fast.findings)
     spans: list[Span] = []
     if level == "full":
-        with pool() as workers:
-            show_where("verifying", workers)
-            findings += check_full(fast, workers)
+        with pool() as at_work:
+            show_where("verifying", at_work)
+            findings += check_full(fast, at_work)
     elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
         check_source(ledger)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
-        with pool() as workers:
-            show_where("verifying", workers)
-            findings += check_sample(ledger.run, workers, spans)
+        with pool() as at_work:
+            show_where("verifying", at_work)
+            findings += check_sample(ledger.run, at_work, spans)
     in_delta = None
     if has_table(ledger):
         complete = fast.finished and len(fast.records) == ledger.n_blocks
