@@ -27,7 +27,8 @@ from distributed.utils import get_mp_context
 from zarr.core import sync
 
 from dcpred import cost
-from dcpred.execution.workers import Pool, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Pool
 from support import stores
 from support.data import Classes, make_blobs, make_group
 from support.stores import Proxy, StoreServer

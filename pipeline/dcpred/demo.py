@@ -16,8 +16,8 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred.evaluation import evaluate
+from dcpred.execution.pools import connect, started_once
 from dcpred.execution.progress import show
-from dcpred.execution.workers import connect, started_once
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError

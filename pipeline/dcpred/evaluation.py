@@ -13,8 +13,9 @@ import numpy as np
 import zarr
 
 from dcpred.cost import measure_cost, predict_cost
+from dcpred.execution.pools import this_process
 from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
-from dcpred.execution.workers import Pool, Workers, this_process
+from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import MIB, BlockPlan, plan_scoring
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.drift_words import describe_drift

@@ -17,7 +17,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.parameters import documented
-from dcpred.serving import RowsToExplain, ServedModel, load_model
+from dcpred.serving import ServedModel, load_model
 from dcpred_tasks.artifacts.data_schema import check_same_encoding, find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -306,7 +306,7 @@ def _numbers(rows: Sequence[int]) -> list[int]:
     return [int(row) for row in found]
 
 
-def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
+def _rows_to_explain(model: Any, X: Any) -> tuple[Model, NDArray[Any], list[str] | None, Schema | None]:
     """Rows in memory, and the model that explains them."""
     if not hasattr(model, "_rows_to_explain"):
         model = load_model(model)
@@ -318,7 +318,7 @@ def _rows_to_explain(model: Any, X: Any) -> RowsToExplain:
         raise DataError(
             f"Cannot explain X: it is not in memory ({type(X).__name__}). Pass some rows of it, computed."
         )
-    return RowsToExplain(own, found, None if names is None else [str(n) for n in names], schema)
+    return own, found, None if names is None else [str(n) for n in names], schema
 
 
 def explain_stored(

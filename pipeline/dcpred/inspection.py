@@ -28,7 +28,8 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
-from dcpred_tasks.storage.place import Place, open_place, read_own_document
+from dcpred_tasks.storage.place import open_place, read_own_document
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.training.settings import Settings
 
 

@@ -9,7 +9,7 @@ MLflow is imported lazily: it comes with `pip install "dcpred[mlflow]"`.
 """
 
 import platform
-from importlib import import_module
+import sys
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from dcpred.serving import ServedModel
 from dcpred.serving import load_model as open_model
 from dcpred.version import __version__
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.schema.schema import numbers_schema
 from dcpred_tasks.storage.addresses import path_on_disk
 
@@ -51,7 +51,7 @@ def save_model(
     SettingsError
         If MLflow is not installed.
     """
-    mlflow = _mlflow("mlflow.models")
+    mlflow = _mlflow()
     target = Path(path)
     if target.exists():
         raise DataError(f"Cannot save to {target}: it already exists. Remove it or choose another path.")
@@ -67,12 +67,11 @@ def save_model(
     (target / REQUIREMENTS).write_text(f"dcpred=={__version__}\n", encoding="utf-8")
     python = f'python: "{platform.python_version()}"\ndependencies:\n- -r {REQUIREMENTS}\n'
     (target / PYTHON).write_text(python, encoding="utf-8")
-    about = mlflow.Model() if mlflow_model is None else mlflow_model
+    about = mlflow.models.Model() if mlflow_model is None else mlflow_model
     for name, value in known.items():
         setattr(about, name, value)
     about.add_flavor(FLAVOR, data=MODEL, dcpred_version=__version__, hash=served.artifact.hash)
-    pyfunc = _mlflow("mlflow.pyfunc")
-    pyfunc.add_to_model(about, loader_module=__name__, data=MODEL, python_env=PYTHON)
+    mlflow.pyfunc.add_to_model(about, loader_module=__name__, data=MODEL, python_env=PYTHON)
     about.save(str(target / "MLmodel"))
 
 
@@ -93,8 +92,7 @@ def log_model(model: str | Path | ServedModel, name: str = MODEL, **options: Any
     mlflow.models.model.ModelInfo
         Where MLflow keeps it.
     """
-    models = _mlflow("mlflow.models")
-    return models.Model.log(None, import_module(__name__), name=name, model=model, **options)
+    return _mlflow().models.Model.log(None, sys.modules[__name__], name=name, model=model, **options)
 
 
 def load_model(model_uri: str) -> ServedModel:
@@ -105,8 +103,7 @@ def load_model(model_uri: str) -> ServedModel:
     ServedModel
         The model, as `dcpred.load_model` opens it.
     """
-    artifacts = _mlflow("mlflow.artifacts")
-    return open_model(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / MODEL)
+    return open_model(Path(_mlflow().artifacts.download_artifacts(artifact_uri=str(model_uri))) / MODEL)
 
 
 class _Pyfunc:
@@ -133,7 +130,8 @@ def signature(model: ServedModel) -> Any:
 
     A model without names takes a matrix.
     """
-    types, any_type = _mlflow("mlflow.types"), _mlflow("mlflow.types.schema").AnyType()
+    mlflow = _mlflow()
+    types, any_type = mlflow.types, mlflow.types.schema.AnyType()
     names = model.artifact.feature_names
     schema = model.artifact.schema or (None if names is None else numbers_schema(names))
     if schema is None:
@@ -147,15 +145,15 @@ def signature(model: ServedModel) -> Any:
         np.dtype(float) if not len(classes) else np.dtype(str) if classes.dtype.kind == "U" else classes.dtype
     )
     outputs = [types.TensorSpec(label, (-1,))]
-    made: Any = _mlflow("mlflow.models").ModelSignature
-    return made(inputs=types.Schema(inputs), outputs=types.Schema(outputs))
+    return mlflow.models.ModelSignature(inputs=types.Schema(inputs), outputs=types.Schema(outputs))
 
 
-def _mlflow(name: str) -> Any:
-    """A module of MLflow. Raises SettingsError where it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise SettingsError(
-            'Cannot use MLflow: it is not installed. Run pip install "dcpred[mlflow]".'
-        ) from None
+def _mlflow() -> Any:
+    """The package. Raises SettingsError where it is not installed."""
+    with optional_package("use MLflow", "mlflow"):
+        import mlflow.artifacts
+        import mlflow.models
+        import mlflow.pyfunc
+        import mlflow.types.schema
+
+    return mlflow

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.version import __version__
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
@@ -159,12 +158,9 @@ def check_packages(what: str, extra: str) -> None:
     what   what makes pages, in words
     extra  of the package, which installs what is missing
     """
-    for package in ("jinja2", "matplotlib"):
-        if find_spec(package) is None:
-            raise SettingsError(
-                f"Cannot draw plots of {what}: {package} is not installed. Install it (pip install"
-                f' "dcpred[{extra}]").'
-            )
+    with optional_package(f"draw plots of {what}", extra):
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
 
 
 def render(page: Page) -> Report:
@@ -182,7 +178,7 @@ def _printable(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - optional
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("dcpred", "templates"),
@@ -281,8 +277,8 @@ UNSEEN = ("metadata", "style")
 @contextmanager
 def drawing(width: int, height: int) -> Iterator[Any]:
     """A figure of matplotlib to draw on, of so many CSS pixels, within a `with` statement."""
-    from matplotlib import rc_context  # noqa: PLC0415 - optional, and slow to import
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
     with rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It warns of letters that the measuring font lacks.

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,18 +34,6 @@ from dcpred_tasks.task_bodies.predict_block import (
     quantile_block,
     wrong_in_row,
 )
-
-
-class RowsToExplain(NamedTuple):
-    """Rows of features (n_samples, n_features), lazy if X was, and the model that explains them."""
-
-    model: Model
-    rows: Any
-    names: Sequence[str] | None
-    schema: Schema | None
-
-
-LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does not.
 
 
 @contextmanager
@@ -290,9 +277,11 @@ class ServedModel:
         """
         return self._predict(X, True, class_numbers)
 
-    def _rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
-        """Rows in memory in the form that `dcpred.explain` needs."""
-        return RowsToExplain(self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema)
+    def _rows_to_explain(
+        self, X: ArrayLike
+    ) -> tuple[Model, NDArray[Any], Sequence[str] | None, Schema | None]:
+        """What `dcpred.explain` needs: the model, rows in memory, names of features, and the schema."""
+        return self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
         """Raw rows with their features in the order of training."""
@@ -391,5 +380,7 @@ def load_model(
         forget_failures()
         artifact = open_artifact(path)
         if estimator:
-            return import_module(LOADING).fitted_estimator(artifact)
+            from dcpred.estimators.loading import fitted_estimator
+
+            return fitted_estimator(artifact)
         return ServedModel(artifact)

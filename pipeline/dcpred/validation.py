@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.execution.pools import started_once
 from dcpred.execution.progress import show
-from dcpred.execution.workers import Pool, started_once
+from dcpred.execution.workers import Pool
 from dcpred.plan import plan_routing
 from dcpred.training.reports import FoldReport, ValidationReport
 from dcpred.training.train import train

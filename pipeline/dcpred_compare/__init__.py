@@ -9,6 +9,6 @@ from click import Command
 
 def load_command() -> Command:
     """Compare dcpred with baselines on one data set."""
-    from dcpred_compare.command import compare_command  # noqa: PLC0415 - the list of commands needs a line
+    from dcpred_compare.command import compare_command
 
     return compare_command

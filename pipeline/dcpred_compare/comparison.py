@@ -16,8 +16,9 @@ from typing import Any
 
 from dcpred.api.arguments import training_data
 from dcpred.execution.interrupts import interrupted, listening
+from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show_step, show_where
-from dcpred.execution.workers import Pool, chosen_pool
+from dcpred.execution.workers import Pool
 from dcpred.pages import check_packages, render
 from dcpred.public import typed
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result

@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import ensemble
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dcpred.cost import measure_call
 from dcpred_compare.baselines.leaf_model_type import LeafModelType, leaf_model_types
@@ -94,22 +98,19 @@ def packaged(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Callab
 
 
 def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
-    # Imported here: each of them takes seconds, and none needs the others.
     several = bool(rows.n_classes)
     if name == "lightgbm":
-        import lightgbm  # noqa: PLC0415
+        import lightgbm
 
         kind = lightgbm.LGBMClassifier if several else lightgbm.LGBMRegressor
         return kind(n_estimators=size, num_leaves=63, n_jobs=1, random_state=0, verbosity=-1)
     if name == "xgboost":
-        import xgboost  # noqa: PLC0415
+        import xgboost
 
         kind = xgboost.XGBClassifier if several else xgboost.XGBRegressor
         return kind(n_estimators=size, n_jobs=1, random_state=0, verbosity=0)
     if name == "sklearnex_svc":
         return _sklearnex(several, shared["standard"])
-    from sklearn import ensemble  # noqa: PLC0415
-
     if name == "random_forest":
         forest = ensemble.RandomForestClassifier if several else ensemble.RandomForestRegressor
         return forest(n_estimators=size, n_jobs=1, random_state=0)
@@ -119,11 +120,8 @@ def _made(name: str, size: int, rows: Rows, shared: dict[str, Any]) -> Any:
 
 def _sklearnex(several: bool, settings: dict[str, Any]) -> Any:
     """With γ and C that suit the exact SVM with standard scaling; targets of SVR are scaled, its C is 10."""
-    import daal4py  # noqa: PLC0415
-    from sklearn.compose import TransformedTargetRegressor  # noqa: PLC0415
-    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
-    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
-    from sklearnex.svm import SVC, SVR  # noqa: PLC0415
+    import daal4py
+    from sklearnex.svm import SVC, SVR
 
     daal4py.daalinit(1)  # It has its own threads.
     gamma = settings["gamma"]
@@ -335,9 +333,9 @@ def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
 
 def _ours(point: Point, rows: Rows) -> Fit:
     """Ours, by the estimators, which choose settings that are not given; with compiled machine code."""
-    from dcpred.estimators.classifier import DCPredClassifier  # noqa: PLC0415 - Dask comes with it
-    from dcpred.estimators.regressor import DCPredRegressor  # noqa: PLC0415
-    from dcpred.estimators.settings import as_parameters  # noqa: PLC0415
+    from dcpred.estimators.classifier import DCPredClassifier
+    from dcpred.estimators.regressor import DCPredRegressor
+    from dcpred.estimators.settings import as_parameters
 
     with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
         for bitcode in (machine_code.ENGINE, REFINEMENT):

@@ -6,7 +6,8 @@ this one string, and errors travel between processes unchanged.
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -56,6 +57,18 @@ class DamagedChunkError(DataError):
 
 class SettingsError(RefusedError):
     """A setting has an unknown name or an invalid value."""
+
+
+@contextmanager
+def optional_package(action: str, extra: str) -> Iterator[None]:
+    """Raise SettingsError where an import within a `with` statement fails: it is of an extra of dcpred."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "a package").partition(".")[0]
+        raise SettingsError(
+            f'Cannot {action}: {package} is not installed. Run pip install "dcpred[{extra}]".'
+        ) from None
 
 
 class ModelFormatError(RefusedError):

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
@@ -240,7 +239,7 @@ def is_records(X: Any) -> bool:
 def _of_records(records: Sequence[Mapping[Any, Any]]) -> Any:
     """A table of records; what one of them lacks is missing."""
     try:
-        arrow = import_module("pyarrow")
+        import pyarrow as arrow
     except ImportError:  # only dcpred-serving is installed
         raise DataError("Cannot use X: it is a list of dicts. Pass pandas.DataFrame(X).") from None
     names = list(dict.fromkeys(str(name) for record in records for name in record))

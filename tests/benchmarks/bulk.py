@@ -27,7 +27,8 @@ from common import Table, covtype, data_folder, write_group
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from dcpred.execution.workers import Pool, Workers, connect, run_all
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.planning import plan_run

@@ -26,7 +26,7 @@ from chaos_stores import SERVERS, upload
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.scoring.pools import store_threads
 from dcpred.scoring.score import score
 from dcpred.training.train import publish
@@ -122,7 +122,7 @@ def main() -> None:
 
 def open_fresh() -> None:
     """Stores are kept by address, and another server has the same one here."""
-    from dcpred_tasks.storage import bucket, object_arrays, store_requests, zarr_arrays  # noqa: PLC0415
+    from dcpred_tasks.storage import bucket, object_arrays, store_requests, zarr_arrays
 
     for kept in (
         bucket._opened,

@@ -57,7 +57,8 @@ from deltalake import DeltaTable
 from dcpred import plan
 from dcpred.execution import lease
 from dcpred.execution.interrupts import signals_handled
-from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
 from dcpred.scoring.score_shard import score_shard

@@ -41,7 +41,8 @@ from dcpred.runs.latest import MANIFEST
 from dcpred.runs.shards import Shard
 from dcpred.training.train import publish
 from dcpred_tasks.errors import RunHeldError
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import Retrying
 from support.stores import spoiled
 

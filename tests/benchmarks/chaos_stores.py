@@ -25,9 +25,10 @@ import chaos
 from chaos import ATTACKS, Arena, Tally, committed, contents, prepare, show, small_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.training.train import publish
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from support.stores import azure_server, gcs_server, moto_server, spoiled
 
 SERVERS = {"s3": moto_server, "gs": gcs_server, "az": azure_server}

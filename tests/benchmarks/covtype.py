@@ -17,7 +17,8 @@ from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
 from dcpred.cost import measure_cost
 from dcpred.evaluation import evaluate
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.process import peak_memory_bytes

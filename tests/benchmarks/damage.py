@@ -33,7 +33,8 @@ from dcpred.training.train import train
 from dcpred.verification.verify import VerifyReport, verify
 from dcpred_tasks.artifacts.block_files import HARMLESS, PARQUET, ZARR
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.training.settings import make_settings
 from support.stores import StoreServer
 

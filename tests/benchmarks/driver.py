@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from common import Table
 
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.plan import plan_routing
 from dcpred.training.steps import driver_bytes
 from dcpred.training.train import train

@@ -51,7 +51,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.cli import main as dcpred
 from dcpred.datasets.importing import find_schema, import_data
-from dcpred.execution import workers
+from dcpred.execution import pools
 from dcpred.execution.dask_workers import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refreshing.refresh import refresh
@@ -557,7 +557,7 @@ def work_off(work: Path, name: str, seeds: list[str], pipe: Any) -> None:
     """Mutations of one format, one after the other, in this process."""
     warnings.simplefilter("ignore")
     small_blocks()
-    workers.connect = stand_in  # type: ignore[assignment]
+    pools.connect = stand_in  # type: ignore[assignment]
     sys.stderr = open(work / "errors.txt", "a")  # noqa: SIM115
     tempfile.gettempdir()  # It tries a file.
     for i in range(min(N_SOUND, len(seeds))):  # What is imported late is imported here.

@@ -37,7 +37,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from dcpred import evaluation
 from dcpred.cost import measure_cost, predict_cost
-from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning import tune
 from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from common import Table, covtype, data_folder
 
 from dcpred import DCPredClassifier
-from dcpred.execution.workers import Pool, connect, started_once, this_process
+from dcpred.execution.pools import connect, started_once, this_process
+from dcpred.execution.workers import Pool
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.storage.zarr_arrays import open_array, read_rows

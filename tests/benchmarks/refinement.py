@@ -21,7 +21,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT, arguments
 from dcpred_tasks.training.losses import Distance, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Goal
+from dcpred_tasks.training.objective import Goal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.refinement_definition import Definition

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from dcpred.cli import main as command
 from dcpred.execution.lease import acquire_lock
-from dcpred.execution.workers import InlineWorkers, Scheduler, Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers, Scheduler, Workers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
@@ -328,7 +329,7 @@ def one_pool() -> Iterator[None]:
 
         with (
             mock.patch("dcpred.execution.dask_workers.CONNECT_SECONDS", 1),
-            mock.patch("dcpred.execution.workers.connect", pool),
+            mock.patch("dcpred.execution.pools.connect", pool),
         ):
             yield
 

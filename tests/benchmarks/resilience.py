@@ -27,7 +27,8 @@ import psutil
 from common import Table, covtype, data_folder, write_group
 
 from dcpred import plan
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.score import score

@@ -18,7 +18,8 @@ import numpy as np
 from common import Table, covtype, data_folder
 from numpy.typing import NDArray
 
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays

@@ -82,7 +82,7 @@ def written(new: pd.DataFrame, folder: Path, model: Path) -> dict[str, Path]:
     pf.write_feather(of, folder / "new.arrow", chunksize=GROUP_ROWS)
     found = {"Zarr": folder / "new.zarr", "Parquet": folder / "new.parquet", "Arrow": folder / "new.arrow"}
     try:
-        from deltalake import write_deltalake  # noqa: PLC0415 - an extra
+        from deltalake import write_deltalake
     except ImportError:
         return found
     half = len(of) // 2

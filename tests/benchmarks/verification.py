@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from common import Table, write_group
 
-from dcpred.execution.workers import this_process
+from dcpred.execution.pools import this_process
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.score import score
 from dcpred.training.train import train

@@ -28,7 +28,8 @@ from rivals import Cache, Job, boosted, exact
 from sets import DataSet, Split
 
 from dcpred.cost import predict_cost
-from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning import tune
 from dcpred.tuning.policy import STANDARD

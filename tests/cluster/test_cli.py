@@ -21,7 +21,8 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 from dcpred.cli import main
-from dcpred.execution.workers import Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Workers
 from dcpred.training.train import train
 from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
 from dcpred_tasks.errors import SettingsError
@@ -86,7 +87,7 @@ def one_worker(worker: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> AbstractContextManager[Workers]:
         return nullcontext(worker) if scheduler is None else connect(n_workers, scheduler)
 
-    for name in ("execution.workers", "demo"):
+    for name in ("execution.pools", "demo"):
         monkeypatch.setattr(f"dcpred.{name}.connect", pool)
 
 

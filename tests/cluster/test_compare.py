@@ -287,8 +287,8 @@ def test_a_folder_with_other_files_is_left_alone(data: Path, tmp_path: Path) -> 
 
 
 def test_pages_want_packages(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.pages.find_spec", lambda name: None if name == "matplotlib" else object())
-    assert 'Install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert 'Run pip install "dcpred[compare]"' in call(data, tmp_path / "out").stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -1,15 +1,15 @@
 """Dask's pages: closed unless they are asked for, then on loopback, and told where they are."""
 
 import re
+import sys
 from contextlib import nullcontext
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from dcpred.execution import dask_workers
+from dcpred.execution.pools import connect, pages_opened
 from dcpred.execution.progress import reporting, show_where
-from dcpred.execution.workers import connect, pages_opened
 from dcpred_tasks.errors import SettingsError
 from support.reporters import Recorder
 
@@ -34,6 +34,6 @@ def test_pages_of_local_workers_are_there_where_they_are_asked_for(asked: bool) 
 
 
 def test_pages_that_cannot_be_made_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_workers, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
     with pages_opened(), pytest.raises(SettingsError, match="dcpred\\[dashboard\\]"), connect(1):
         pass

@@ -28,7 +28,8 @@ from distributed.scheduler import KilledWorker
 from dcpred.cli import main
 from dcpred.execution import task_window
 from dcpred.execution.lease import acquire_lock, check_unlocked, expiry_seconds, lock_holder
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
@@ -48,7 +49,7 @@ from dcpred_tasks.errors import (
 )
 from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.store_requests import can_write
+from dcpred_tasks.storage.probes import can_write
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from dcpred.cli import rendering, status_command
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
 from dcpred.runs.manifest import ScoreReport

@@ -20,7 +20,8 @@ from dcpred.cli.observation import METRICS, Metrics, last_success, observed
 from dcpred.execution import events
 from dcpred.execution.events import by_name, heard_by, record_event
 from dcpred.execution.interrupts import listening
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.training.train import train
 from dcpred_tasks.errors import Failure, InterruptedRunError
 from dcpred_tasks.task_bodies import score_block as task
@@ -39,7 +40,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
         patch.setattr("dcpred.plan.BLOCKS", 4)
-        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+        patch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
         yield
 
 

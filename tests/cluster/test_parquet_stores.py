@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 
 import dcpred
 from dcpred_tasks.artifacts.block_files import Kind
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from support.data import make_blobs, make_group
 from support.stores import Proxy, used
 

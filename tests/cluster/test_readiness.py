@@ -15,8 +15,9 @@ import pytest
 from dcpred import evaluation as evaluation
 from dcpred.evaluation import evaluate
 from dcpred.execution import task_window
+from dcpred.execution.pools import connect
 from dcpred.execution.progress import COMPILING, reporting
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring import blocks
 from dcpred.scoring.score import score
 from dcpred.training.train import train

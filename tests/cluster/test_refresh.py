@@ -530,7 +530,7 @@ def test_only_a_whole_run_is_published(call: Callable[..., RefreshReport], data:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -22,7 +22,7 @@ from dcpred.cli import main
 from dcpred.execution import dask_workers as cluster
 from dcpred.execution import lease
 from dcpred.execution.interrupts import signals_handled
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.scoring import blocks
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -195,7 +195,7 @@ def told(arguments: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("what", RUBBISH)
 def test_rubbish_in_an_output(output: Path, made: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command falls over it; verify does not call it whole; repair mends it, or says what to do."""
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     RUBBISH[what](output)
     for command in ("status", "errors", "inspect"):
         for more in ([], ["--json"]):
@@ -311,7 +311,7 @@ def test_a_driver_with_workers_leaves_no_process_and_no_warning(tmp_path: Path, 
     """
     end = "os.kill(os.getpid(), signal.SIGKILL)" if kill else "pass"
     script = (
-        "import os, signal, sys\nfrom dcpred.cli import run\nfrom dcpred.execution.workers import connect\n"
+        "import os, signal, sys\nfrom dcpred.cli import run\nfrom dcpred.execution.pools import connect\n"
         f"def main():\n    with connect(1):\n        {end}\n"
         "if __name__ == '__main__':\n    sys.modules['dcpred.cli.main'].main = main\n    run()\n"
     )

@@ -39,7 +39,8 @@ from dcpred_tasks.errors import (
 )
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.place import Place, read_own_document
+from dcpred_tasks.storage.place import read_own_document
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes

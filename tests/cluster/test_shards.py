@@ -38,7 +38,8 @@ from dcpred_tasks.errors import (
     RunHeldError,
 )
 from dcpred_tasks.storage.atomic_files import encoded
-from dcpred_tasks.storage.place import Place, open_place, read_document
+from dcpred_tasks.storage.place import open_place, read_document
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings

@@ -23,7 +23,8 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.execution import lease as store_lease
-from dcpred.execution.workers import Pool, Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Pool, Workers
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import FailurePolicy
@@ -45,8 +46,10 @@ from dcpred_tasks.errors import (
 from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.addresses import as_arguments, parse
 from dcpred_tasks.storage.bucket import Bucket
-from dcpred_tasks.storage.place import Place, open_place
-from dcpred_tasks.storage.store_requests import PROBE, StoreError
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
+from dcpred_tasks.storage.probes import PROBE
+from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
 from dcpred_tasks.training.settings import make_settings
@@ -119,7 +122,7 @@ def few_processes() -> Iterator[None]:
         return connect(n_workers, *rest, **more) if n_workers else inline()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.execution.workers.connect", pool)
+        patch.setattr("dcpred.execution.pools.connect", pool)
         yield
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -18,9 +19,9 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from dcpred.cli.options import failure, library_warnings, reports_errors
 from dcpred.cli.score_command import _notify
-from dcpred.execution import dask_workers, workers
+from dcpred.execution import dask_workers
+from dcpred.execution.pools import check_process_limits, connect
 from dcpred.execution.terminal import Verbosity, at_verbosity
-from dcpred.execution.workers import check_process_limits, connect
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from support import processes
 
@@ -81,10 +82,11 @@ def test_workers_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_damaged_configuration_of_dask(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> None:
-        raise ValueError("A dask config file at 'site.yaml' is malformed, original error message:\n\nline 1")
+    class Unusable(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise ValueError("A dask config file at 'site.yaml' is malformed, original message:\n\nline 1")
 
-    monkeypatch.setattr(workers, "import_module", load)
+    monkeypatch.setitem(sys.modules, "dcpred.execution.dask_workers", Unusable("dask_workers"))
     with pytest.raises(SettingsError, match=r"'site.yaml' is malformed.* message: line 1\)"), connect(1):
         pytest.fail("there are no workers")
 

@@ -57,7 +57,7 @@ def trained(data: Path, model: Path, pool: Any = inline, **more: object) -> str:
 def test_from_a_csv_to_scores_by_the_commands(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     new = FRAME[600:].drop(columns="label").sample(frac=1, random_state=0)
     new.loc[new.index[:2], "colour"] = ["mauve", None]
     path = write_csv(new[["day", *[c for c in new if c != "day"]]], tmp_path / "new.csv")
@@ -88,7 +88,7 @@ def test_from_a_csv_to_scores_by_the_commands(
 
 
 def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     frame = table(600)
     frame.loc[::9, "amount"] = np.nan
     assert frame["age"].isna().any()

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dcpred.execution.workers import Scheduler, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Scheduler
 from dcpred.training.train import train
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.training.settings import make_settings

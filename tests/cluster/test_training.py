@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import zarr
 
+from dcpred.execution.pools import connect
 from dcpred.execution.progress import Silent, reporting
-from dcpred.execution.workers import InlineWorkers, Pool, connect
+from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.training.column_report import describe_map
 from dcpred.training.reports import TrainReport
 from dcpred.training.train import check_training_data, fingerprints, train, training_hashes

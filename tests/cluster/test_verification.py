@@ -18,7 +18,8 @@ from click.testing import CliRunner, Result
 
 from benchmarks.injuries import INJURIES, Injury, conflicting_record, flip
 from dcpred.cli import main
-from dcpred.execution.workers import Workers, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy

@@ -18,7 +18,8 @@ from dcpred.datasets.importing import import_data
 from dcpred.evaluation import evaluate
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.far_workers import far_workers

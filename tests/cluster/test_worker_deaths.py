@@ -20,7 +20,7 @@ import pytest
 from distributed.core import Status
 
 from dcpred.execution import dask_workers, local_processes, task_window
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from support import processes
 

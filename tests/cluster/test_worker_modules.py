@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from dcpred.execution.dask_workers import DaskWorkers
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.training.settings import make_settings
@@ -26,7 +26,7 @@ OTHERWISE = """{
 }"""
 ASKING = """
 import json
-from dcpred.execution.workers import connect
+from dcpred.execution.pools import connect
 
 if __name__ == "__main__":
     with connect(1) as workers:

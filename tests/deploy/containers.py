@@ -255,7 +255,7 @@ class Trial:
         """What is changed: loopback in place of the network of a cluster, folders in place of claims and
         secrets, which podman 4.3 fills with the wrong bytes, and $(VARIABLES), which it does not put in.
         """
-        import manifests  # noqa: PLC0415  # needs packages that other steps do without
+        import manifests
 
         self.prepare()
         for place, name in (("ca.pem", "ca.crt"), ("worker.pem", "tls.crt"), ("worker.key", "tls.key")):
@@ -288,7 +288,7 @@ class Trial:
 
     def shards(self) -> None:
         """Four shards of an Indexed Job, whose pods get their numbers as Kubernetes gives them."""
-        import manifests  # noqa: PLC0415  # needs packages that other steps do without
+        import manifests
 
         self.prepare()
         (job,) = manifests.load(ROOT / "deploy/kubernetes/examples/shards.yaml")

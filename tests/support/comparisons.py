@@ -24,7 +24,7 @@ def small_comparisons() -> Iterator[None]:
             patch.setattr(f"dcpred_compare.trial.{grid}", (1.0,))
         patch.setattr("dcpred_compare.trial.WIDTH_ROWS", 60)
         patch.setattr(trial, "COST_SECONDS", 0.01)
-        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+        patch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
         patch.setattr(comparison, "run_points", run_here)
         yield
 

@@ -99,7 +99,7 @@ def encoded_rows(kind: str, n: int, seed: int) -> NDArray[np.float32]:
 
 def run_onnx(path: Path) -> Predict:
     """Scores of an ONNX file, by the name of the output."""
-    import onnxruntime  # noqa: PLC0415 - optional
+    import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

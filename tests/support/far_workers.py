@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from dcpred.execution.workers import Pool, connect
+from dcpred.execution.pools import connect
+from dcpred.execution.workers import Pool
 from support import processes
 
 # The key that their requests are signed with, by which the proxy tells them from the driver.

@@ -9,7 +9,7 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.losses import SHARPNESS, Hinge, Huber, Logistic, Loss, Quantile, Squares
-from dcpred_tasks.training.refinement import Expansion, Goal
+from dcpred_tasks.training.objective import Expansion, Goal
 from support.refinement_definition import Definition
 
 Doubles = NDArray[np.float64]

@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, RealArray
 from dcpred_tasks.model.kernels import Kernel, Sum
-from dcpred_tasks.training.refinement import (
+from dcpred_tasks.training.objective import (
     LOG_FACTOR,
     LOG_GAMMA,
-    MEAN_DECAY,
     NEARNESS,
-    SQUARE_DECAY,
-    TINY,
     Expansion,
     Goal,
     Objective,
     _slope,
 )
+from dcpred_tasks.training.refinement import MEAN_DECAY, SQUARE_DECAY, TINY
 
 Slope = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray]]]
 Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]

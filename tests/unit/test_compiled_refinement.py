@@ -33,7 +33,8 @@ from dcpred_tasks.training.compiled_refinement import (
     in_strips,
     minimise,
 )
-from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA
+from dcpred_tasks.training.objective import LOG_FACTOR, LOG_GAMMA
+from dcpred_tasks.training.refinement import DONE
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, near, problem
 from support.pairs import pairwise

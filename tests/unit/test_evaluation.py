@@ -497,7 +497,7 @@ def labelled(folder: Path, y: NDArray[Any], labels: list[str] | None = None) -> 
 @pytest.mark.parametrize("by", ["evaluate", "report", "train", "tune", "compare", "split"])
 def test_no_value_is_made_a_class(made: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside names of classes a target is their position; nothing is cut off, whoever reads it."""
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     y = np.arange(300) % 3.0
     y[211] = 0.7
     data = labelled(made, y, ["a", "b", "c"])

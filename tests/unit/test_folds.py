@@ -393,7 +393,7 @@ def test_training_on_workers_measures_the_same(folds: Folds, tmp_path: Path) -> 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
 
 
 def run(*args: str) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import processes
+from support import imports, processes
 from support.pairs import covering
 
 ROOT = Path(__file__).parents[2]
@@ -84,13 +84,38 @@ def test_what_is_imported_is_installed_with_the_package_or_an_extra() -> None:
     for extra in set(project["optional-dependencies"]) - {"test"}:
         installed |= named_by(project["optional-dependencies"][extra])
     imported = {name for path in SOURCES for name in imported_names(path)} - set(sys.stdlib_module_names)
-    elsewhere = {key: ["scikit-learn-intelex"] for key in ("daal4py", "sklearnex")}  # No test installs it.
+    # No test installs these.
+    elsewhere = {key: ["scikit-learn-intelex"] for key in ("daal4py", "sklearnex")} | {
+        "mlflow": ["mlflow-skinny"]
+    }
     homes = elsewhere | dict(metadata.packages_distributions())
     missing = {name for name in imported if not {h.lower() for h in homes.get(name, [name])} & installed}
     site = {"reference", "json_keys"}
     assert missing <= {"dcpred", "dcpred_tasks", "dcpred_compare", "ziglang"} | site, (
         "ziglang compiles before the package is installed, and others are modules of the site"
     )
+
+
+def test_an_import_within_a_function_spares_a_library() -> None:
+    """It is of what takes time or is optional: it brings a library that its module does not bring itself."""
+    own = {*imports.modules(), *sys.stdlib_module_names} - {"multiprocessing"}
+    broken = [
+        f"{module}:{each.line}: {each.target}"
+        for module in imports.modules()
+        for each in imports.imports(module)
+        if each.lazy and not imports.loaded(each.target) - imports.loaded(module) - own
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_no_import_by_text() -> None:
+    """But of what is chosen by its name: public names of dcpred, and commands."""
+    named = {
+        name
+        for name, path in imports.modules().items()
+        if re.search(r"\bimport_module\b|__import__\(", path.read_text(encoding="utf-8"))
+    }
+    assert named == {"dcpred", "dcpred.cli.main"}
 
 
 def broken_laws(path: Path) -> Iterator[str]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import dcpred
 from dcpred import ServedModel
 from dcpred.cli import main
-from dcpred.model_export.export import FlatModel, _writer, compact
+from dcpred.model_export.export import _writer
+from dcpred.model_export.flat_model import FlatModel, compact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model import compact_model
@@ -196,7 +197,7 @@ def test_each_compiler_accepts_the_source_without_warnings(kind: str, name: str,
 
 @pytest.mark.skipif(NO_ONNX, reason="onnx or onnxruntime is not installed")
 def test_onnx_has_plain_operators_and_names_features(tmp_path: Path) -> None:
-    import onnx  # noqa: PLC0415 - optional
+    import onnx
 
     dcpred.export_model(served("missing values and codes"), tmp_path / "model.onnx")
     made = onnx.load(tmp_path / "model.onnx")

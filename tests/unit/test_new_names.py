@@ -68,7 +68,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         "dcpred_compare.comparison.draw_rows",
     ):
         monkeypatch.setattr(place, begun)
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     monkeypatch.setattr(exporting._Request, "tables", begun)
     monkeypatch.setattr(reporting, "_page", begun)
 

@@ -91,7 +91,7 @@ def test_dagster_runs_its_block(folder: Path) -> None:
 
 @pytest.mark.skipif(find_spec("prefect") is None, reason="Prefect is not installed")
 def test_prefect_runs_its_block(folder: Path) -> None:
-    from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415 - it may be missing
+    from prefect.testing.utilities import prefect_test_harness
 
     own = names_of(blocks())
     exec(blocks()["prefect"], own)

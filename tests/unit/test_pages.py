@@ -109,7 +109,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(people, tmp_path / "people.csv")
     write_csv(people[300:].drop(columns="answer"), tmp_path / "new-people.csv")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     run("import", "known.csv", "known.zarr", "--target", "label")
     run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")

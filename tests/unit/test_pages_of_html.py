@@ -1,6 +1,7 @@
 """Pages: whole and safe whatever the names are, told without pictures too, and replaced only where ours."""
 
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def test_the_same_picture_has_the_same_bytes() -> None:
 
 def test_old_shorthand_of_fonts() -> None:
     """matplotlib 3.9 writes them in one."""
-    from dcpred.pages import _attribute  # noqa: PLC0415
+    from dcpred.pages import _attribute
 
     style = "font: 700 10px 'DejaVu Sans', 'Arial', sans-serif; text-anchor: middle"
     assert _attribute("style", style, {}) == "font-weight: 700; font-size: 10px; text-anchor: middle"
@@ -245,9 +246,9 @@ def test_a_notebook_shows_a_page_in_a_frame() -> None:
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
 def test_pages_want_packages(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setattr(pages, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(
-        SettingsError, match=rf'{missing} is not installed\. Install it \(pip install "dcpred\[report\]"'
+        SettingsError, match=rf'{missing} is not installed\. Run pip install "dcpred\[report\]"'
     ):
         check_packages("a report", "report")
 

@@ -24,7 +24,8 @@ from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module
 from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
 from dcpred_tasks.storage.object_arrays import arrays_store
-from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.place import Folder, open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.storage.zarr_arrays import open_group

@@ -12,7 +12,8 @@ from dcpred.scoring.place_checks import check_apart, check_conditions
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import bucket, store_requests
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import StoreError
 
 

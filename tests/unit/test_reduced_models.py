@@ -18,12 +18,7 @@ from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_model import read_leaf_model
 from dcpred_tasks.model.packed_arrays import packed
-from dcpred_tasks.training.refinement import (
-    Expansion,
-    best_weights,
-    least_error_and_slope,
-    nearest,
-)
+from dcpred_tasks.training.objective import Expansion, best_weights, least_error_and_slope, nearest
 from dcpred_tasks.training.solvers import ABSENT, LeafRows
 from support.leaf_models import check_leaf_model, check_single_precision, fit_model, rows_of
 from support.objectives import squared_error

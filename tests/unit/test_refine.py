@@ -14,16 +14,8 @@ from dcpred_tasks.model.kernels import KERNELS, Kernel, median_gamma
 from dcpred_tasks.training import refinement
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
-from dcpred_tasks.training.refinement import (
-    LOG_FACTOR,
-    LOG_GAMMA,
-    NEARNESS,
-    PULL,
-    SPREAD,
-    STRETCH,
-    refine,
-    stochastic,
-)
+from dcpred_tasks.training.objective import LOG_FACTOR, LOG_GAMMA, NEARNESS, PULL, SPREAD, STRETCH
+from dcpred_tasks.training.refinement import refine, stochastic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
 from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem, squared_error

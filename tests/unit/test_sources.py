@@ -5,6 +5,7 @@ refused in which words.
 import errno
 import io
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from dcpred import import_data
 from dcpred.datasets import array_sources, containers, sparse
 from dcpred.datasets.array_sources import read_arrays
 from dcpred.datasets.containers import ZarrGroup
-from dcpred_tasks.errors import DataError, ResourceError
+from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 
 RNG = np.random.default_rng(0)
@@ -421,8 +422,10 @@ def test_nothing_is_followed_to_other_files(tmp_path: Path) -> None:
 
 def test_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hdf5(tmp_path / "a.h5", X=MATRIX)
-    monkeypatch.setattr(containers, "find_spec", lambda _: None)
-    refused(path, tmp_path, "h5py", "is not installed", 'pip install "dcpred[hdf5]"')
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(SettingsError, match=r'h5py is not installed\. Run pip install "dcpred\[hdf5\]"'):
+        import_data(path, tmp_path / "out.zarr")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_matrices_of_netcdf_3_and_its_text(tmp_path: Path) -> None:

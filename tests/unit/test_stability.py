@@ -71,7 +71,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     keys: dict[str, set[str]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+        patch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
         for line in (
             "example",
             "import known.csv known.zarr --target label --id id --json",

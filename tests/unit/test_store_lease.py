@@ -16,7 +16,8 @@ import pytest
 from dcpred.execution import lease as leases
 from dcpred.execution.lease import LOCK, Lease, acquire_lock, check_unlocked, lock_holder
 from dcpred_tasks.errors import ResourceError, RunHeldError
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from support.mutations import mutated
 from support.processes import wait_until
 from support.stores import Proxy, StoreServer, used

@@ -18,7 +18,7 @@ from dcpred_tasks.storage.place import open_place
 from support.data import make_group
 from support.models import random_model, random_rows
 
-SAYS = "the package obstore is not installed. Install"
+SAYS = "obstore is not installed. Run pip install"
 ALL_LOCAL = """
 import sys
 import numpy as np

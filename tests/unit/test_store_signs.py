@@ -13,7 +13,8 @@ from dcpred.execution import lease as leases
 from dcpred.execution.lease import LOCK, Lease, acquire_lock
 from dcpred_tasks.storage import bucket
 from dcpred_tasks.storage.bucket import Bucket
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import StoreError
 from support.processes import wait_until
 

@@ -532,6 +532,6 @@ def test_a_frame_is_encoded_by_its_own_rows(read: Callable[[pd.DataFrame], Any])
 
 
 def _lazily(frame: pd.DataFrame) -> Any:
-    import dask.dataframe as dd  # noqa: PLC0415 - a frame in memory needs none
+    import dask.dataframe as dd
 
     return dd.from_pandas(frame, npartitions=3)

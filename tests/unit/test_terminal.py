@@ -187,7 +187,7 @@ def test_v_tells_more_and_q_nothing_but_errors(data: Path) -> None:
         return result.stdout, result.stderr
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+        patch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
         assert said("-q")[1] == ""
         plain, more = said()[1].splitlines(), said("-v")[1].splitlines()
     assert any(line.startswith("dcpred ") and "numpy" in line.lower() for line in more)

@@ -14,7 +14,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, wri
 from dcpred_tasks.artifacts.model_layout import check_body, check_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError, ModelFormatError
-from dcpred_tasks.model import compact_model, contributions, predictive_outputs, terms
+from dcpred_tasks.model import compact_model, contributions, terms
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.leaf_arrays import Parts
 from dcpred_tasks.model.target_encoding import TargetEncoding
@@ -150,7 +150,7 @@ def test_a_model_whose_term_is_damaged_or_unknown_is_refused(
     assert body["terms"] == ["linear"]
     check_body(body)
     for wrong in ("linear", ["linear", "linear"], ["other"], [1], [["linear"]]):
-        with pytest.raises(ValueError, match="terms|a term twice"):
+        with pytest.raises(ValueError, match=r"terms|a term twice"):
             check_body({**body, "terms": wrong})
     with pytest.raises(ValueError, match="beside leaf models"):
         check_body({**body, "machine": "exact"})

@@ -118,7 +118,7 @@ def test_labels_follow_the_threshold_and_probabilities_stay(given: float | str, 
 
 def test_train_and_evaluate_print_the_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the model, or of costs; of other models there is none."""
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     X, y = rare(300)
     data = str(make_group(tmp_path / "d.zarr", X, y))
     given = ["--set", "n_leaves=1", "--set", "landmarks=4", "--set", "threshold=f1"]

@@ -17,8 +17,8 @@ from sklearn.base import clone
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli import main
 from dcpred.evaluation import evaluate
+from dcpred.execution.pools import this_process
 from dcpred.execution.progress import reporting
-from dcpred.execution.workers import this_process
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact

@@ -55,7 +55,7 @@ def test_a_model_is_that_of_an_import(data: Path, tmp_path: Path) -> None:
 def test_tables_of_every_kind_and_the_command(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *_: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     pf.write_feather(FRAME, tmp_path / "t.arrow")
     pytest.importorskip("deltalake").write_deltalake(str(tmp_path / "delta"), FRAME[:300])
@@ -223,7 +223,7 @@ def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
 
 
 def test_two_trainings_do_not_share_an_import(data: Path, tmp_path: Path) -> None:
-    from dcpred.execution.lease import acquire_lock  # noqa: PLC0415
+    from dcpred.execution.lease import acquire_lock
 
     (tmp_path / "model.import").mkdir()
     with acquire_lock(open_place(tmp_path / "model.import")), pytest.raises(RunHeldError):

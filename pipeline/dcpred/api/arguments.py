@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.execution.workers import Pool, chosen_pool
+from dcpred.execution.pools import chosen_pool
+from dcpred.execution.workers import Pool
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import planned_version
 from dcpred.scoring.blocks import FailurePolicy

@@ -18,7 +18,7 @@ from dcpred.api.arguments import (
     tolerance,
     written_columns,
 )
-from dcpred.execution.workers import chosen_pool, this_process
+from dcpred.execution.pools import chosen_pool, this_process
 from dcpred.parameters import as_for
 from dcpred.public import checked, typed
 from dcpred.refreshing import refresh as refreshing

@@ -12,8 +12,8 @@ from dcpred.api.arguments import (
     training_data,
 )
 from dcpred.datasets.split_rules import folds_of_data
+from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
-from dcpred.execution.workers import chosen_pool
 from dcpred.inspection import cost_of
 from dcpred.public import typed
 from dcpred.training.reports import TrainReport, TuneReport, ValidationReport

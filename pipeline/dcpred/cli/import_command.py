@@ -105,7 +105,7 @@ def import_command(
     exactly. The schema states how categories, dates and booleans become numbers. Import infers it, shows it,
     and stores it with the data set and with models trained on it.
     """
-    from dcpred.datasets.importing import find_schema, import_data  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.datasets.importing import find_schema, import_data
 
     options: dict[str, Any] = given | {
         "categorical": categorical,
@@ -185,7 +185,7 @@ def _how(r: dict[str, Any]) -> str:
 @reports_errors
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
     """Run the whole job on real digits: Zarr, training, scoring, evaluation. Takes about half a minute."""
-    from dcpred.demo import run_demo  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.demo import run_demo
 
     with reporting(reporter()):
         result = run_demo(out, workers)
@@ -202,13 +202,13 @@ def example_command(folder: Path, as_json: bool) -> None:
 
     Rows are 569 tumours, benign or malignant, with 30 measurements each. scikit-learn ships them.
     """
-    from dcpred.demo import write_example  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.demo import write_example
 
     emit(asdict(write_example(folder)), as_json, _examples)
 
 
 def _examples(r: dict[str, Any]) -> str:
-    from dcpred.demo import ID, TARGET  # noqa: PLC0415
+    from dcpred.demo import ID, TARGET
 
     return rows(
         [

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,9 +21,10 @@ from click.shell_completion import CompletionItem
 
 from dcpred.cli.errors import print_error
 from dcpred.execution.interrupts import signals_handled
+from dcpred.execution.pools import pages_opened
 from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
-from dcpred.execution.workers import Scheduler, one_line, pages_opened
+from dcpred.execution.workers import Scheduler, one_line
 from dcpred_tasks.errors import (
     DcpredError,
     InterruptedRunError,
@@ -52,7 +52,8 @@ def surroundings() -> list[str]:
         f"temporary files lie in {tempfile.gettempdir()}",
     ]
     with suppress(ImportError, RefusedError):  # Machine code needs LLVM and a complete installation.
-        machine_code = import_module("dcpred_tasks.engine.machine_code")
+        from dcpred_tasks.engine import machine_code
+
         if places := machine_code.own_code(machine_code.ENGINE).places():
             facts.append(f"machine code of the engine lies in {places[0]}")
     return facts

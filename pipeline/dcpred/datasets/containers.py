@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 from dcpred.datasets.table import damaged
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.object_arrays import MARKERS
@@ -155,7 +154,8 @@ class Hdf5File:
 
     @contextmanager
     def opened(self) -> Iterator[dict[str, NamedArray]]:
-        import h5py  # noqa: PLC0415 - optional
+        with optional_package(f"import {self.name}", "hdf5"):
+            import h5py
 
         try:
             file = h5py.File(self.path, "r")
@@ -271,10 +271,4 @@ def container(path: Path) -> Container:
         return NetCdf3File(path)
     if magic != HDF5_MAGIC:
         raise damaged(path, ValueError("its first bytes are those of neither HDF5 nor NetCDF"))
-    if find_spec("h5py") is None:
-        raise DataError(
-            f"Cannot import {path.name}: h5py, which reads HDF5 and NetCDF 4, is not installed."
-            " Install"
-            ' it by `pip install "dcpred[hdf5]"`.'
-        )
     return Hdf5File(path)

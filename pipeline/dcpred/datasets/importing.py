@@ -66,7 +66,8 @@ from dcpred_tasks.schema.schema import (
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
 from dcpred_tasks.storage.patterns import is_pattern
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.tables.sources import SOURCES, open_source
 from dcpred_tasks.tables.table_source import ReadOptions
 

@@ -27,7 +27,8 @@ from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_dis
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import portable
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 
 SPLIT = "dcpred_split"  # attribute of both parts: their source, and how it was split
 ZARR = ".zarr"

@@ -21,7 +21,8 @@ from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.zarr_arrays import (
     DATA_DIMENSIONS,
     create_array,

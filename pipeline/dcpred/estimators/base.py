@@ -29,7 +29,6 @@ from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
-from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
@@ -491,9 +490,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         model: Model = self.model_
         return model
 
-    def _rows_to_explain(self, X: Any) -> RowsToExplain:
-        """Return what `dcpred.explain` needs to explain rows."""
-        return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
+    def _rows_to_explain(self, X: Any) -> tuple[Model, Any, Sequence[str] | None, Schema | None]:
+        """Return what `dcpred.explain` needs: the model, rows, names of features, and the schema."""
+        return self._fitted(), self._rows(X), self._feature_names(), self._encoding()
 
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
         """What `block` gives for raw rows, float64 (n_samples, *shape), lazy where X is. Raises DataError."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
-from importlib.util import find_spec
 from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -39,10 +38,11 @@ from dcpred_tasks.errors import (
     SchedulerAwayError,
     SchedulerError,
     SettingsError,
+    optional_package,
 )
 from dcpred_tasks.process import memory_bytes, versions
 from dcpred_tasks.storage.addresses import current_options, path_on_disk
-from dcpred_tasks.storage.store_requests import can_write, nonce_written
+from dcpred_tasks.storage.probes import can_write, nonce_written
 
 MEANINGS = {"ca_file": "CA certificate", "cert": "client certificate", "key": "private key"}
 OPTIONS = {"ca_file": "--tls-ca-file", "cert": "--tls-cert", "key": "--tls-key"}
@@ -216,14 +216,13 @@ class DaskWorkers:
 def connected(
     n_workers: int | None, scheduler: Scheduler | None, threads: int = 1, pages: bool = False
 ) -> Iterator[Workers]:
-    """As workers.connect.
+    """As pools.connect.
 
     pages  whether local processes serve Dask's dashboard
     """
-    if pages and scheduler is None and find_spec("bokeh") is None:
-        raise SettingsError(
-            'Cannot serve Dask\'s dashboard: the package bokeh is not installed. Install "dcpred[dashboard]".'
-        )
+    if pages and scheduler is None:
+        with optional_package("serve Dask's dashboard", "dashboard"):
+            import bokeh  # noqa: F401
     with dask.config.set(CONFIG if pages else CONFIG | CLOSED):
         if scheduler is None:
             with _local_cluster(n_workers, threads, pages) as (client, processes):

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from types import FrameType
 
 from dcpred_tasks.errors import InterruptedRunError
@@ -125,7 +124,9 @@ def start_tracker() -> None:
     """Start it, unless it runs: it removes the semaphores of a driver that ends at once."""
     sys.warnoptions.append(MUTE)  # Its command line gets the options of ours.
     try:
-        import_module(TRACKER).ensure_running()
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()
     finally:
         sys.warnoptions.remove(MUTE)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dcpred_tasks.errors import DcpredError, ResourceError, RunHeldError
 from dcpred_tasks.storage.atomic_files import reason, resource_errors
-from dcpred_tasks.storage.place import Place, Stored
+from dcpred_tasks.storage.place_types import Place, Stored
 from dcpred_tasks.storage.store_requests import Retrying
 
 LOCK = "lock"

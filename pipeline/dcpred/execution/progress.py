@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from importlib import import_module
 from math import ceil
 from typing import Any, Protocol
 
@@ -381,7 +380,7 @@ class NotebookLine(Lines):
 
     def __init__(self, level: Verbosity = Verbosity.NORMAL) -> None:
         super().__init__(Console(stderr=True, force_terminal=False, force_jupyter=False), level)
-        self.display = import_module("IPython.display").display
+        self.display = sys.modules["IPython"].display.display  # A notebook has imported it.
         self.place: Any = None  # IPython's handle to replace an output
 
     def remark(self, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.model_export.export import FlatModel
+from dcpred.model_export.flat_model import FlatModel
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.engine.layout import held_features

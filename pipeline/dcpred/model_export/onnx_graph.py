@@ -5,16 +5,15 @@ level, with the centres of its node gathered; then the landmarks and the weights
 """
 
 import json
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.model_export.export import FlatModel, leaf_bounds, leaf_tables, padded
+from dcpred.model_export.flat_model import FlatModel, leaf_bounds, leaf_tables, padded
 from dcpred.version import __version__
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import optional_package
 from dcpred_tasks.model.feature_map import FAR, THIRD, FeatureMap, Knots
 from dcpred_tasks.model.kernels import LARGEST, Matern32, Sum
 from dcpred_tasks.model.one_hot import Coding
@@ -33,12 +32,10 @@ class Graph:
     """Operations of a graph under construction. A tensor is its name."""
 
     def __init__(self) -> None:
-        try:
-            self.onnx = import_module("onnx")
-        except ImportError:
-            raise SettingsError(
-                'Cannot export to ONNX: the package onnx is not installed. Run pip install "dcpred[onnx]".'
-            ) from None
+        with optional_package("export to ONNX", "onnx"):
+            import onnx
+
+        self.onnx = onnx
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
         self._known: dict[tuple[Any, ...], str] = {}

@@ -31,7 +31,7 @@ from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, lasting, table_address
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
-from dcpred_tasks.storage.place import Entry, Place
+from dcpred_tasks.storage.place_types import Entry, Place
 from dcpred_tasks.storage.store_requests import Retrying, each_of
 from dcpred_tasks.storage.stored_chunks import InputState, open_input
 from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifacts

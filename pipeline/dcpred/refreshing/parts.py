@@ -29,6 +29,7 @@ from dcpred_tasks.storage.addresses import absolute, below, lasting, path_on_dis
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.patterns import match_pattern
 from dcpred_tasks.storage.place import open_place, write_document
+from dcpred_tasks.tables.sources import open_source
 
 FORMAT, VERSION = "dcpred-parts", 1
 
@@ -76,8 +77,6 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
 
 def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:
     """Raise DataError where a link within one input leads into another one: rows would be scored twice."""
-    from dcpred_tasks.tables.sources import open_source
-
     owners: dict[str, str] = {}
     for name, address in inputs.items():
         if path_on_disk(address) is None or not is_table(address):

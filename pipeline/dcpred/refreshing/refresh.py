@@ -29,7 +29,8 @@ from typing import Any, Unpack
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
-from dcpred.execution.workers import Pool, started_once
+from dcpred.execution.pools import started_once
+from dcpred.execution.workers import Pool
 from dcpred.public import typed
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored

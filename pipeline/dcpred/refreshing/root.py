@@ -28,13 +28,13 @@ from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
-    Place,
     open_place,
     read_document,
     read_own_document,
     read_sealed_document,
     write_document,
 )
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import each_of
 from dcpred_tasks.storage.stored_chunks import InputState
 

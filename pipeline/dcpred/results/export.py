@@ -45,7 +45,8 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     sync_directory,
 )
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.tables.block_tables import make_table, read_tables, stored_schema
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, is_scored, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, new_writer, run_fields

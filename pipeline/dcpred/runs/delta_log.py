@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from dcpred_tasks.storage.addresses import DELTA_LOG
-from dcpred_tasks.storage.place import Place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import Retrying
 
 # Earlier versions did not name the values.

@@ -15,7 +15,8 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.storage.place import Place, local_file, open_place, read_sealed_document
+from dcpred_tasks.storage.place import local_file, open_place, read_sealed_document
+from dcpred_tasks.storage.place_types import Place
 
 RECORD = "delivery.json"  # in the output
 TAG = 8  # characters of a digest in the name of a file

@@ -31,7 +31,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,7 +55,7 @@ from dcpred.runs.ledger import Ledger
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.block_files import PARQUET, Finding, Kind
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
-from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, optional_package
 from dcpred_tasks.storage.addresses import (
     DELTA_LOG,
     absolute,
@@ -314,7 +313,7 @@ def _file(delivery: Delivery, block: int) -> Iterator[tuple[Path, str]]:
 
 def _placed(delivery: Delivery, blocks: list[int]) -> Iterator[Any]:
     """Copy files into the folder of the table. Yields what a transaction adds."""
-    add = _deltalake("transaction").AddAction
+    add = _deltalake().transaction.AddAction
     with show_step("copying to the Delta table", len(blocks), "files") as advance:
         for block, (name, size) in each_of(delivery.place, partial(_place, delivery), blocks):
             record = delivery.records[block]
@@ -333,14 +332,13 @@ def _place(delivery: Delivery, block: int) -> tuple[str, int]:
 # -- The table -----------------------------------------------------------------------------------------------
 
 
-def _deltalake(module: str = "") -> Any:
-    """A module of the package. Raises SettingsError where it is not installed."""
-    try:
-        return import_module(f"deltalake.{module}".rstrip("."))
-    except ImportError:
-        raise SettingsError(
-            'Cannot use a Delta table: deltalake is not installed. Run pip install "dcpred[delta]".'
-        ) from None
+def _deltalake() -> Any:
+    """The package. Raises SettingsError where it is not installed."""
+    with optional_package("use a Delta table", "delta"):
+        import deltalake.exceptions
+        import deltalake.transaction
+
+    return deltalake
 
 
 def _first_line(error: BaseException) -> str:
@@ -351,7 +349,7 @@ def _opened(address: str) -> Any:
     """The table as it is now; None if there is none. Raises DataError for a damaged one, IncompleteError
     where a store does not answer.
     """
-    package, errors = _deltalake(), _deltalake("exceptions")
+    package, errors = _deltalake(), _deltalake().exceptions
     for _ in range(STORE_ATTEMPTS if open_place(address).many_at_once else 1):
         try:
             return package.DeltaTable(address, storage_options=delta_options(address, current_options()))
@@ -382,9 +380,9 @@ def _created(address: str, schema: Any) -> Any:
             mode="ignore",
             storage_options=delta_options(address, current_options()),
             # As the first version, or not at all: a second driver must not create it in the first one's.
-            commit_properties=_deltalake("transaction").CommitProperties(max_commit_retries=0),
+            commit_properties=_deltalake().transaction.CommitProperties(max_commit_retries=0),
         )
-    except (_deltalake("exceptions").DeltaError, OSError) as error:
+    except (_deltalake().exceptions.DeltaError, OSError) as error:
         doubt: Exception | None = error
     else:
         doubt = None
@@ -396,7 +394,7 @@ def _created(address: str, schema: Any) -> Any:
 
 def _added(delivery: Delivery, table: Any, added: list[Any], removed: list[str]) -> bool:
     """Whether the transaction was committed; False if another writer was faster."""
-    package, errors = _deltalake("transaction"), _deltalake("exceptions")
+    package, errors = _deltalake().transaction, _deltalake().exceptions
     run, number = delivery.run, (table.transaction_version(delivery.id) or 0) + 1
     properties = package.CommitProperties(
         app_transactions=[package.Transaction(app_id=delivery.id, version=number)],

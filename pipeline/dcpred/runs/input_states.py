@@ -4,7 +4,8 @@ from dataclasses import asdict, replace
 
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Place, read_sealed_document, write_document
+from dcpred_tasks.storage.place import read_sealed_document, write_document
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.stored_chunks import InputState
 
 

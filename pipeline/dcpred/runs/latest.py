@@ -11,13 +11,8 @@ from pathlib import Path
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below, path_on_disk
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
-from dcpred_tasks.storage.place import (
-    Place,
-    open_place,
-    read_own_document,
-    read_sealed_document,
-    write_document,
-)
+from dcpred_tasks.storage.place import open_place, read_own_document, read_sealed_document, write_document
+from dcpred_tasks.storage.place_types import Place
 
 SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
 RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")

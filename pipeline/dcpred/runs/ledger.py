@@ -41,14 +41,15 @@ from dcpred_tasks.storage.addresses import (
 from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import (
-    Place,
     open_place,
     read_document,
     read_own_document,
     read_sealed_document,
     write_document,
 )
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.stored_chunks import rows_identity
+from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.task_bodies.score_block import input_digest
 
 FORMAT = "dcpred-scores"
@@ -429,8 +430,6 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
     if DELTA_VERSION.sub("", table.data) != absolute(data).rstrip("/"):
         return data
     if not resumes and read_own_document(run.place, MANIFEST) is not None:
-        from dcpred_tasks.tables.sources import open_source
-
         latest = open_source(absolute(data)).address
         if latest != table.data:
             raise PlanConflictError(

@@ -8,7 +8,7 @@ from typing import IO
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, record_bytes
 from dcpred_tasks.storage.bucket import same_tag
-from dcpred_tasks.storage.place import Entry
+from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.storage.store_requests import Retrying, StoreError, each_of
 
 

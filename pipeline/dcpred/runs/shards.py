@@ -25,7 +25,8 @@ from dcpred.execution.lease import (
 )
 from dcpred_tasks.errors import RunHeldError, SettingsError
 from dcpred_tasks.storage.addresses import below
-from dcpred_tasks.storage.place import Entry, Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Entry, Place
 
 FOLDER = "shards"
 MOST_SHARDS = 100_000  # no run has more blocks

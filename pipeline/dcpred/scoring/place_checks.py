@@ -8,7 +8,7 @@ from pathlib import Path
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.addresses import absolute, path_on_disk, table_address
 from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
-from dcpred_tasks.storage.place import Place
+from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import Retrying
 
 

@@ -3,7 +3,8 @@
 from functools import partial
 from pathlib import Path
 
-from dcpred.execution.workers import STORE_THREADS, Pool, connect, this_process
+from dcpred.execution.pools import connect, this_process
+from dcpred.execution.workers import STORE_THREADS, Pool
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred_tasks.storage.addresses import path_on_disk
 

@@ -9,8 +9,9 @@ from typing import Unpack
 
 from dcpred.execution.interrupts import listening
 from dcpred.execution.lease import Lease, acquire_lock
+from dcpred.execution.pools import this_process
 from dcpred.execution.progress import counted, show
-from dcpred.execution.workers import Pool, Workers, this_process
+from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report

@@ -27,6 +27,7 @@ from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.sources import open_source
 
 MARK = "job.json"  # the owner of a scratch directory
 
@@ -361,8 +362,6 @@ def _stamp(folder: Path, time_ns: int) -> None:
 
 def _identity(data: str | Path, columns: NamedColumns) -> str:
     """A digest that changes with the named columns, and with sizes and times of the files of a table."""
-    from dcpred_tasks.tables.sources import open_source
-
     source = open_source(absolute(data))
     lines = [f"{file.name} {file.size} {file.tag} {file.values or ''}" for file in source.files]
     # Columns that a log states, and that files may lack.

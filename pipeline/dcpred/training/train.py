@@ -54,8 +54,10 @@ from dcpred_tasks.storage.atomic_files import (
 )
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.once import MODEL, forget
-from dcpred_tasks.storage.place import Place, open_place, read_document
-from dcpred_tasks.storage.store_requests import Retrying, nonce_written
+from dcpred_tasks.storage.place import open_place, read_document
+from dcpred_tasks.storage.place_types import Place
+from dcpred_tasks.storage.probes import nonce_written
+from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.stored_chunks import filled
 from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import (

@@ -1,13 +1,12 @@
 """The result of a search: the file that a later search goes on from, and the plot of its Pareto front."""
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from dcpred.pages import PAPER, drawing, frontier
-from dcpred_tasks.errors import PlanConflictError, SettingsError
+from dcpred_tasks.errors import PlanConflictError, SettingsError, optional_package
 from dcpred_tasks.evaluation.named_scores import score_of_figure
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.training.settings import in_effect, make_settings, settings_dict
@@ -106,11 +105,8 @@ def check_plot(path: Path | None) -> None:
         )
     if not path.absolute().parent.is_dir():
         raise SettingsError(f"Cannot write a plot to {path}: its directory does not exist. Make it first.")
-    if find_spec("matplotlib") is None:
-        raise SettingsError(
-            "Cannot draw a plot: matplotlib is not installed. Install it (pip install matplotlib), or"
-            " omit --plot."
-        )
+    with optional_package("draw a plot", "report"):
+        import matplotlib  # noqa: F401
 
 
 def draw_frontier(report: dict[str, Any], path: Path) -> None:

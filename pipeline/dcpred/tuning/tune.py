@@ -17,8 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost import measured_linear_ns, predict_cost
 from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
+from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
-from dcpred.execution.workers import InlineWorkers, Pool, started_once
+from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.plan import plan_routing
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder

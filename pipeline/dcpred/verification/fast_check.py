@@ -30,7 +30,7 @@ from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Entry
+from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifacts
 from dcpred_tasks.task_bodies.verify_block import verify_block

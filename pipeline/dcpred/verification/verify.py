@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show_step, show_where
-from dcpred.execution.workers import Workers, chosen_pool, run_all
+from dcpred.execution.workers import Workers, run_all
 from dcpred.public import typed
 from dcpred.runs import delta_tables
 from dcpred.runs.delta_rows import has_table

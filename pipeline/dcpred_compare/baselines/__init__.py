@@ -29,13 +29,13 @@ _FALLBACK = "bounds do not help: the exact model"
 
 
 def _fit_aesvm(*args: Any) -> Exact:
-    from dcpred_compare.baselines.aesvm import fit  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_compare.baselines.aesvm import fit
 
     return fit(*args)
 
 
 def _fit_reduced_set(*args: Any) -> Exact:
-    from dcpred_compare.baselines.reduced_set import fit  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_compare.baselines.reduced_set import fit
 
     return fit(*args)
 

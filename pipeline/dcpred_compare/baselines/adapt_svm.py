@@ -337,7 +337,7 @@ def fit(
     kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int
 ) -> AdaptSVM | Exact:
     """The exact model of the leaf, in kind.size groups for each output."""
-    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact
 
     whole = fit_exact(rows, kernel, settings)
     groups = grouped(whole, kind.size, np.random.default_rng([settings.seed, seed]))
@@ -377,7 +377,7 @@ def grouped(whole: Exact, size: int, rng: np.random.Generator) -> Groups:
 
 def _parts(X: SingleArray, weight: SingleArray, k: int, rng: np.random.Generator) -> list[IntArray]:
     """Rows of X in at most k parts, none empty, as numbers; the nearest of the weighted k-means centres."""
-    from dcpred_tasks.training.tree_fitting import k_means  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.tree_fitting import k_means
 
     if not len(X):
         return []

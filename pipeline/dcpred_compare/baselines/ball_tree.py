@@ -312,7 +312,7 @@ def fit(
     kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int
 ) -> BallTree | Exact:
     """Cells of at most kind.size support vectors; the exact model where they do not save a fifth."""
-    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact
 
     whole, ends = in_cells(fit_exact(rows, kernel, settings), kind.size)
     if not len(ends):

@@ -211,7 +211,7 @@ def _products(x: FloatArray, parameters: SingleArray, node: NDArray[np.int64]) -
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Ldkl:
     """A tree for each class against the rest, of kind.size leaves or fewer, a power of two up to 4,096."""
-    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings, linear_svm  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings, linear_svm
 
     leaves = 1 << (min(kind.size, len(rows.X), MOST_LEAVES).bit_length() - 1)
     width, k = rows.X.shape[1] + 1, rows.n_outputs

@@ -143,7 +143,7 @@ def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.rand
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Linear:
     """A linear model on a basis of kind.size functions."""
-    from dcpred_tasks.training.solvers import ABSENT, labellings, linear_ridge, linear_svm  # noqa: PLC0415
+    from dcpred_tasks.training.solvers import ABSENT, labellings, linear_ridge, linear_svm
 
     basis = fit_basis(kind.name, rows.X, kernel, kind.size, np.random.default_rng([settings.seed, seed]))
     weight = rows.compact_weight()
@@ -214,9 +214,9 @@ def nystrom_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Nystrom:
 
 def fit_nystrom(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Nystrom:
     """A basis for scaled rows like X, of at most `size` rows drawn by scikit-learn, or k-means centres."""
-    from sklearn.kernel_approximation import Nystroem  # noqa: PLC0415 - prediction needs NumPy alone
+    from sklearn.kernel_approximation import Nystroem
 
-    from dcpred_tasks.training.tree_fitting import k_means  # noqa: PLC0415
+    from dcpred_tasks.training.tree_fitting import k_means
 
     if name == "kmeans_nystrom":
         some = rng.permutation(len(X))[:K_MEANS_ROWS]
@@ -285,7 +285,7 @@ def fourier_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Fourier:
 
 def fit_fourier(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Fourier:
     """Features for rows like X, drawn by scikit-learn; only the number of features of X matters."""
-    from sklearn.kernel_approximation import RBFSampler  # noqa: PLC0415 - prediction needs NumPy alone
+    from sklearn.kernel_approximation import RBFSampler
 
     drawn = RBFSampler(gamma=kernel.gamma, n_components=size, random_state=int(rng.integers(2**31)))
     drawn.fit(np.zeros((1, X.shape[1])))
@@ -706,7 +706,7 @@ def fit_sketch(
     name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator
 ) -> TensorSketch:
     """Features for rows like X, drawn by scikit-learn; only the number of features of X matters."""
-    from sklearn.kernel_approximation import PolynomialCountSketch  # noqa: PLC0415 - prediction needs NumPy alone
+    from sklearn.kernel_approximation import PolynomialCountSketch
 
     drawn = PolynomialCountSketch(
         gamma=kernel.gamma,

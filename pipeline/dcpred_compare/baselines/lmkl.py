@@ -149,7 +149,7 @@ def _merged(support: SingleArray, dual: SingleArray) -> tuple[SingleArray, Float
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Lmkl:
     """Of the three kernels, on local_rows rows, at most 2,000: the Gram matrices of all kernels are held."""
-    from dcpred_tasks.training.solvers import local_sample  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import local_sample
 
     most = kind.most_trained_on(len(rows.X), settings.local_rows)
     seen = local_sample(len(rows.X), replace(settings, local_rows=max(most, 2)))
@@ -168,7 +168,7 @@ def plain_kernels(X: SingleArray) -> tuple[Kernel, Kernel]:
 
 def fitted(rows: "LeafRows", kernels: Sequence[Kernel], C: float, rng: np.random.Generator) -> Lmkl:
     """The model of all these rows, and of any kernels."""
-    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import ABSENT, constant_decision, labellings
 
     n, width, k = len(rows.X), rows.X.shape[1] + 1, rows.n_outputs
     dual = np.zeros((len(kernels), n, k))
@@ -230,7 +230,7 @@ class Problem:
         return rounds
 
     def svm(self, gate: FloatArray) -> Solution:
-        from sklearn.svm import SVC  # noqa: PLC0415 - prediction needs NumPy alone
+        from sklearn.svm import SVC
 
         eta = gated(self.X, gate)
         G = np.zeros(self.grams.shape[1:])

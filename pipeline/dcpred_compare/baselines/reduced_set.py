@@ -25,7 +25,7 @@ from dcpred_compare.baselines.leaf_model_type import LeafModelType
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
 from dcpred_tasks.model.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.refinement import Expansion, best_weights, nearest
+from dcpred_tasks.training.objective import Expansion, best_weights, nearest
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import LeafRows, fit_exact
 

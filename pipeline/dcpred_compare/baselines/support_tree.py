@@ -122,7 +122,7 @@ def fit(
     """Cells of at most kind.size support vectors, with the largest ε whose root mean squared error on
     training rows is within the tolerance; the exact model where that does not save a fifth.
     """
-    from dcpred_tasks.training.solvers import fit_exact  # noqa: PLC0415 - scikit-learn comes with it
+    from dcpred_tasks.training.solvers import fit_exact
 
     whole, ends = in_cells(fit_exact(rows, kernel, settings), kind.size)
     if not len(ends):

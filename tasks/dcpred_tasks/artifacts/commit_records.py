@@ -18,7 +18,8 @@ from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Entry, Place, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Entry, Place
 
 CODES = {str(int(status)) for status in Status}
 FILE_FIELDS = {"size": int, "digest": str, "tag": str}

@@ -22,6 +22,7 @@ from dcpred_tasks.storage.addresses import DELTA_VERSION, current_options, local
 from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.sources import kind_of
 
 GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
 TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # tables that need no import
@@ -125,8 +126,6 @@ def _is_table(address: str | Path) -> bool:
     named = path.endswith(TABLE_ENDINGS) or DELTA_VERSION.search(path)
     if not (named or is_pattern(address) or (not path.endswith(".zarr") and _may_be_folder(address))):
         return False
-    from dcpred_tasks.tables.sources import kind_of
-
     kind = kind_of(address)
     return kind is not None and kind.in_place
 

@@ -63,8 +63,10 @@ from dcpred_tasks.storage.addresses import below, current_options, path_on_disk
 from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.once import MODEL, forget, once
-from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
-from dcpred_tasks.storage.store_requests import PROBE, StoreError, at_once
+from dcpred_tasks.storage.place import open_place, read_document, read_own_document
+from dcpred_tasks.storage.place_types import Place
+from dcpred_tasks.storage.probes import PROBE
+from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 
 def read_arrays(

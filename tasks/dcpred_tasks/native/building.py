@@ -20,7 +20,8 @@ from dcpred_tasks.engine.machine_code import ENGINE, Bitcode, fingerprint_of_sou
 from dcpred_tasks.model import feature_map
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
-from dcpred_tasks.training.refinement import MEAN_DECAY, NEARNESS, SQUARE_DECAY, TINY
+from dcpred_tasks.training.objective import NEARNESS
+from dcpred_tasks.training.refinement import MEAN_DECAY, SQUARE_DECAY, TINY
 
 ELEMENTS = {
     np.float32: "float",

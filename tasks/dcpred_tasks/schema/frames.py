@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from importlib import import_module
 from numbers import Real
 from typing import Any
 
@@ -85,12 +84,13 @@ def frame_cells(X: Any, name: str) -> Cells:
 
 def _arrow_cells(column: Any, name: str) -> Cells:
     """The values of an array of Arrow, one by one where its type is not one of tables."""
-    # By name: only a caller with such an array has pyarrow.
-    columns = import_module("dcpred_tasks.tables.arrow_columns")
-    plain = columns.whole_array(column)
-    if not columns.is_common(plain.type):
+    # Only a caller with such an array has pyarrow.
+    from dcpred_tasks.tables.arrow_columns import arrow_cells, is_common, whole_array
+
+    plain = whole_array(column)
+    if not is_common(plain.type):
         return object_cells(plain.to_pylist(), name)
-    cells: Cells = columns.arrow_cells(plain, name, "X")
+    cells = arrow_cells(plain, name, "X")
     if cells.kind == NUMBER and plain.type.byte_width == 8:
         refuse_rounded(plain.drop_null().to_numpy(), name)
     return cells

@@ -22,6 +22,7 @@ from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, undone
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import process_name
+from dcpred_tasks.scoring.leaf_model_scorer import LeafModelScorer
 
 
 def _load_engine() -> Any:
@@ -129,8 +130,6 @@ def _compiled(model: Model) -> Any:
 
 
 def _leaf_models(model: Model) -> Any:
-    from dcpred_tasks.scoring.leaf_model_scorer import LeafModelScorer
-
     return LeafModelScorer(model)
 
 

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import Options, StoreAddress, current_options, parse
-from dcpred_tasks.storage.place import Entry, Stored
+from dcpred_tasks.storage.place_types import Entry, Stored
 from dcpred_tasks.storage.store_requests import (
     ATTEMPTS,
     WAIT_SECONDS,

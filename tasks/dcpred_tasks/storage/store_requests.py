@@ -2,26 +2,24 @@
 
 import os
 import re
-import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache, partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
-from dcpred_tasks.storage.addresses import FLAGS, SECRET, Options, is_remote, parse, storage_options
-from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, partial_name
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError, optional_package
+from dcpred_tasks.storage.addresses import FLAGS, SECRET, Options, parse
+from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
+from dcpred_tasks.storage.place_types import Place
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -47,14 +45,11 @@ WAIT_SECONDS = 0.1
 
 
 def obstore() -> Any:
-    """The package. Raises SettingsError where obstore is not installed."""
-    try:
-        return import_module("obstore")
-    except ImportError:
-        raise SettingsError(
-            "Cannot use an object store: the package obstore is not installed. Install"
-            ' "dcpred[stores]" where driver and workers run.'
-        ) from None
+    """The package. Raises SettingsError where it is not installed."""
+    with optional_package("use an object store in this process", "stores"):
+        import obstore
+
+    return obstore
 
 
 class StoreError(OSError):
@@ -241,7 +236,7 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
     """The obstore store of a bucket, once per process. Raises ResourceError, SettingsError."""
     given = dict(options)
     check_endpoints()
-    package = import_module("obstore.store") if obstore() else None
+    package = obstore().store
     settings: dict[str, Any] = {
         name: value == "true" for name, value in given.items() if name in FLAGS and name != "allow_http"
     }
@@ -304,7 +299,9 @@ def _profile_credentials() -> Any:
     if "AWS_ACCESS_KEY_ID" in os.environ or "AWS_PROFILE" not in os.environ:
         return None
     with suppress(ImportError):
-        return import_module("obstore.auth.boto3").Boto3CredentialProvider()
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        return Boto3CredentialProvider()
     return None
 
 
@@ -342,54 +339,3 @@ class Retrying:
             time.sleep(wait)
             wait *= WAIT_FACTOR
         return operation()
-
-
-PROBE = "probe.partial-"  # prefix of names of probes
-
-
-@contextmanager
-def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
-    """A name and bytes that exist on a store within a `with` statement: a process that reads them sees the
-    same place. A folder is recognized by its files, and nothing is written there.
-    """
-    name, nonce = f"{PROBE}{secrets.token_hex(6)}", secrets.token_bytes(16)
-    if not is_remote(address):
-        yield "", b""
-        return
-    place = open_place(address)
-    Retrying()(lambda: place.write(name, nonce))
-    try:
-        yield name, nonce
-    finally:
-        with suppress(OSError, DcpredError):
-            place.remove(name)
-
-
-def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options = ()) -> str:
-    """An empty string where this process can write there and read what the driver wrote, else the reason."""
-    if not is_remote(address):
-        return _can_write_files(address)
-    try:
-        with storage_options(options):
-            place = open_place(address)
-            standing = Retrying()(lambda: place.read(name))
-            if standing is None or standing.data != nonce:
-                return "does not see"
-            own = f"{PROBE}{secrets.token_hex(6)}"
-            Retrying()(lambda: place.write(own, nonce))
-            Retrying()(lambda: place.remove(own))
-    except (OSError, DcpredError) as error:
-        return f"cannot read and write ({error})"
-    return ""
-
-
-def _can_write_files(folder: str) -> str:
-    if not os.path.isdir(folder):
-        return "does not see"
-    probe = partial_name(Path(folder) / "probe")
-    try:
-        probe.write_bytes(b"dcpred")
-        probe.unlink()
-    except OSError as error:
-        return f"cannot write ({error.strerror}) to"
-    return ""

@@ -31,7 +31,8 @@ from dcpred_tasks.storage.object_arrays import (
     names_of_encoding,
 )
 from dcpred_tasks.storage.once import LISTING, forget
-from dcpred_tasks.storage.place import Entry, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Entry
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16

@@ -12,7 +12,9 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
-from dcpred_tasks.errors import DataError, SettingsError
+import numpy as np
+
+from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.storage.addresses import (
     DELTA_LOG,
     DELTA_VERSION,
@@ -74,13 +76,9 @@ class DeltaTable:
 
 
 def _opened(table: str, version: int | None, options: Options) -> Any:
-    try:
+    with optional_package(f"read the Delta table {table}", "delta"):
         import deltalake
-    except ImportError:
-        raise SettingsError(
-            f"Cannot read {table}: it is a Delta table, and the package deltalake is missing. Install"
-            " dcpred[delta]."
-        ) from None
+
     with _library_errors(table, version):
         return deltalake.DeltaTable(table, version=version, storage_options=delta_options(table, options))
 
@@ -105,7 +103,6 @@ def _library_errors(table: str, version: int | None) -> Iterator[None]:
 
 @lru_cache(maxsize=8)
 def _files(table: str, version: int, options: Options) -> tuple[tuple[TableFile, ...], Any]:
-    import numpy as np
     import pyarrow as pa
 
     opened = _opened(table, version, options)

@@ -12,7 +12,8 @@ from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import files_of, is_pattern, match_pattern
-from dcpred_tasks.storage.place import Entry, open_place
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.tables.table_formats import refuse_logged_tables
 from dcpred_tasks.tables.table_source import ReadOptions, TableFile, TableRows
 

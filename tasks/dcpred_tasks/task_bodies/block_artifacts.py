@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from dcpred_tasks.artifacts.block_files import Finding, Ids, Kind, TableFormat
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.scoring.outputs import Values
-from dcpred_tasks.storage.place import Entry, stored_digest
+from dcpred_tasks.storage.place import stored_digest
+from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.zarr_chunks import ZarrChunks
 

@@ -15,7 +15,8 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.place import Entry, read_document
+from dcpred_tasks.storage.place import read_document
+from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.storage.store_requests import Retrying, StoreError
 from dcpred_tasks.task_bodies.chunk_threads import BEHIND, WriteBehind
 

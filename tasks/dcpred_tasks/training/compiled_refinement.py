@@ -1,4 +1,4 @@
-"""Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
+"""Refinement of a leaf in machine code: the search of lbfgs.minimise around objective.Objective, in one
 call, or the stochastic steps of refinement.stochastic, a call for each pass. For every kernel and loss; the
 definition is tests/support/refinement_definition.py.
 
@@ -21,7 +21,7 @@ from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.model.kernels import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
 from dcpred_tasks.training.losses import beyond_one
-from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, NEARNESS, Goal, Objective
+from dcpred_tasks.training.objective import LOG_FACTOR, LOG_GAMMA, NEARNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
 REFINEMENT = Bitcode(

@@ -15,7 +15,8 @@ from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
 from dcpred_tasks.training.losses import DISTANCE, loss_from_settings
-from dcpred_tasks.training.refinement import Expansion, Goal, best_weights, nearest, refine
+from dcpred_tasks.training.objective import Expansion, Goal, best_weights, nearest
+from dcpred_tasks.training.refinement import refine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import (
     ABSENT,
