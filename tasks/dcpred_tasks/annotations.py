@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -34,7 +34,7 @@ def from_document(kind: type[T], document: Any, *, exact: bool = False) -> T:
     exact  whether it may have no other keys
     """
     value: T = _reader(kind)(document)  # type: ignore[arg-type]
-    if exact and (others := document.keys() - {f.name for f in fields(kind)}):  # type: ignore[arg-type]
+    if exact and (others := document.keys() - kind.__dataclass_fields__.keys()):  # type: ignore[attr-defined]
         raise ValueError(f"it has no field {min(others)}")
     return value
 
@@ -61,21 +61,21 @@ def in_words(annotation: Any) -> list[str]:
 
 @cache
 def _reader(annotation: Any) -> Reader:
-    """What returns the value of an annotation, and raises ValueError for another."""
+    """What returns the value of an annotation, and raises ValueError for another: made once."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if is_dataclass(annotation):
         return _built(annotation)
     if origin is Annotated:
-        return partial(_limited, _reader(parts[0]), parts[1:])
+        return _limited(parts[0], parts[1:])
     if origin is UnionType:
-        return partial(_either, [_reader(part) for part in parts])
+        return _either([_reader(part) for part in parts])
     if origin is tuple and parts[1:] != (...,):
-        return partial(_fixed, [_reader(part) for part in parts])
+        return _fixed([_reader(part) for part in parts])
     if origin in (tuple, list, Sequence):
-        return partial(_repeated, origin, _reader(parts[0]))
+        return _repeated(origin, _reader(parts[0]))
     if origin is dict:
-        return partial(_mapped, *map(_reader, parts))
-    return partial(_plain, annotation) if annotation in KINDS else lambda value: value
+        return _mapped(*map(_reader, parts))
+    return _plain(annotation) if annotation in KINDS else lambda value: value
 
 
 def _expect(condition: object, value: Any, text: str) -> None:
@@ -83,63 +83,92 @@ def _expect(condition: object, value: Any, text: str) -> None:
         raise ValueError(f"{value!r:.50} is not {text}")
 
 
-def _plain(kind: Any, value: Any) -> Any:
-    if type(value) is not kind:
-        of_kind = isinstance(value, KINDS[kind][0]) and not (isinstance(value, bool) and kind is not bool)
-        _expect(of_kind, value, KINDS[kind][1])
+def _plain(kind: Any) -> Reader:
+    types, text = KINDS[kind]
+
+    def read(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        _expect(isinstance(value, types) and not (isinstance(value, bool) and kind is not bool), value, text)
         with suppress(OverflowError):
             return float(value) if kind is float else value
-        _expect(False, "it", "small enough")
-    return value
+        raise ValueError("it is not small enough")
+
+    return read
 
 
-def _limited(read: Reader, conditions: Sequence[Callable[[Any], object]], value: Any) -> Any:
-    value = read(value)
-    _expect(all(condition(value) for condition in conditions), value, "allowed")
-    return value
+def _limited(kind: Any, conditions: Sequence[Callable[[Any], object]]) -> Reader:
+    read = _reader(kind)
+
+    def read_limited(value: Any) -> Any:
+        if type(value) is not kind:
+            value = read(value)
+        for condition in conditions:
+            if not condition(value):
+                _expect(False, value, "allowed")
+        return value
+
+    return read_limited
 
 
-def _either(readers: Sequence[Reader], value: Any) -> Any:
-    for read in readers[:-1]:
-        with suppress(ValueError):
-            return read(value)
-    return readers[-1](value)
+def _either(readers: Sequence[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        for read_part in readers[:-1]:
+            with suppress(ValueError):
+                return read_part(value)
+        return readers[-1](value)
+
+    return read
 
 
-def _repeated(origin: Any, read: Reader, value: Any) -> Any:
-    whole = isinstance(value, Iterable if origin is Sequence else (tuple, list))
-    _expect(whole and not isinstance(value, str | bytes | Mapping), value, "a list")
-    return (tuple if origin is tuple else list)(map(read, value))
+def _repeated(origin: Any, read_part: Reader) -> Reader:
+    types, made = Iterable if origin is Sequence else (tuple, list), tuple if origin is tuple else list
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            whole = isinstance(value, types) and not isinstance(value, str | bytes | Mapping)
+            _expect(whole, value, "a list")
+        return made(map(read_part, value))
+
+    return read
 
 
-def _fixed(readers: Sequence[Reader], value: Any) -> Any:
-    fits = isinstance(value, tuple | list) and len(value) == len(readers)
-    _expect(fits, value, f"a list of {len(readers)}")
-    return tuple(read(part) for read, part in zip(readers, value, strict=True))
+def _fixed(readers: Sequence[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        fits = isinstance(value, tuple | list) and len(value) == len(readers)
+        _expect(fits, value, f"a list of {len(readers)}")
+        return tuple(read_part(part) for read_part, part in zip(readers, value, strict=True))
+
+    return read
 
 
-def _mapped(key_of: Reader, value_of: Reader, value: Any) -> Any:
-    _expect(isinstance(value, dict), value, "an object")
-    return {key_of(key): value_of(part) for key, part in value.items()}
+def _mapped(key_of: Reader, value_of: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        _expect(isinstance(value, dict), value, "an object")
+        return {key_of(key): value_of(part) for key, part in value.items()}
+
+    return read
 
 
 def _built(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    readers = {f.name: _reader(hints[f.name]) for f in fields(kind)}
+    readers = {f.name: (hints[f.name], _reader(hints[f.name])) for f in fields(kind)}
     required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(value: Any) -> Any:
         if isinstance(value, kind):
             return value
         _expect(isinstance(value, dict), value, "an object")
-        if missing := required - value.keys():
-            raise ValueError(f"{min(missing)} is missing")
         values = {}
-        for name in readers.keys() & value.keys():
-            try:
-                values[name] = readers[name](value[name])
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+        for name, (hint, read_field) in readers.items():
+            if name in value:
+                part = value[name]
+                try:
+                    values[name] = part if type(part) is hint else read_field(part)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
+            elif name in required:
+                raise ValueError(f"{name} is missing")
         return kind(**values)
 
     return read
