@@ -31,6 +31,7 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool
 from support import stores
 from support.data import Classes, make_blobs, make_group
+from support.searches import learn_briefly
 from support.stores import Proxy, StoreServer
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
@@ -93,8 +94,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # A suite of a hundred processes takes a third longer where each compiles what it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # What a row costs is measured on little data: how much it is matters to no test.
+    # What a row costs is measured on little data: how much it is matters to no test. Scalings are learned in
+    # little time, except where they are the subject (`learning_as_shipped`).
     cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
+    learn_briefly()
 
 
 @pytest.fixture(scope="session")
@@ -120,6 +123,7 @@ def blobs_zarr(tmp_path: Path, blobs: Classes) -> Path:
 def two_workers() -> Iterator[Pool]:
     """Two worker processes for all tests of a module: for tests that neither kill nor change them."""
     with connect(2) as workers:
+        assert len(list(workers.on_each(learn_briefly))) == 2
         yield lambda: nullcontext(workers)
 
 

@@ -4,7 +4,6 @@ written.
 
 import json
 import shutil
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,24 +28,10 @@ from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
-from support.searches import brief_learning, learn_briefly
 
 SETTINGS = make_settings(
     {"n_leaves": 8, "max_leaf_rows": 150, "landmarks": 8, "products": 16, "keep_support_vectors": True}
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def brief() -> Iterator[None]:
-    with brief_learning():
-        yield
-
-
-@pytest.fixture(scope="module")
-def two_workers(two_workers: Pool) -> Pool:
-    with two_workers() as workers:
-        assert len(list(workers.on_each(learn_briefly))) == 2
-    return two_workers
 
 
 def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **more) -> TrainReport:

@@ -44,27 +44,22 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch import TrainJob
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block, try_settings
-from dcpred_tasks.training.learned_scaling import ROUNDS
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import SMALL, brief_learning, few_candidates, learn_briefly
+from support.searches import SHIPPED, SMALL, few_candidates
 from support.setting_words import classifier_with
+
+
+ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
-    with few_candidates(), brief_learning():
+    with few_candidates():
         yield
-
-
-@pytest.fixture(scope="module")
-def two_workers(two_workers: Pool) -> Pool:
-    with two_workers() as workers:
-        assert len(list(workers.on_each(learn_briefly))) == 2
-    return two_workers
 
 
 def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -151,15 +146,13 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
         return tune(f"{data}/X", f"{data}/y", folder / "m", inline, policy=SMALL)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS
-        )  # a good model takes all of them
+        patch.setattr(ROUNDS, SHIPPED["ROUNDS"])  # a good model takes all of them
         patch.setattr("dcpred.tuning.tune.train", cut_off)
         with pytest.raises(KeyboardInterrupt):
             call()
     chosen = (folder / "m.tuned.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", ROUNDS)
+        patch.setattr(ROUNDS, SHIPPED["ROUNDS"])
         patch.setattr("dcpred.tuning.tune.Search.run", cut_off)
         return Tuned(folder, chosen, call())
 

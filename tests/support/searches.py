@@ -51,15 +51,18 @@ def few_candidates(
         yield
 
 
+SHIPPED = {name: getattr(learned_scaling, name) for name in BRIEF}
+
+
 @contextmanager
-def brief_learning() -> Iterator[None]:
-    """This process learns scalings in little time, where what is learned is no subject."""
-    with mock.patch.multiple(learned_scaling, **BRIEF):
+def learning_as_shipped() -> Iterator[None]:
+    """Scalings are learned at full length, where that is the subject."""
+    with mock.patch.multiple(learned_scaling, **SHIPPED):
         yield
 
 
 def learn_briefly() -> None:
-    """Let this process learn scalings in as little time: a task for workers of tests."""
+    """Let this process learn scalings in little time: also a task for workers of tests."""
     for name, value in BRIEF.items():
         setattr(learned_scaling, name, value)
 

@@ -404,7 +404,7 @@ SET = ["--set", "n_leaves=1", "--set", "landmarks=4", "--set", "refine_steps=5"]
 
 
 def test_validate_foretells_by_group_and_by_time(tmp_path: Path) -> None:
-    y = ((X[:, 0] > 0) ^ (RNG.random(N) < 0.1)).astype(np.int64)
+    y = ((X[:, 0] > 0) ^ (np.random.default_rng(1).random(N) < 0.1)).astype(np.int64)
     data = data_set(tmp_path / "d.zarr", y)
     for option in (["--by-group", "customer"], ["--by-time", "day"], []):
         done = run("validate", data, *option, "--folds", "3", *SET, "--json")

@@ -5,7 +5,7 @@ the model, and follow it; served models do the same without the libraries of tra
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from dcpred_tasks.schema.column import Codes, Number
 from dcpred_tasks.schema.frames import frame_cells, is_numeric
 from dcpred_tasks.schema.schema import numbers_schema
 from support.data import Classes, make_blobs
-from support.searches import brief_learning
 from support.setting_words import classifier_with
 from support.tables import table
 
@@ -46,12 +45,6 @@ def small(**more: Any) -> DCPredClassifier:
     return classifier_with(
         **({"n_leaves": 2, "landmarks": 12, "products": 0, "scaling": "learned", "random_state": 0} | more)
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def brief() -> Iterator[None]:
-    with brief_learning():
-        yield
 
 
 @pytest.fixture(scope="module")

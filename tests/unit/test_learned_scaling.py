@@ -4,6 +4,7 @@ replaces.
 
 import os
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,18 @@ from dcpred_tasks.training.learned_scaling import (
     without_tails,
 )
 from dcpred_tasks.training.survey import LabelledRows, distinct_rows
+from support.searches import SHIPPED, learning_as_shipped
 
 DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLASSES, VALUES = "classification", "regression"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_full_rounds() -> Iterator[None]:
+    """Of few repetitions: what one finds, the mean of more finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learned_scaling, "ROUNDS", SHIPPED["ROUNDS"])
+        yield
 
 
 def learn(
@@ -440,7 +450,8 @@ def test_the_fewer_rows_the_more_repetitions(
 
     monkeypatch.setattr(learned_scaling, "_learn_once", counted)
     X = rng.random((n, 40)).astype(np.float32)
-    learn(X, (X[:, 0] > 0.5).astype(np.int64))
+    with learning_as_shipped():
+        learn(X, (X[:, 0] > 0.5).astype(np.int64))
     assert len(seeds) == repetitions
 
 
