@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.scoring.drift_fields import Drift
 
@@ -222,14 +223,14 @@ class ValueFigures(Figures):
         when="calibration",
         unit=Unit.FRACTION,
         line=True,
-        headline="inside intervals",
+        headline=f"inside {100 * (1 - DEFAULT_ALPHA):.0f} % intervals",
     )
     interval_width: float = result_field(
         "Mean width of intervals, in units of the target.",
         when="calibration",
         unit=Unit.NUMBER,
         line=True,
-        headline="mean width of intervals",
+        headline="mean width of these",
     )
     interval_winkler: float = result_field(
         "Mean Winkler score, in units of the target; less is better.",

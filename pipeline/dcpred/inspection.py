@@ -21,7 +21,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -104,7 +104,7 @@ class ModelFacts:
     task: str = result_field("classification or regression.")
     classes: list[Any] = result_field("The classes, in the order of their numbers.")
     threshold: float = result_field("Minimum probability for the label of the second.", when="two classes")
-    n_features: int = result_field("Number of features.")
+    n_features: int = result_field("Number of features.", unit=Unit.COUNT, headline="features")
     n_columns: int = result_field("Number of columns that kernels read, after encoding.")
     coded_features: list[CodedFeature] = result_field("The one-hot encoded features.")
     gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.")
@@ -112,18 +112,22 @@ class ModelFacts:
     schema: SchemaDocument | None = result_field("The columns of the training table; None for a matrix.")
     n_outputs: int = result_field("Number of decision values of a row.")
     kernel: KernelFacts = result_field("The kernel.")
-    n_leaves: int = result_field("Number of leaves.")
+    n_leaves: int = result_field("Number of leaves.", unit=Unit.COUNT, headline="leaves")
     n_constant_leaves: int = result_field("Number of leaves without landmarks.")
     tree_depth: int = result_field("Depth of the tree.")
     rows_per_leaf: RowsPerLeaf = result_field("Training rows of leaves.")
-    n_landmarks: int = result_field("Number of landmarks of all leaves together.")
+    n_landmarks: int = result_field(
+        "Number of landmarks of all leaves together.", unit=Unit.COUNT, headline="landmarks"
+    )
     landmarks_per_leaf: LandmarksPerLeaf = result_field("Landmarks of leaves.")
     n_products: int = result_field("Number of pairwise products.")
     n_triangle: int = result_field("Number of triangle points.")
     support_vectors: int | None = result_field("Number of stored support vectors; None without them.")
     predicted_cost: CostParts | None = result_field("Predicted cost of a row; None for baselines.")
     engine: str = result_field("The scoring engine, and its level of instructions.")
-    compact_bytes: int = result_field("Size of the model in memory, in bytes.")
+    compact_bytes: int = result_field(
+        "Size of the model in memory, in bytes.", unit=Unit.BYTES, headline="size"
+    )
     bytes_on_disk: int = result_field("Size of the model on disk, in bytes.")
     settings: dict[str, Any] = result_field("Settings by name.")
     shrunk: list[str] = result_field("Sentences on settings that the data limited.")

@@ -4,11 +4,11 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, optional_package
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, facts_of, result_class, result_field
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
@@ -210,6 +210,21 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def headlines(owner: type, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The names and values at the top of a page, of the document of a result class."""
+    texts: dict[Unit, Callable[[Any], str]] = {
+        Unit.FRACTION: partial(percent, digits=2),
+        Unit.NUMBER: number,
+        Unit.COUNT: "{:,}".format,
+        Unit.BYTES: size,
+    }
+    return [
+        (facts.headline, texts[facts.unit](document[name]))
+        for name, facts in facts_of(owner)
+        if facts.headline and document.get(name) is not None
+    ]
 
 
 def counted(n: int, one: str, many: str) -> str:

@@ -24,6 +24,12 @@ class Unit(Enum):
     COUNT = "integer"
     BYTES = "size"
 
+    def text(self, value: float) -> str:
+        """A value on one line of a terminal."""
+        if self is Unit.FRACTION:
+            return f"{100 * value:.2f} %"
+        return f"{value:.6g}" if self is Unit.NUMBER else f"{value:,}"
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -20,6 +20,8 @@ from dcpred.cli import main
 from dcpred.cli.evaluate_command import evaluated
 from dcpred.evaluation import evaluate
 from dcpred.execution.workers import InlineWorkers
+from dcpred.figures import ClassFigures
+from dcpred.reports.evaluation_page import evaluation_facts
 from dcpred.reports.report import report
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.errors import DataError, Failure, IncompleteError
@@ -38,6 +40,7 @@ from dcpred_tasks.evaluation.named_scores import MEAN_COST, PINBALL, SCORERS
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.class_codes import class_codes, class_positions
 from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.zarr_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
@@ -465,6 +468,25 @@ def test_many_classes_are_told_by_the_worst() -> None:
     said = evaluated({"n_samples": 900, "n_bad": 0, **found.as_dict()})
     assert "the 12 of 15 classes with the least recall" in said
     assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_figure_is_shown_as_its_field_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    @result_class
+    class More(ClassFigures):
+        hits: float = result_field("A share.", unit=Unit.FRACTION, line=True, headline="share of hits")
+        quiet: float = result_field("A number.")
+
+    for module in ("dcpred.cli.evaluate_command", "dcpred.reports.evaluation_page"):
+        monkeypatch.setattr(f"{module}.figures_of", lambda _: More)
+    decision, target = scored(90, 3, 0, 7)
+    model = model_of(3, ("a", "b", "c"))
+    measured = Measures(model)
+    measured.add(model, decision, target)
+    figures = {"n_samples": 90, "n_bad": 0, **measured.as_dict(), "hits": 0.25, "quiet": 0.5}
+    [line] = [line for line in evaluated(figures).splitlines() if line.startswith("hits")]
+    assert line.split(maxsplit=1)[1] == "25.00 %"
+    assert "quiet" not in evaluated(figures)
+    assert dict(evaluation_facts(figures))["share of hits"] == "25.00 %"
 
 
 def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:

@@ -11,26 +11,13 @@ from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, PATH, emit
 from dcpred.cli.rendering import beyond_training, drift_words, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
+from dcpred.figures import figures_of
 from dcpred.pages import check_free, size
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import facts_of, result_class, result_field
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
 COLUMNS = 80
-QUALITIES = (
-    *(
-        "accuracy",
-        "early_accuracy",
-        "balanced_accuracy",
-        "f1_macro",
-        "auc",
-        "average_precision",
-        "threshold",
-        "cost_per_row",
-    ),
-    *("log_loss", "brier_score", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
-    *("interval_coverage", "interval_width", "interval_winkler"),
-)
 SHOWN_QUANTILES = ("0.05", "0.25", "0.5", "0.75", "0.95")  # some of the stored quantiles of residuals
 
 
@@ -40,10 +27,9 @@ def evaluated(r: dict[str, Any]) -> str:
     if r.get("n_unlabelled"):
         left_out += f"; {r['n_unlabelled']:,} more without a target"
     pairs = [("rows", f"{r['n_samples']:,}{left_out}")]
-    for name in QUALITIES:
-        if r.get(name) is not None:
-            shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
-            pairs.append((name, shown + _means(r, name)))
+    for name, facts in facts_of(figures_of(r)):
+        if facts.line and r.get(name) is not None:
+            pairs.append((name, facts.unit.text(r[name]) + _means(r, name)))
     if r.get("metric"):
         score = "not defined for these rows by this model" if r["score"] is None else f"{r['score']:.6g}"
         pairs.append((r["metric"].partition("=")[0], score))

@@ -8,6 +8,7 @@ import numpy as np
 
 from dcpred import pages
 from dcpred.evaluation import evaluation_remarks
+from dcpred.figures import figures_of
 from dcpred.pages import (
     FIRST,
     INK,
@@ -19,6 +20,7 @@ from dcpred.pages import (
     Section,
     Table,
     counted,
+    headlines,
     number,
     percent,
     plain,
@@ -340,52 +342,13 @@ def evaluation_warnings(r: dict[str, Any]) -> list[str]:
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
     """The most important figures first."""
-    found = [("rows", f"{r['n_samples'] - r['n_bad']:,}")]
-    if "accuracy" in r:
-        found += [
-            ("accuracy", percent(r["accuracy"], 2)),
-            *(
-                [("the most frequent class alone", percent(r["most_frequent_share"], 2))]
-                if "most_frequent_share" in r
-                else []
-            ),
-            ("balanced accuracy", percent(r["balanced_accuracy"], 2)),
-        ]
-        found += [
-            (name, number(r[key], 4))
-            for name, key in (
-                ("AUC", "auc"),
-                ("average precision", "average_precision"),
-                ("log-loss", "log_loss"),
-            )
-            if r.get(key) is not None
-        ]
-        if r.get("calibration_error") is not None:
-            found.append(("calibration error", percent(r["calibration_error"], 2)))
-    else:
-        found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
-        found += _intervals(r)
-    found += _early(r)
+    found = [("rows", f"{r['n_samples'] - r['n_bad']:,}"), *headlines(figures_of(r), r)]
     cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have only a measured cost
     if cost is not None:
         found.append(("cost, linear predictions", number(cost, 3)))
     if r.get("us_per_row") is not None:
         found.append(("time of a row, measured", f"{number(r['us_per_row'], 3)} µs"))
     return found
-
-
-def _intervals(r: dict[str, Any]) -> list[tuple[str, str]]:
-    if r.get("interval_coverage") is None:
-        return []
-    name = f"inside {percent(1 - r['interval_alpha'], 0)} intervals"
-    return [(name, percent(r["interval_coverage"])), ("mean width of these", number(r["interval_width"]))]
-
-
-def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
-    """The quality of the local models, if requested."""
-    if r.get("early_accuracy") is not None:
-        return [("local models", percent(r["early_accuracy"], 2))]
-    return [("RMSE of local models", number(r["early_rmse"]))] if r.get("early_rmse") is not None else []
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:

@@ -18,7 +18,7 @@ from dcpred.evaluation import evaluate, without_infinite
 from dcpred.execution.progress import reporter, reporting, show, show_step
 from dcpred.execution.workers import one_line
 from dcpred.extensions import REPORTS, registered
-from dcpred.inspection import inspect_path
+from dcpred.inspection import ModelFacts, inspect_path
 from dcpred.pages import (
     Page,
     Picture,
@@ -27,11 +27,11 @@ from dcpred.pages import (
     Table,
     check_packages,
     counted,
+    headlines,
     number,
     percent,
     plain,
     render,
-    size,
 )
 from dcpred.parameters import documented
 from dcpred.refreshing.root import RootStatus, RunLine, root_status
@@ -136,13 +136,8 @@ def _lead(summary: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     cost = summary["predicted_cost"]
     shown = number(cost["cost_ratio"], 3) if cost else "measured by dcpred evaluate"
-    return [
-        ("features", f"{summary['n_features']:,}"),
-        ("leaves", f"{summary['n_leaves']:,}"),
-        ("landmarks", f"{summary['n_landmarks']:,}"),
-        ("cost, linear predictions", shown),
-        ("size", size(summary["compact_bytes"])),
-    ]
+    *shape, size = headlines(ModelFacts, summary)
+    return [*shape, ("cost, linear predictions", shown), size]
 
 
 def _made_of(summary: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:

@@ -1,5 +1,5 @@
 """Training over Zarr: survey, partition, route, balance, leaves, model.
 
-May import: dcpred.execution, dcpred.plan, dcpred.cost, dcpred.version, dcpred.summary, and dcpred_tasks; within
-functions, for a table, dcpred.datasets.
+May import: dcpred.execution, dcpred.cost, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks;
+within functions, for a table, dcpred.datasets.
 """
