@@ -48,6 +48,8 @@ class Facts:
     """Whether the command shows it as a line of its own."""
     headline: str
     """Its name at the top of a page; "": it is not there."""
+    metric: str
+    """The end of the name of its metric; "": it has none."""
 
 
 def result_field(
@@ -59,10 +61,11 @@ def result_field(
     unit: Unit = Unit.NUMBER,
     line: bool = False,
     headline: str = "",
+    metric: str = "",
     **default: Any,
 ) -> Any:
     """A field of a result class, with its `Facts`; `default` is as for `dataclasses.field`."""
-    return field(metadata={FACTS: Facts(meaning, when, of, key, unit, line, headline)}, **default)
+    return field(metadata={FACTS: Facts(meaning, when, of, key, unit, line, headline, metric)}, **default)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(result_field, field))
@@ -110,6 +113,7 @@ class Key:
     is_optional: bool
     of: Any
     """The result class of the object there, or of the elements of the list; None for other values."""
+    metric: str = ""
 
 
 def keys_of(owner: Any, apart: Collection[type] = (), when: str = "") -> dict[str, Key]:
@@ -129,8 +133,24 @@ def keys_of(owner: Any, apart: Collection[type] = (), when: str = "") -> dict[st
         key, needs, text = facts.key or name, facts.when or when, facts.meaning
         if needs:
             text = f"With {needs}: {BEGINNING.sub(lambda match: match[0].lower(), text)}"
-        keys[key] = Key(text, bool(needs), inner)
+        keys[key] = Key(text, bool(needs), inner, facts.metric)
         if inner is not None and inner not in apart:
             start = f"{key}{'[]' if is_list else ''}."
             keys |= {start + name: one for name, one in keys_of(inner, apart, needs).items()}
     return keys
+
+
+def metrics_of(owner: Any) -> dict[str, tuple[str, str]]:
+    """The metrics of a document: their keys there and their meanings, by the ends of their names."""
+    return {key.metric: (path, key.meaning) for path, key in keys_of(owner).items() if key.metric}
+
+
+def measured(owner: Any, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of these metrics by the ends of their names; None where the document lacks them."""
+    values = {}
+    for metric, (path, _) in metrics_of(owner).items():
+        value: Any = document
+        for key in path.split("."):
+            value = (value or {}).get(key)
+        values[metric] = value
+    return values

@@ -4,13 +4,13 @@ import inspect
 from dataclasses import field
 from typing import Any
 
-from dcpred_tasks.result_fields import Key, keys_of, result_class, result_field
+from dcpred_tasks.result_fields import Key, keys_of, measured, result_class, result_field
 
 
 @result_class
 class Part:
     name: str = result_field("Name of the part.", key="class")
-    size: int = result_field("R² of the part.")
+    size: int = result_field("R² of the part.", metric="size")
 
 
 @result_class
@@ -33,13 +33,26 @@ def test_a_docstring_lists_the_fields_that_have_a_meaning() -> None:
 
 def test_keys_of_a_document_are_those_of_its_classes_and_of_the_classes_within() -> None:
     name = Key("Name of the part.", is_optional=False, of=None)
-    size = Key("R² of the part.", is_optional=False, of=None)
+    size = Key("R² of the part.", is_optional=False, of=None, metric="size")
     keys = keys_of(Whole)
     assert list(keys) == [
         *("parts", "parts[].class", "parts[].size"),
         *("stored", "stored.class", "stored.size", "best", "best.class", "best.size"),
     ]
     assert keys["parts"] == Key("With parts: parts of it; None without any.", is_optional=True, of=Part)
-    assert keys["parts[].size"] == Key("With parts: R² of the part.", is_optional=True, of=None)
+    assert keys["parts[].size"] == Key(
+        "With parts: R² of the part.", is_optional=True, of=None, metric="size"
+    )
     assert (keys["best.class"], keys["best.size"]) == (name, size)
     assert list(keys_of(Whole, apart=[Part])) == ["parts", "stored", "best"]
+
+
+def test_a_metric_is_a_field_of_a_document_or_of_one_within() -> None:
+    @result_class
+    class Holder:
+        n: int = result_field("Number of parts.", metric="parts")
+        part: Part | None = result_field("A part; None without any.")
+
+    assert measured(Holder, {"n": 2, "part": {"class": "a", "size": 3}}) == {"parts": 2, "size": 3}
+    assert measured(Holder, {"n": 2, "part": None}) == {"parts": 2, "size": None}
+    assert measured(Holder, {}) == {"parts": None, "size": None}

@@ -611,6 +611,50 @@ def test_a_model_that_costs_nothing_is_read_again(n: int) -> None:
     assert checked_search(json.loads(json.dumps(told))) is not None
 
 
+STORED: dict[str, Any] = {
+    "settings": {"task": "classification"},
+    "chosen": {
+        **{"metric": "accuracy", "accuracy": 0.9, "standard_error": 0.01, "n_judged": 60, "scaling": "none"},
+        **{"cost_ratio": 2.0, "ns_per_row": 3, "within_budget": True, "n_leaves": 1, "landmarks": 8},
+        **{"products": 0, "overlap": 0},
+    },
+    "seconds": {"search": 1},
+    "trace": [
+        {
+            **{"step": "a", "candidate": "b", "incumbent": "c", "verdict": "d", "loss": 0.2, "rows": 60},
+            **{"incumbent_loss": 0.3, "gain": 0.1, "standard_error": 0.1, "cost_ratio": 2.0},
+        }
+    ],
+    "references": [
+        {
+            **{"name": "a", "accuracy": 0.8, "standard_error": 0.1, "n_judged": 60, "gain": 0.1},
+            **{"gain_error": 0.1, "better": False},
+        }
+    ],
+    "words": "",
+}
+STORED["frontier"] = [dict(STORED["chosen"])]
+
+
+def test_a_stored_search_is_read_by_the_fields_of_its_parts() -> None:
+    """A value of another type is refused, and so is a row that lacks a field of all versions."""
+    assert checked_search(STORED) is not None
+    assert checked_search({name: STORED[name] for name in STORED if name not in ("trace", "words")})
+    for part in ("chosen", "frontier", "seconds", "trace", "references", "words"):
+        assert checked_search({**STORED, part: 3}) is None, part
+    for part in ("chosen", "frontier", "trace", "references"):
+        row = STORED["chosen"] if part == "chosen" else STORED[part][0]
+        for name in row:
+            lacking = {key: value for key, value in row.items() if key != name}
+            for changed, is_right in (({**row, name: ["x"]}, False), (lacking, name == "metric")):
+                held = changed if part == "chosen" else [changed]
+                assert (checked_search({**STORED, part: held}) is not None) == is_right, (part, name)
+    unjudged = {"accuracy": None, "standard_error": None, "n_judged": 0}
+    assert checked_search({**STORED, "chosen": {**STORED["chosen"], **unjudged}}) is not None
+    assert checked_search({**STORED, "chosen": {**STORED["chosen"], "n_judged": 0}}) is None
+    assert checked_search({**STORED, "chosen": {**STORED["chosen"], "accuracy": 1e101}}) is None
+
+
 def test_without_a_budget_there_is_always_a_model() -> None:
     """30 classes of rows of 2 features: the cheapest model takes more than the 20 linear predictions that
     nobody asked for.

@@ -20,9 +20,12 @@ import click
 
 from dcpred.cli.options import PATH, failure
 from dcpred.execution.events import heard_by, json_lines, lost, record_event
+from dcpred.training.reports import TrainReport
 from dcpred.version import __version__
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.process import process_name
+from dcpred_tasks.result_fields import metrics_of
+from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
 
 EVERY_SECONDS = 30.0
@@ -47,13 +50,8 @@ METRICS = {
     "dcpred_run_rows_per_second": "Rows scored per second by this call.",
     "dcpred_run_workers_lost": "Workers that ended during a task.",
     "dcpred_run_step_seconds": "Duration of each finished step.",
-    "dcpred_drift_stability_index": "Largest population stability index of leaves, features and scores.",
-    "dcpred_drift_leaf_stability_index": "Population stability index of leaves against training.",
-    "dcpred_drift_features": "Features whose distribution differs much from that of training.",
-    "dcpred_drift_large": "1 where the manifest calls the drift large.",
-    "dcpred_model_rows": "Rows that the model was trained on.",
-    "dcpred_model_leaves": "Leaves of the model.",
-    "dcpred_model_landmarks": "Landmarks of the model, over all leaves.",
+    **{f"dcpred_drift_{name}": meaning for name, (_, meaning) in metrics_of(Drift).items()},
+    **{f"dcpred_model_{name}": meaning for name, (_, meaning) in metrics_of(TrainReport).items()},
 }
 
 
@@ -160,7 +158,7 @@ class Metrics(logging.Handler):
         self.complete = facts["state"] != "kept"
 
     def _trained(self, when: float, facts: Mapping[str, Any]) -> None:
-        for name in ("rows", "leaves", "landmarks"):
+        for name in metrics_of(TrainReport):
             self._set(f"dcpred_model_{name}", facts[name])
         self.complete = True
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
+from dcpred.pages import headlines
 from dcpred.runs.bad_rows import without_score
 from dcpred.training.column_report import gaps_in_words, map_in_words
+from dcpred.training.reports import Point
 from dcpred.tuning.search_result import (
     compared,
     interval_words,
@@ -499,7 +501,7 @@ def tuned(r: dict[str, Any]) -> str:
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
     name = quality_name(chosen)
     every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
-    heads = ["", "cost", words_of(name), "leaves", "landmarks", "products", "overlap", "scaling"]
+    heads = ["", "cost", words_of(name), *dict(headlines(Point, chosen)), "scaling"]
     lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
     took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
     rows_are = f"on {chosen['n_judged']:,} held-out rows{_which(chosen)}"
@@ -546,8 +548,8 @@ def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
         CHOSEN if is_chosen else "",
         f"{p['cost_ratio']:.1f}x",
         value,
-        f"{p['n_leaves']:,}",
-        *(str(p[fact]) for fact in ("landmarks", "products", "overlap", "scaling")),
+        *dict(headlines(Point, p)).values(),
+        p["scaling"],
     ]
 
 

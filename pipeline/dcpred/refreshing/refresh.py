@@ -37,7 +37,6 @@ from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, wit
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
-from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Columns, check_outputs, plan_run
 from dcpred.scoring.score import STRICT
@@ -46,7 +45,7 @@ from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import measured, result_class, result_field
 from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
@@ -257,7 +256,7 @@ def _tell_refreshed(report: RefreshReport) -> None:
         taken_blocks=report.taken_blocks,
         scored_blocks=report.scored_blocks,
         status=by_name(report.status),
-        drift=drift_facts(report.drift),
+        drift=measured(Drift, report.drift),
         why_kept=report.why_kept,
     )
 

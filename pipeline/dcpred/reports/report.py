@@ -49,6 +49,7 @@ from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.serving import ServedModel
 from dcpred.training.column_report import describe_map, map_in_words
+from dcpred.training.reports import Point
 from dcpred.tuning.search_result import (
     checked_search,
     interval_words,
@@ -296,9 +297,6 @@ def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
     return pages.bar_picture(f"Time of {what.lower()}", text, *drawn, "seconds", table)
 
 
-SHAPE = ("n_leaves", "landmarks", "products", "overlap")
-
-
 def search_page(name: str, found: dict[str, Any]) -> Page:
     """found  the content of MODEL.tuned.json under that name"""
     chosen = found["chosen"]
@@ -308,7 +306,7 @@ def search_page(name: str, found: dict[str, Any]) -> Page:
         facts=[
             (_quality(chosen)[0], _point(chosen)),
             ("cost", f"{number(chosen['cost_ratio'], 3)}"),
-            *((name.replace("n_", ""), f"{chosen[name]:,}") for name in SHAPE),
+            *headlines(Point, chosen),
             ("scaling", plain(chosen["scaling"])),
         ],
         sections=[*search_sections(found), settings_section(found["settings"])],
@@ -402,13 +400,14 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
         [
             f"{number(p['cost_ratio'], 3)}{' (chosen)' if p == chosen else ''}",
             _point(p),
-            *(f"{p[key]:,}" for key in SHAPE),
+            *(text for _, text in headlines(Point, p)),
             plain(p["scaling"]),
             "yes" if p["within_budget"] else "no",
         ]
         for p in (points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]))
     ]
-    heads = ["cost", name, "leaves", "landmarks", "pairs", "overlap", "scaling", "within the budget"]
+    shape = [head for head, _ in headlines(Point, chosen)]
+    heads = ["cost", name, *shape, "scaling", "within the budget"]
     return pages.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))
 
 

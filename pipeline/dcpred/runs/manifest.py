@@ -2,7 +2,7 @@
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import measured, result_class, result_field
 from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
@@ -231,16 +231,5 @@ def _record_scored(report: ScoreReport) -> None:
         status=by_name(report.status),
         rows_per_second=report.rows_per_second,
         seconds=round(report.seconds, 3),
-        drift=drift_facts(report.manifest.get("drift", {})),  # Earlier versions wrote none.
+        drift=measured(Drift, report.manifest.get("drift", {})),  # Earlier versions wrote none.
     )
-
-
-def drift_facts(drift: Mapping[str, Any]) -> dict[str, Any]:
-    """The drift of a manifest, in events."""
-    leaves, features = drift.get("leaves"), drift.get("features")
-    return {
-        "large": drift.get("large"),
-        "stability_index": drift.get("psi"),
-        "leaf_stability_index": leaves["psi"] if leaves else None,
-        "features": features["n_large"] if features else None,
-    }

@@ -1,11 +1,16 @@
 """Results of trainings, searches and cross-validations."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from dcpred.cost import CostParts
 from dcpred.summary import Summary
 from dcpred.training.column_report import Gaps, MapFacts
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.annotations import Count
+from dcpred_tasks.result_fields import Unit, facts_of, result_class, result_field
+
+LARGEST = 1e100  # far beyond all results of a search; sums and products with it are finite
+Finite = Annotated[float, lambda value: abs(value) < LARGEST]
+Cost = Annotated[float, lambda value: 0 <= value < LARGEST]
 
 
 @result_class
@@ -14,13 +19,13 @@ class TrainReport(Summary):
 
     model: str = result_field("Path or address of the model.")
     hash: str = result_field("The hash of the model.")
-    n_rows: int = result_field("Number of rows of X.")
+    n_rows: int = result_field("Number of training rows.", metric="rows")
     n_features: int = result_field("Number of features of X.")
-    n_leaves: int = result_field("Number of leaves.")
+    n_leaves: int = result_field("Number of leaves.", metric="leaves")
     n_constant_leaves: int = result_field(
         "Number of leaves without landmarks: all their rows get the same value."
     )
-    n_landmarks: int = result_field("Number of landmarks of all leaves together.")
+    n_landmarks: int = result_field("Number of landmarks of all leaves together.", metric="landmarks")
     largest_leaf_rows: int = result_field("Number of rows of the largest leaf.")
     thinned_leaves: int = result_field(
         "Number of leaves with more than `max_leaf_rows` identical rows, which were thinned because"
@@ -65,27 +70,44 @@ class TrainReport(Summary):
 class Point:
     """Settings on the Pareto front."""
 
-    metric: str = result_field("Name of the score, or accuracy or R².")
-    accuracy: float = result_field("The score of held-out rows, named after the metric.")
-    r2: float = result_field("The score of held-out rows.", when="regression")
-    standard_error: float = result_field("Its standard error.")
-    most_frequent_share: float = result_field("Fraction of the most frequent class.")
-    n_judged: int = result_field("Number of held-out rows.")
-    cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
-    ns_per_row: float = result_field("Predicted time of a row, in nanoseconds.")
+    metric: str = result_field("Name of the score, or accuracy or R².", default="", kw_only=True)
+    accuracy: Finite | None = result_field(
+        "The score of held-out rows, named after the metric.", default=None, kw_only=True
+    )
+    r2: Finite | None = result_field(
+        "The score of held-out rows.", when="regression", default=None, kw_only=True
+    )
+    standard_error: Finite | None = result_field("Its standard error; None without held-out rows.")
+    most_frequent_share: Finite | None = result_field(
+        "Fraction of the most frequent class.", default=None, kw_only=True
+    )
+    n_judged: Count = result_field("Number of held-out rows.")
+    cost_ratio: Cost = result_field("Predicted cost of a row, in linear predictions.")
+    ns_per_row: Cost = result_field("Predicted time of a row, in nanoseconds.")
     within_budget: bool = result_field("Whether the cost is within the budget.")
     scaling: str = result_field("Scaling of the features.")
-    n_leaves: int = result_field("Number of leaves.")
-    landmarks: int = result_field("Number of landmarks of a leaf.")
-    products: int = result_field("Number of pairwise products.")
-    overlap: int = result_field("Number of leaves whose rows a leaf also trains on.")
+    held_out: str = result_field(
+        "How rows are held out.", when="rows held out by time or group", default="", kw_only=True
+    )
+    n_leaves: Count = result_field("Number of leaves.", unit=Unit.COUNT, headline="leaves")
+    landmarks: Count = result_field("Number of landmarks of a leaf.", unit=Unit.COUNT, headline="landmarks")
+    products: Count = result_field("Number of pairwise products.", unit=Unit.COUNT, headline="products")
+    overlap: Count = result_field(
+        "Number of leaves whose rows a leaf also trains on.", unit=Unit.COUNT, headline="overlap"
+    )
+
+
+SHAPE = tuple(name for name, facts in facts_of(Point) if facts.headline)
 
 
 @result_class
 class Chosen(Point):
     """The chosen settings."""
 
-    extrapolated: bool = result_field("Whether the score is extrapolated to a model of all rows.")
+    extrapolated: bool = result_field(
+        "Whether the score is extrapolated to a model of all rows.", default=False
+    )
+    unseen: bool = result_field("Whether no choice used the held-out rows.", when="many rows", default=False)
 
 
 @result_class
@@ -102,27 +124,27 @@ class Decision:
     step: str = result_field("The step of the search.")
     candidate: str = result_field("The candidate, in words.")
     incumbent: str = result_field("The best settings so far, in words.")
-    loss: float = result_field("Loss of the candidate.")
-    incumbent_loss: float = result_field("Loss of the incumbent on the same rows.")
-    gain: float = result_field("Their difference; positive for a better candidate.")
-    standard_error: float = result_field("Standard error of the gain.")
-    p: float = result_field("p-value of the gain.")
+    loss: Finite = result_field("Loss of the candidate.")
+    incumbent_loss: Finite = result_field("Loss of the incumbent on the same rows.")
+    gain: Finite = result_field("Their difference; positive for a better candidate.")
+    standard_error: Finite = result_field("Standard error of the gain.")
+    p: Finite | None = result_field("p-value of the gain.", default=None, kw_only=True)
     rows: int = result_field("Number of held-out rows.")
-    cost_ratio: float = result_field("Predicted cost of the candidate, in linear predictions.")
+    cost_ratio: Finite = result_field("Predicted cost of the candidate, in linear predictions.")
     verdict: str = result_field("What the search did.")
 
 
 @result_class
 class Reference:
     name: str = result_field("Name of the reference.")
-    metric: str = result_field("Name of the score.")
-    accuracy: float = result_field("Its score, named after the metric.")
-    r2: float = result_field("Its score.", when="regression")
-    standard_error: float = result_field("Standard error of the score.")
+    metric: str = result_field("Name of the score.", default="", kw_only=True)
+    accuracy: Finite | None = result_field("Its score, named after the metric.", default=None, kw_only=True)
+    r2: Finite | None = result_field("Its score.", when="regression", default=None, kw_only=True)
+    standard_error: Finite = result_field("Standard error of the score.")
     n_judged: int = result_field("Number of held-out rows.")
-    chosen: float = result_field("Score of the chosen settings on these rows.")
-    gain: float = result_field("Score of the reference minus that of the chosen settings.")
-    gain_error: float = result_field("Standard error of the gain.")
+    chosen: Finite = result_field("Score of the chosen settings on these rows.", default=0.0, kw_only=True)
+    gain: Finite = result_field("Score of the reference minus that of the chosen settings.")
+    gain_error: Finite = result_field("Standard error of the gain.")
     better: bool = result_field("Whether the reference is better by more than that.")
 
 
@@ -131,13 +153,13 @@ class TuneReport(Summary):
     """The result of a search, and of the training that followed."""
 
     settings: dict[str, Any] = result_field("The chosen settings by name.")
-    chosen: dict[str, float] = result_field(
+    chosen: dict[str, Any] = result_field(
         "Quality and its standard error, predicted cost of the model with them, and its shape.", of=Chosen
     )
     frontier: list[dict[str, Any]] = result_field(
         "The same of every point of the Pareto front, by cost; some may be beyond the budget.", of=Point
     )
-    seconds: dict[str, float] = result_field("Time by step, in seconds.")
+    seconds: dict[str, Finite] = result_field("Time by step, in seconds.")
     made: dict[str, Any] = result_field(
         "Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks"
         " than chosen.",

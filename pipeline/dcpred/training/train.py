@@ -39,6 +39,7 @@ from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, Sett
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
+from dcpred_tasks.result_fields import measured
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch import TrainJob, with_folds
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -159,10 +160,8 @@ def _record_trained(report: TrainReport) -> None:
     record_event(
         "trained",
         model=report.model,
-        rows=report.n_rows,
+        **measured(TrainReport, vars(report)),
         features=report.n_features,
-        leaves=report.n_leaves,
-        landmarks=report.n_landmarks,
         hash=report.hash,
         already_trained=report.already_trained,
     )

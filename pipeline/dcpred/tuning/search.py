@@ -11,11 +11,12 @@ trace.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from dcpred.training.reports import Decision
 from dcpred.tuning.metrics import Comparison, compare
 from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.tuning.search_result import words_of
@@ -214,21 +215,20 @@ class Search:
     ) -> None:
         if comparison.gain < -comparison.standard_error:
             self.worse.add(one.candidate.name)
-        self.trace.append(
-            {
-                "step": step,
-                "candidate": one.candidate.name,
-                "incumbent": incumbent.candidate.name,
-                "loss": one.loss,
-                "incumbent_loss": incumbent.loss,
-                "gain": comparison.gain,
-                "standard_error": comparison.standard_error,
-                "p": comparison.p,
-                "rows": int(np.count_nonzero(~np.isnan(one.losses))),
-                "cost_ratio": one.cost.cost_ratio,
-                "verdict": verdict,
-            }
+        line = Decision(
+            step=step,
+            candidate=one.candidate.name,
+            incumbent=incumbent.candidate.name,
+            loss=one.loss,
+            incumbent_loss=incumbent.loss,
+            gain=comparison.gain,
+            standard_error=comparison.standard_error,
+            p=comparison.p,
+            rows=int(np.count_nonzero(~np.isnan(one.losses))),
+            cost_ratio=one.cost.cost_ratio,
+            verdict=verdict,
         )
+        self.trace.append(asdict(line))
 
 
 def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:

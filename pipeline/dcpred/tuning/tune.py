@@ -21,7 +21,7 @@ from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.plan import plan_routing
-from dcpred.training.reports import TrainReport, TuneReport
+from dcpred.training.reports import SHAPE, TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training
 from dcpred.training.train import (
@@ -68,7 +68,6 @@ START = Settings(scaling="learned")
 
 
 MORE = 5  # A larger budget, as a multiple of the given one
-SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
 
 
 def described(found: Found, trials: Trials) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
     if trials.rule.words:
         quality["held_out"] = trials.rule.words
-    shape = {name: getattr(s, name) for name in SHAPE}
+    shape = {name: getattr(s, name) for name in ("scaling", *SHAPE)}
     cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
     if n and trials.n_classes:
         counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)

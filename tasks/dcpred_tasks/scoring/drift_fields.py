@@ -40,7 +40,7 @@ class GainedLeaf:
 
 @result_class
 class LeafDrift:
-    psi: float = result_field("Population stability index of leaves.")
+    psi: float = result_field("Population stability index of leaves.", metric="leaf_stability_index")
     psi_by_chance: float = result_field("The index that unchanged data have on average.")
     n_bins: int = result_field("Number of leaves compared.")
     large: bool = result_field("Whether the index exceeds its threshold.")
@@ -71,7 +71,7 @@ class FeatureDrift(Compared):
 
 @result_class
 class FeatureDrifts:
-    n_large: int = result_field("Number of features with large drift.")
+    n_large: int = result_field("Number of features with large drift.", metric="features")
     top: list[FeatureDrift] = result_field("The features that differ most.")
 
 
@@ -99,10 +99,11 @@ class Drift:
     """Differences of scored rows from training rows."""
 
     sampled_rows: int = result_field("Number of rows compared with training rows.")
-    large: bool = result_field("Whether any comparison exceeds its threshold.")
+    large: bool = result_field("Whether any comparison exceeds its threshold.", metric="large")
     thresholds: DriftThresholds = result_field("Limits of these comparisons.")
     psi: float = result_field(
-        "Largest population stability index of leaves, and of features and scores that differ."
+        "Largest population stability index of leaves, and of features and scores that differ.",
+        metric="stability_index",
     )
     leaves: LeafDrift | None = result_field("Rows by leaf, compared with training rows; None without rows.")
     features: FeatureDrifts | None = result_field(
