@@ -18,7 +18,10 @@ import dcpred
 from dcpred.cli import main
 from dcpred.runs import delta_rows, delta_tables
 from dcpred.runs.ledger import open_ledger
-from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
+from dcpred.scoring import deliver as delivering
+from dcpred.scoring import planning
+from dcpred_tasks.artifacts.block_files import Kind
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.tables.block_tables import digest_ids
 from dcpred_tasks.tables.row_counts import Occurrence, compare_rows
 from support.pools import inline
@@ -329,12 +332,111 @@ def test_a_cleaned_log_leaves_it_to_the_rows(model: Path, new: Path, tmp_path: P
     assert "rows that cannot be distinguished from them" in found.findings[0].sentence
 
 
+@pytest.mark.parametrize("source", ["a table", "an import"])
+def test_an_output_without_tables_is_delivered(model: Path, new: Path, tmp_path: Path, source: str) -> None:
+    """It holds then what it had held if it was scored into the table."""
+    data = new
+    if source == "an import":
+        data = tmp_path / "new.zarr"
+        dcpred.import_data(new, data, like=model, id=["order"], chunk_rows=100)
+    dcpred.score(model, data, tmp_path / "plain")
+    assert dcpred.verify(tmp_path / "plain").in_delta is None
+    report = dcpred.deliver(tmp_path / "plain", tmp_path / "table", id=["order"])
+    assert (report.added_blocks, report.n_rows) == (3, N_ROWS)
+    assert dcpred.verify(tmp_path / "plain", "full").in_delta
+    dcpred.score(model, data, tmp_path / "direct", delta=tmp_path / "table", id=["order"])
+    assert n_there(tmp_path) == N_ROWS
+    folders = [tmp_path / name / "scores.parquet" for name in ("plain", "direct")]
+    assert pq.read_table(folders[0]).equals(pq.read_table(folders[1]))
+
+
+def test_a_delivery_to_a_folder(model: Path, new: Path, tmp_path: Path) -> None:
+    dcpred.score(model, new, tmp_path / "plain")
+    report = dcpred.deliver(tmp_path / "plain", id=["order"])
+    assert (report.table, report.version) == (str(tmp_path / "plain/scores.parquet"), None)
+    assert report.added_blocks == 3
+    score(model, new, "with", delta=None, parquet=True)
+    tables = [pq.read_table(tmp_path / name / "scores.parquet") for name in ("plain", "with")]
+    assert tables[0].equals(tables[1])
+    assert dcpred.deliver(tmp_path / "with").added_blocks == 0
+    with pytest.raises(PlanConflictError, match="it has some with order"):
+        dcpred.deliver(tmp_path / "plain", id=["a"])
+
+
+def test_ids_come_from_the_input_as_it_was(model: Path, new: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    dcpred.score(model, new, out)
+    before = new.read_bytes()
+    write(orders(2), new)
+    with pytest.raises(DataError, match="changed since its rows were scored"):
+        dcpred.deliver(out, tmp_path / "table", id=["order"])
+    new.unlink()
+    with pytest.raises(DataError, match="Restore it, or deliver without ids"):
+        dcpred.deliver(out, tmp_path / "table", id=["order"])
+    assert not (out / "scores.parquet").exists()
+    assert not (out / "tables.json").exists()
+    assert dcpred.deliver(out, tmp_path / "table").added_blocks == 3
+    rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
+    assert sorted(rows["row"].to_pylist()) == list(range(N_ROWS))
+    assert dcpred.verify(out, "full").in_delta
+    new.write_bytes(before)
+    assert dcpred.deliver(out).added_blocks == 0
+
+
+def test_a_delivery_that_was_killed_goes_on(
+    model: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, real = tmp_path / "plain", delivering.add_tables
+    dcpred.score(model, new, out)
+
+    def dying(run: Any, record: Any, reads: bool) -> Any:
+        return killed() if record.block == 1 else real(run, record, reads)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivering, "add_tables", dying)
+        patch.setattr("dcpred.scoring.deliver.default_pool", lambda *_: inline)
+        with pytest.raises(Killed):
+            dcpred.deliver(out, tmp_path / "table", id=["order"])
+    report = dcpred.verify(out)
+    assert (report.ok, report.in_delta) == (False, False)
+    assert [f.block for f in report.findings if f.kind == Kind.MISSING_TABLE] == [1, 2]
+    assert dcpred.export(out, tmp_path / "rows.csv").n_written == N_ROWS
+    assert dcpred.deliver(out).added_blocks == 3
+    assert dcpred.verify(out, "full").in_delta
+
+
+@pytest.mark.parametrize("left", [3, 2])
+def test_outputs_with_tables_by_earlier_versions(
+    model: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """The hash of their plan was also that of their tables."""
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        now = planning.run_hash
+        patch.setattr(planning, "run_hash", lambda X, run: now(X, run)[::-1])
+        score(model, new, "out")
+    earlier = open_ledger(out).run.run
+    assert dcpred.verify(out, "full").in_delta
+    if left < 3:
+        (out / "manifest.json").unlink()
+        (out / "blocks/000001.json").unlink()
+    assert score(model, new, "out").scored_blocks == 3 - left
+    assert score(model, new, "out", delta=None, id=[]).scored_blocks == 0
+    (out / "scores.parquet/000002.parquet").unlink()
+    report = dcpred.repair(model, new, out, delta=tmp_path / "table", id=["order"])
+    assert (report.scored_blocks, report.manifest["input_changed"]) == (1, False)
+    assert open_ledger(out).run.run == earlier
+    assert dcpred.verify(out, "full").in_delta
+    assert n_there(tmp_path) == N_ROWS
+    write(orders(2), new)
+    with pytest.raises(PlanConflictError, match="it belongs to another plan"):
+        score(model, new, "out")
+
+
 def test_a_delivery_into_a_named_table(model: Path, new: Path, tmp_path: Path) -> None:
     """From then on that is the table of the output."""
     score(model, new, "out", delta=None, parquet=True)
     assert dcpred.verify(tmp_path / "out").in_delta is None
-    with pytest.raises(SettingsError, match="it was scored without a Delta table"):
-        dcpred.deliver(tmp_path / "out")
     dcpred.deliver(tmp_path / "out", tmp_path / "other")
     assert n_there(tmp_path, "other") == N_ROWS
     assert DeltaTable(tmp_path / "other").to_pyarrow_table()["status"].type == pa.int16()
@@ -346,9 +448,6 @@ def test_a_delivery_into_a_named_table(model: Path, new: Path, tmp_path: Path) -
 
 
 def test_outputs_that_cannot_be_delivered_are_refused(model: Path, new: Path, tmp_path: Path) -> None:
-    score(model, new, "plain", delta=None, id=[])
-    with pytest.raises(SettingsError, match="it has no Parquet files"):
-        dcpred.deliver(tmp_path / "plain", tmp_path / "table")
     with pytest.raises(PlanConflictError, match="Cannot find an output"):
         dcpred.deliver(tmp_path / "nothing", tmp_path / "table")
     score(model, new, "out", delta=None, parquet=True)

@@ -1,5 +1,6 @@
 """Parquet files of a run hold what an export of it holds, and a Delta table gets them once."""
 
+import json
 import shutil
 import sys
 import threading
@@ -27,6 +28,8 @@ from dcpred.scoring.score import score
 from dcpred.verification.verify import VerifyReport
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kind
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.storage.atomic_files import encoded
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.tables import block_tables
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -164,8 +167,7 @@ def test_another_format_is_one_entry(world: Path, tmp_path: Path, monkeypatch: p
     tables = [pa.feather.read_table(out / "scores.feather" / name) for name in names]
     assert pa.concat_tables(tables).equals(pq.read_table(out / "scores.parquet"))
     assert dcpred.verify(out, level="full").ok
-    with pytest.raises(PlanConflictError, match="it differs in the Parquet files or their ids"):
-        dcpred.score(model, rows, out, parquet=True, id=["id"])
+    assert dcpred.score(model, rows, out).scored_blocks == 0
     (out / "scores.feather" / names[0]).unlink()
     (out / "scores.feather" / names[1]).write_bytes((out / "scores.feather" / names[2]).read_bytes())
     assert [finding.block for finding in dcpred.verify(out).findings] == [0, 1]
@@ -263,22 +265,59 @@ def test_files_that_dcpred_did_not_write_are_findings(world: Path, tmp_path: Pat
 
 
 def test_a_record_without_its_file_is_a_finding(world: Path, tmp_path: Path) -> None:
-    scored(world, tmp_path / "with", parquet=True)
-    scored(world, tmp_path / "without")
-    run, other = (open_ledger(tmp_path / name).run.run for name in ("with", "without"))
-    assert run != other
+    for name in ("with", "without"):
+        scored(world, tmp_path / name, parquet=name == "with")
     records = [tmp_path / name / "blocks/000001.json" for name in ("with", "without")]
     assert '"table"' in records[0].read_text()
     assert '"table"' not in records[1].read_text()
+    for path, other in zip(records, ({}, {"table": {"size": 1, "digest": "0", "tag": ""}}), strict=True):
+        value = {
+            k: v for k, v in json.loads(path.read_text()).items() if k not in ("table", "checksum")
+        } | other
+        path.write_bytes(encoded({**value, "checksum": digest_json(value)}))
+    (finding,) = dcpred.verify(tmp_path / "with").findings
+    assert (finding.block, finding.kind) == (1, Kind.MISSING_TABLE)
+    assert "`dcpred deliver" in finding.sentence
+    assert dcpred.deliver(tmp_path / "with").added_blocks == 1
+    assert dcpred.verify(tmp_path / "with", level="full").ok
+    assert Kind.ALTERED_RECORD in kinds(dcpred.verify(tmp_path / "without"))
 
 
-def test_another_request_needs_another_output(world: Path, tmp_path: Path) -> None:
-    scored(world, tmp_path / "out", parquet=True, id=["id"])
-    for other in ({}, {"parquet": True}, {"parquet": True, "id": ["number"]}):
-        with pytest.raises(PlanConflictError, match="it differs in the Parquet files or their ids"):
-            scored(world, tmp_path / "out", **other)
-    with pytest.raises(PlanConflictError, match="it differs in the Delta table"):
-        scored(world, tmp_path / "out", id=["id"], delta=tmp_path / "table")
+def test_tables_are_part_of_the_output_and_not_of_the_plan(world: Path, tmp_path: Path) -> None:
+    with_tables, out = tmp_path / "with", tmp_path / "out"
+    scored(world, with_tables, parquet=True, id=["id"])
+    scored(world, out)
+    assert open_ledger(out).run.run == open_ledger(with_tables).run.run
+    manifest = (out / "manifest.json").read_bytes()
+    assert scored(world, out, parquet=True, id=["id"]).scored_blocks == 0
+    assert (out / "manifest.json").read_bytes() == manifest
+    assert [f.read_bytes() for f in files(out)] == [f.read_bytes() for f in files(with_tables)]
+    records = [open_ledger(output).records() for output in (out, with_tables)]
+    assert [(a.files, a.input) for a in records[0]] == [(b.files, b.input) for b in records[1]]
+    for same in ({}, {"parquet": True}, {"id": ["id"], "delta": tmp_path / "table"}):
+        assert scored(world, out, **same).scored_blocks == 0
+    assert dcpred.verify(out, level="full").in_delta
+    with pytest.raises(PlanConflictError, match="it has some with id"):
+        scored(world, out, parquet=True, id=["number"])
+    with pytest.raises(PlanConflictError, match="it has some with id"):
+        dcpred.deliver(out, id=["number"])
+
+
+@pytest.mark.parametrize("first", [{}, {"parquet": True, "id": ["id"]}], ids=["without", "with"])
+@pytest.mark.parametrize("then", [{}, {"parquet": True, "id": ["id"]}], ids=["without", "with"])
+def test_a_half_finished_output_gets_tables(
+    world: Path, tmp_path: Path, first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    out = tmp_path / "out"
+    scored(world, out, **first)
+    (out / "manifest.json").unlink()
+    (out / "blocks/000001.json").unlink()
+    assert scored(world, out, **then).scored_blocks == 1
+    assert dcpred.verify(out, level="full").ok
+    assert (out / "scores.parquet").exists() == bool(first or then)
+    for shard in ("0/2", "1/2"):
+        scored(world, tmp_path / "parts", shard=shard, **(first if shard == "0/2" else then))
+    assert dcpred.verify(tmp_path / "parts", level="full").ok
 
 
 def test_ids_that_changed_are_of_another_run(world: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Commands(click.Group):
         "train": "Train a model on a table or a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
-        "deliver": "Commit a finished output to a Delta table.",
+        "deliver": "Commit a finished output to a Delta table or a folder.",
         "refresh": "Score what is new or changed since the last run, and publish the result.",
         "status": "Show the progress of a scoring run, or list the runs of a refresh.",
         "verify": "Check that an output is complete and unmodified.",

@@ -94,16 +94,16 @@ def delivered(r: dict[str, Any]) -> str:
     return rows(
         [
             ("output", r["output"]),
-            ("Delta table", r["table"]),
+            ("table", r["table"]),
             ("rows", f"{r['n_rows']:,}; {', '.join(done) or 'the table holds them already'}"),
-            ("version", f"{r['version']:,}"),
+            ("version", None if r["version"] is None else f"{r['version']:,}"),
         ]
     )
 
 
 @command("deliver", "output", "table")
-def deliver_command(output: str | Path, table: str | Path | None, again: bool, as_json: bool) -> None:
-    report = dcpred.deliver(output, table, again=again, verbose=True)
+def deliver_command(output: str | Path, table: str | Path | None, as_json: bool, **options: Any) -> None:
+    report = dcpred.deliver(output, table, **options, verbose=True)
     emit(report.as_dict(), as_json, delivered)
 
 

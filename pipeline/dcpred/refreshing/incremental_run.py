@@ -19,6 +19,7 @@ from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import RECORD_BYTES, Planned, output_bytes, plan_run, planned_ids
 from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import score
+from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
     ScoreRun,
@@ -38,10 +39,7 @@ from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifa
 from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
 # Fields of two runs of which one may reuse blocks of the other.
-SHARED = (
-    *("model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride", "arithmetic"),
-    *("artifacts", "ids"),
-)
+SHARED = ("model_hash", "outputs", "alpha", "costs", "chunk_rows", "block_rows", "stride", "arithmetic")
 LOOK_BLOCKS = 256  # blocks between two checks whether another driver took over
 
 
@@ -50,7 +48,12 @@ def can_reuse(old: ScoreRun, run: ScoreRun) -> bool:
     table, whose states then show which rows are unchanged.
     """
     same = all(getattr(old, name) == getattr(run, name) for name in SHARED)
-    return same and lasting(old.x) == lasting(run.x)
+    return same and lasting(old.x) == lasting(run.x) and has_tables(old, run.artifacts, run.ids)
+
+
+def has_tables(run: ScoreRun, artifacts: tuple[str, ...], ids: tuple[str, ...]) -> bool:
+    """Whether a run has such tables, or more."""
+    return {*artifacts} <= {*run.artifacts} and (artifacts == (ZARR,) or run.ids == ids)
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
@@ -124,6 +127,8 @@ def _renew_record(
         return False
     if not all(artifact.fits(record) for artifact in artifacts):
         return False
+    files = {name: facts for name, facts in record.files.items() if name in run.artifacts}
+    record = replace(record, files=files, input=record.input if files == record.files else "")
     for artifact in artifacts:
         record = artifact.linked(record, stored)
     data = record_bytes(_renewed(record, run.run, source, on_store=place.has_tags))
@@ -152,7 +157,7 @@ def _renewed(record: CommitRecord, run: str, source: str, *, on_store: bool) -> 
     )
 
 
-ASKED = ("model_hash", "outputs", "alpha", "costs", "artifacts")  # fields of a run that a job has, too
+ASKED = ("model_hash", "outputs", "alpha", "costs")  # fields of a run that a job has, too
 TICK_SECONDS = 0.05  # clocks of file systems have steps, mostly of some milliseconds
 ROUNDS = 3  # attempts at scoring an input that changes meanwhile
 
@@ -278,8 +283,13 @@ class IncrementalRun:
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Compares the plan first: it is small, and a mismatch saves further reads."""
         job = self.job
-        same = all(getattr(run, name) == getattr(job, name) for name in ASKED) and run.ids == self._ids(1)
-        if not same or lasting(run.x) != lasting(self.x) or run.n_rows != state.n_rows:
+        same = all(getattr(run, name) == getattr(job, name) for name in ASKED)
+        if (
+            not same
+            or not has_tables(run, job.artifacts, self._ids(1))
+            or lasting(run.x) != lasting(self.x)
+            or run.n_rows != state.n_rows
+        ):
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None

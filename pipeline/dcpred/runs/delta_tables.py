@@ -82,10 +82,10 @@ WAIT_SECONDS = 0.05  # before another attempt, times its number
 
 @dataclass(frozen=True)
 class Commitment:
-    """The result of `commit_run`: blocks that were added and replaced, and the version of the table."""
+    """The result of a delivery: blocks that were added and replaced, and the version of a Delta table."""
 
     table: str
-    version: int
+    version: int | None
     added: int = 0
     replaced: int = 0
 

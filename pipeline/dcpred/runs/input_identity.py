@@ -16,22 +16,18 @@ from dcpred_tasks.storage.stored_chunks import RowsIdentity, filled, rows_identi
 
 def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
     """The hash of a run: of its current input, its model, its outputs with their alpha and costs, its blocks,
-    its arithmetic if that is not the compiled engine, and of tables their current ids and the Delta table.
+    and its arithmetic if that is not the compiled engine. Not of its tables: they are part of the output.
     """
     settings = run.stated()
-    identity = {
-        "content": stored_chunks.fingerprint(X),
-        "shape": list(X.shape),
-        "dtype": str(X.dtype),
-        **{name: settings[name] for name in HASHED if name in settings},
-        **filled(),
-    }
-    if run.tables:
-        arrays = arrays_beside(run.x)
-        marks = {name: stored_chunks.fingerprint(arrays[name]) for name in run.ids if name in arrays}
-        stated = {"ids": list(run.ids), "arrays": marks, "delta": run.delta}
-        identity |= {form.key: stated for form in run.tables.values()}
-    return digest_json(identity)
+    return digest_json(
+        {
+            "content": stored_chunks.fingerprint(X),
+            "shape": list(X.shape),
+            "dtype": str(X.dtype),
+            **{name: settings[name] for name in HASHED if name in settings},
+            **filled(),
+        }
+    )
 
 
 def record_input(run: ScoreRun) -> dict[str, Any]:

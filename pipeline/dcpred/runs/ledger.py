@@ -23,7 +23,7 @@ from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free,
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
-from dcpred_tasks.errors import PlanConflictError, ResourceError
+from dcpred_tasks.errors import PlanConflictError, ResourceError, listed
 from dcpred_tasks.model.label_rule import is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.result_fields import result_class, result_field
@@ -40,6 +40,7 @@ from dcpred_tasks.storage.addresses import (
 )
 from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
     open_place,
     read_document,
@@ -55,11 +56,10 @@ from dcpred_tasks.task_bodies.score_block import input_digest
 FORMAT = "dcpred-scores"
 ARITHMETIC = re.compile(r"numpy|tiles|engine \d+(, tiles)?")  # scoring.scorer.arithmetic
 VERSION = 1
-# Fields of a plan by which two runs differ.
-RUN_FIELDS = (
-    *("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows"),
-    *("artifacts", "ids", "delta"),
-)
+# Fields of a plan by which two runs differ, and those of the tables of an output, which may come later.
+RUN_FIELDS = ("model_hash", "outputs", "alpha", "costs", "n_rows", "chunk_rows", "block_rows")
+TABLE_FIELDS = ("artifacts", "ids", "delta")
+TABLES = "tables.json"  # written where they differ from those of the plan
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
@@ -136,10 +136,24 @@ class Ledger:
                 place.make_folder(folder)
             if place.read(PLAN) is None and not place.create(PLAN, self._plan()):
                 self.check()  # another shard was first
+            self._state_tables()
             try:
                 yield lease
             finally:
                 self.cache.forget()
+
+    def _state_tables(self) -> None:
+        """State the tables that an output gets after its plan was made."""
+        tables = {name: getattr(self.run, name) for name in TABLE_FIELDS}
+        stored = stored_run(self.address)
+        if stored is not None and any(getattr(stored, name) != value for name, value in tables.items()):
+            write_document(self.place, TABLES, {**tables, "checksum": digest_json(tables)})
+
+    def with_stored_tables(self) -> "Ledger":
+        """This ledger with the tables that the output has now."""
+        stored = stored_run(self.address) or self.run
+        tables = {name: getattr(stored, name) for name in TABLE_FIELDS}
+        return replace(self, run=replace(self.run, **tables))
 
     def _plan(self, accepted: Iterable[str] = ()) -> bytes:
         more: dict[str, Any] = {"input": record_input(self.run)}
@@ -198,25 +212,35 @@ class Ledger:
             "comparing the input, whose files have other times", self.n_blocks, "blocks"
         ) as advance:
             for record in self.records():
-                if not record.input or input_digest(run, record.block) != record.input:
+                if not record.input or input_digest(run, record) != record.input:
                     return False
                 advance(1)
         return True
 
     def _has_same_rows(self) -> bool:
         """Whether X, and the ids of the run, hold the rows that the plan recorded."""
+        X = zarr_arrays.open_array(self.run.x)
+        return bool(same_rows(self.recorded_input(), X, self.run.n_rows)) and not self.changed_ids()
+
+    def changed_ids(self) -> list[str]:
+        """Ids of the run that are not those that were there when the plan was made."""
         recorded, n_rows = self.recorded_input(), self.run.n_rows
-        beside = arrays_beside(self.run.x) if self.run.ids else {}
-        arrays = {"": zarr_arrays.open_array(self.run.x)}
-        arrays |= {name: beside[name] for name in self.run.ids if name in beside}
-        return all(same_rows(recorded, array, n_rows, name) for name, array in arrays.items())
+        arrays = arrays_beside(self.run.x) if self.run.ids else {}
+        there = [name for name in self.run.ids if name in arrays]
+        return [name for name in there if same_rows(recorded, arrays[name], n_rows, name) is False]
+
+    def check_ids(self) -> None:
+        """Raise PlanConflictError if tables would hold the ids of other rows."""
+        if changed := self.changed_ids():
+            raise PlanConflictError(
+                f"Cannot write scores to {self.address}: {listed(changed)} of {shown(self.run.x)} changed"
+                " since the rows were scored. Restore it, or choose a new directory."
+            )
 
     def _differs(self, plan: dict[str, Any]) -> list[str]:
-        named = {"costs": "the threshold or costs", "delta": "the Delta table"}
-        named |= dict.fromkeys(("artifacts", "ids"), "the Parquet files or their ids")
-        plan = completed(plan)
+        named = {"costs": "the threshold or costs"}
         planned = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.run).items()}
-        return list(dict.fromkeys(named.get(k, k) for k in RUN_FIELDS if plan.get(k) != planned[k]))
+        return [named.get(k, k) for k in RUN_FIELDS if plan.get(k) != planned[k]]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raises PlanConflictError for something else; writes nothing."""
@@ -387,7 +411,9 @@ def open_ledger(output: str | Path) -> Ledger:
         )
     try:
         # A plan records more of the input than a task compares.
-        run = from_document(ScoreRun, {**completed(plan), "output": place.address, "input": None})
+        tables = read_sealed_document(place, TABLES) or {}
+        document = {**completed(plan), **tables, "output": place.address, "input": None}
+        run = from_document(ScoreRun, document)
         if not _possible(run):
             raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))
@@ -396,6 +422,11 @@ def open_ledger(output: str | Path) -> Ledger:
             f"Cannot read {place.address}/{PLAN}: dcpred did not write it. Score into a new directory, or"
             " restore the plan."
         ) from None
+
+
+def same_settings(one: ScoreRun, other: ScoreRun) -> bool:
+    """Whether two runs differ at most in their input and their tables."""
+    return all(getattr(one, name) == getattr(other, name) for name in RUN_FIELDS)
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:

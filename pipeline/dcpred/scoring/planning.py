@@ -11,14 +11,14 @@ import zarr
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
-from dcpred.runs.ledger import stored_run
+from dcpred.runs.ledger import same_settings, stored_run
 from dcpred.scoring.place_checks import check_apart
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.engine.compiler import forget_failures
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, label_rule
@@ -112,7 +112,8 @@ def plan_run(
     check_apart(x, str(output))
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
-    (cut, sampling), store = _stored_blocks(output, X, cut), computed(X)
+    stored = stored_run(output)
+    (cut, sampling), store = _stored_blocks(stored, X, cut), computed(X)
     more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
@@ -143,30 +144,52 @@ def plan_run(
         costs=costs,
         arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
         input=None if store is None else store.identity,
-        artifacts=artifacts,
-        ids=planned_ids(x, artifacts, ids, X.shape[0]),
-        delta=_planned_delta(x, delta),
     )
     run = replace(run, run=run_hash(X, run))
-    return run, _with_tables(plan, run, model) if run.tables else plan, model
+    resumes = stored is not None and same_settings(stored, run) and (stored.run == run.run or stored.x == x)
+    run = with_tables(run, artifacts, ids, delta, stored if resumes else None)
+    return run, _with_memory(plan, run, model, delta) if run.tables else plan, model
 
 
-def _planned_delta(x: str, delta: str | Path | None) -> str | None:
-    """The address of the Delta table. Raises DataError."""
-    if delta is None:
-        return None
-    check_apart(x, str(delta))
-    return absolute(delta)
+def with_tables(
+    run: ScoreRun,
+    artifacts: tuple[str, ...],
+    ids: tuple[str, ...],
+    delta: str | Path | None,
+    there: ScoreRun | None,
+) -> ScoreRun:
+    """A run with tables: those that an output of it has already, and the requested ones. Raises a
+    RefusedError for other ids than it has, or that the data set has not.
+    """
+    there = run if there is None else there
+    more = tuple(name for name in artifacts if name not in there.artifacts)
+    if there.tables:
+        if ids not in ((), there.ids):
+            raise PlanConflictError(
+                f"Cannot write tables of {run.output} with {listed(ids)}: it has some with"
+                f" {listed(there.ids) or 'the numbers of rows'}. Omit the ids, or choose a new directory."
+            )
+        return replace(run, artifacts=there.artifacts + more, ids=there.ids, delta=there.delta)
+    address = None if delta is None else absolute(delta)
+    ids = planned_ids(run.x, artifacts, ids, run.n_rows)
+    return replace(run, artifacts=there.artifacts + more, ids=ids, delta=address)
 
 
-def _with_tables(plan: BlockPlan, run: ScoreRun, model: Model) -> BlockPlan:
-    """The plan with the memory of tables. Raises a RefusedError if the run cannot write them."""
-    from dcpred_tasks.tables.block_tables import table_schema
+def check_tables(run: ScoreRun, arrays: dict[str, zarr.Array[Any]], delta: str | Path | None) -> None:
+    """Raise a RefusedError if tables of these output arrays, or a Delta table of them, cannot be written."""
+    from dcpred_tasks.tables.block_tables import delta_schema, table_schema
+
+    schema = table_schema(run, arrays)
+    if delta is not None:
+        check_apart(run.x, str(delta))
+        delta_tables.check_new(absolute(delta), run.output, delta_schema(schema))
+
+
+def _with_memory(plan: BlockPlan, run: ScoreRun, model: Model, delta: str | Path | None) -> BlockPlan:
+    """The plan with the memory of tables. Raises a RefusedError if they cannot be written."""
     from dcpred_tasks.tables.score_columns import GROUP_ROWS
 
-    schema = table_schema(run, dict(zarr_arrays.arrays_of(planned_scores(run, model))))
-    if run.delta is not None:
-        delta_tables.check_new(run.delta, run.output, schema)
+    check_tables(run, dict(zarr_arrays.arrays_of(planned_scores(run, model))), delta)
     # Rows wait for their row group, as they are, and encoded.
     rows = min(max(run.chunk_rows, GROUP_ROWS), run.block_rows)
     waiting = 2 * output_bytes(replace(run, n_rows=rows), model, 0)
@@ -184,11 +207,12 @@ def planned_ids(x: str, artifacts: tuple[str, ...], ids: tuple[str, ...], n_rows
     return block_tables.planned_ids(x, ids, n_rows)
 
 
-def _stored_blocks(output: str | Path, X: zarr.Array[Any], cut: Cut | None) -> tuple[Cut | None, str | None]:
-    """The blocks, if none are given, and the rule of sampled rows of the run in `output`, if it has as many
+def _stored_blocks(
+    run: ScoreRun | None, X: zarr.Array[Any], cut: Cut | None
+) -> tuple[Cut | None, str | None]:
+    """The blocks, if none are given, and the rule of sampled rows of the run in the output, if it has as many
     rows: other versions may have chosen others.
     """
-    run = stored_run(output)
     if run is None or run.n_rows != X.shape[0]:
         return cut, HASHED_ROWS
     stored, row_bytes = (

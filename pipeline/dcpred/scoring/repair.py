@@ -29,7 +29,7 @@ from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.input_states import forget_rows, read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS
-from dcpred.runs.ledger import RUN_FIELDS, Ledger, open_ledger
+from dcpred.runs.ledger import Ledger, open_ledger, same_settings
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Written, plan_run
@@ -75,7 +75,8 @@ def repair(
     check_delta(written.get("delta"), tolerance)
     planned, plan, model = plan_run(model_path, x, output, may_lack_chunks=True, **written)
     _check_same_run(ledger.run, planned, plan.n_blocks)
-    changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
+    adopted = Ledger(planned, plan.n_blocks).adopted()
+    changed = adopted.run.run != ledger.run.run or (planned.run == ledger.run.run and adopted.changed_ids())
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     if pool is None:
         pool = default_pool(x, output, plan.n_blocks, tolerance)
@@ -87,12 +88,8 @@ def repair(
             x,
             output,
             lambda: nullcontext(workers),
-            outputs=planned.outputs,
-            alpha=planned.alpha,
-            costs=planned.costs,
-            artifacts=planned.artifacts,
-            ids=planned.ids,
-            delta=planned.delta,
+            planned=(planned if changed else ledger.run, plan, model),
+            delta=written.get("delta"),
             tolerance=tolerance,
             repaired=ledger.run.run,
             restores=level,
@@ -103,7 +100,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, except for the content of input chunks."""
     if planned.run == was.run:
         return
-    if any(getattr(was, name) != getattr(planned, name) for name in RUN_FIELDS):
+    if not same_settings(was, planned):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
         raise PlanConflictError(
@@ -201,7 +198,7 @@ def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord
         if now != record.input:
             wrong.append(f"rows {record.start:,} to {record.stop:,} differ")
 
-    run_all(workers, input_digest, [(run, record.block) for record in known], compared)
+    run_all(workers, input_digest, [(run, record) for record in known], compared)
     rows = choose_rows(run, [record.block for record in records if not record.input], SAMPLE_ROWS, seed=0)
     wrong += [finding.sentence for finding in check_sample(run, workers, rows)]
     if wrong:

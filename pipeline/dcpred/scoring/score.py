@@ -15,7 +15,7 @@ from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, FailurePolicy
-from dcpred.scoring.deliver import deliver_finished
+from dcpred.scoring.deliver import add_tables_to, deliver_finished, write_tables
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Planned, Written, output_bytes, plan_run
 from dcpred.scoring.pools import default_pool
@@ -62,11 +62,12 @@ def score(
     run, plan, model = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
     input_run = None if repaired is None else run.run
     ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
-    run = ledger.run
     begun = ledger.check()
-    finished = ledger.manifest()
-    if finished is not None:
-        return report_finished(ledger, plan, finished, begin, restores)
+    if repaired is None and ledger.run.run == run.run:
+        ledger.check_ids()
+    run = ledger.run
+    if (manifest := ledger.manifest()) is not None:
+        return report_finished(ledger, plan, manifest, begin, pool, written.get("delta"), restores)
     place = ledger.place
     new = not place.is_there()
     if not new:
@@ -85,11 +86,12 @@ def score(
         create_scores(run, model)
         show(f"scoring {plan}{workers.where}")
         show_how(run, workers)
+        write_tables(ledger, lease, workers)
         scored = score_all(ledger, lease, workers, tolerance)
         manifest = make_manifest(ledger, plan, scored.blocks, input_run)
         lease.check()
         manifest = ledger.finish(manifest)
-        deliver_finished(ledger, restores=restores)
+        deliver_finished(ledger, written.get("delta"), restores)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -122,16 +124,20 @@ def report_finished(
     plan: BlockPlan,
     manifest: dict[str, Any],
     begin: float,
+    pool: Pool | None,
+    delta: str | Path | None,
     restores: str = "",
 ) -> ScoreReport:
-    """The report of a run with a manifest, whose commit to a Delta table may be missing. Raises
+    """The report of a run with a manifest, whose tables or their commit may be missing. Raises
     IncompleteError if it is modified or damaged.
     """
+    n_blocks = add_tables_to(ledger, pool)
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
-    deliver_finished(ledger, restores=restores)
+    deliver_finished(ledger, delta, restores)
     show_system_files(findings)
-    show("this run is finished; nothing was written")
+    if not n_blocks:
+        show("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
 
 

@@ -17,7 +17,7 @@ from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.deliver import deliver_finished
+from dcpred.scoring.deliver import deliver_finished, write_tables
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Written, output_bytes, plan_run
 from dcpred.scoring.pools import default_pool
@@ -83,11 +83,13 @@ def score_shard(
     check_delta(written.get("delta"), tolerance)
     run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
     ledger = Ledger(run, plan.n_blocks, shard).adopted()
-    run = ledger.run
     begun = ledger.check()
-    finished = ledger.manifest()
-    if finished is not None:
-        return report_finished(ledger, plan, finished, begin)
+    if ledger.run.run == run.run:
+        ledger.check_ids()
+    run = ledger.run
+    delta = written.get("delta")
+    if (manifest := ledger.manifest()) is not None:
+        return report_finished(replace(ledger, shard=None), plan, manifest, begin, pool, delta)
     ledger.check_free()
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
@@ -102,7 +104,7 @@ def score_shard(
         show_how(run, workers)
         done, left = _score_blocks(ledger, lease, workers, tolerance)
         if not left:
-            return _finish(ledger, plan, lease, workers, done, tolerance, begin)
+            return _finish(ledger, plan, lease, workers, done, tolerance, begin, delta)
     committed = counted(len(ledger.shard_blocks), "block is", "blocks are")
     show(
         f"shard {shard} is done: its {committed} committed; {left:,} of {plan.n_blocks:,} remain for other"
@@ -149,13 +151,15 @@ def _finish(
     done: Done,
     tolerance: FailurePolicy,
     begin: float,
+    delta: str | Path | None,
 ) -> ScoreReport:
     """Verify the whole run and write the manifest, or wait for the shard that does."""
-    whole = replace(ledger, shard=None)
+    whole = replace(ledger, shard=None).with_stored_tables()  # another shard may have asked for them
     with _finishing(whole) as finishing:
         manifest = whole.manifest()
         if manifest is None:
             show("every shard is done; verifying the whole run")
+            write_tables(whole, finishing, workers)
             more = score_all(whole, finishing, workers, tolerance, whole.note_withdrawn)
             done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
             manifest = make_manifest(whole, plan, done.blocks)
@@ -163,7 +167,7 @@ def _finish(
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        deliver_finished(whole)
+        deliver_finished(whole, delta)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 

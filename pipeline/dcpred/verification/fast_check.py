@@ -9,7 +9,7 @@ from typing import Any
 
 from dcpred.execution.progress import counted, show
 from dcpred.runs.latest import MANIFEST
-from dcpred.runs.ledger import RUN_FIELDS, Ledger, completed
+from dcpred.runs.ledger import RUN_FIELDS, Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.runs.record_cache import read_records
 from dcpred.verification.metadata import explain_metadata
@@ -48,6 +48,7 @@ class FastCheck:
     """A verification of level fast.
 
     findings    what is wrong
+    unwritten   findings of tables that an output is to get, and that are not written yet
     records     complete commit records, by block
     left        number of blocks without a record, if the run is not finished
     finished    whether there is a manifest
@@ -58,6 +59,7 @@ class FastCheck:
         """all_due  whether a block without a record is a finding even without a manifest"""
         self.ledger, self.run = ledger, ledger.run
         self.findings: list[Finding] = []
+        self.unwritten: list[Finding] = []
         self.records: dict[int, CommitRecord] = {}
         self.left = 0
         self.suspects: set[int] = set()
@@ -171,7 +173,11 @@ class FastCheck:
         for block, record in self.records.items():
             for name, size, tag in artifact.recorded(record):
                 entry = files.get(name)
-                if entry is None:
+                if size is None:
+                    command = f"`dcpred deliver {as_arguments(self.run.output)}`"
+                    self._add(artifact.missing, block, name, f"it is not written yet; {command} writes it")
+                    self.unwritten.append(self.findings[-1])
+                elif entry is None:
                     self._add(artifact.missing, block, name, artifact.absence)
                 elif entry.size != size:
                     state = "is empty" if not entry.size else f"has {entry.size:,} bytes"
@@ -206,7 +212,6 @@ class FastCheck:
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:
-            manifest = completed(manifest)
             plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {
                 "n_blocks": self.ledger.n_blocks
             }
@@ -285,8 +290,11 @@ def _impossible_record(
             f"it is not of {_rows(run, record.block)}, which are this block's by the plan",
         )
     foreign = not record.files.keys() <= set(run.artifacts)
-    if wrong := next((artifact for artifact in artifacts if foreign or not artifact.fits(record)), None):
-        return Kind.ALTERED_RECORD, f"it does not name each {wrong.noun} that this block has by the plan"
+    if foreign or not artifacts[0].fits(record):
+        return (
+            Kind.ALTERED_RECORD,
+            f"it does not name each {artifacts[0].noun} that this block has by the plan",
+        )
     if record.status.get("0"):
         return (
             Kind.STATUS,

@@ -1,6 +1,6 @@
 """What each block of a run leaves in its output: the artifacts that `ScoreRun.artifacts` names."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -52,8 +52,10 @@ class BlockArtifact(Protocol):
     def writer(self, block: int, ids: Ids | None, retrying: Retrying) -> BlockWriter:
         """A writer of the files of a block."""
 
-    def recorded(self, record: CommitRecord) -> Iterator[tuple[str, int, str]]:
-        """Name, size and, on object stores, tag of each file of a block, by its record."""
+    def recorded(self, record: CommitRecord) -> Iterator[tuple[str, int | None, str]]:
+        """Name, size and, on object stores, tag of each file of a block, by its record. A file that is not
+        written yet has no size.
+        """
 
     def fits(self, record: CommitRecord) -> bool:
         """Whether a record states all files of its block, and no others."""
@@ -90,8 +92,8 @@ class TableFiles:
         assert ids is not None
         return BlockTable(self.run, self.name, block, ids, retrying)
 
-    def recorded(self, record: CommitRecord) -> Iterator[tuple[str, int, str]]:
-        facts = record.files[self.name]
+    def recorded(self, record: CommitRecord) -> Iterator[tuple[str, int | None, str]]:
+        facts = record.files.get(self.name, {"size": None, "tag": ""})
         yield self.form.file(record.block), facts["size"], facts["tag"]
 
     def fits(self, record: CommitRecord) -> bool:
@@ -105,7 +107,7 @@ class TableFiles:
         """Level fast reports a missing file."""
         name = self.form.file(record.block)
         stored = Retrying()(partial(stored_digest, self.run.place, name))
-        if stored is not None and stored != record.files[self.name]["digest"]:
+        if stored is not None and self.fits(record) and stored != record.files[self.name]["digest"]:
             rows = f"rows {record.start:,} to {record.stop:,}"
             yield Finding(
                 self.form.damaged, record.block, name, f"its bytes of {rows} are not what was written"
@@ -131,12 +133,12 @@ def row_ids(run: ScoreRun) -> Ids | None:
 
 @contextmanager
 def block_writers(
-    run: ScoreRun, block: int, ids: Ids | None, retrying: Retrying
+    artifacts: Iterable[BlockArtifact], block: int, ids: Ids | None, retrying: Retrying
 ) -> Iterator[list[BlockWriter]]:
-    """Writers of all artifacts of a block. An attempt that fails leaves no temporary files."""
+    """Writers of artifacts of a block. An attempt that fails leaves no temporary files."""
     with ExitStack() as stack:
         writers: list[BlockWriter] = []
-        for artifact in block_artifacts(run):
+        for artifact in artifacts:
             writers.append(artifact.writer(block, ids, retrying))
             stack.callback(writers[-1].discard)
         yield writers

@@ -4,6 +4,7 @@ import math
 import secrets
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.block_files import Ids
-from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit
+from dcpred_tasks.artifacts.block_files import ZARR, Ids
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit, record_bytes
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, NO_LEAF, STATUS_DTYPE, Status
-from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
+from dcpred_tasks.errors import DamagedChunkError, DataError, MissingChunkError, ModelFormatError
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
@@ -37,8 +38,9 @@ from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.store_requests import Retrying
-from dcpred_tasks.task_bodies.block_artifacts import BlockWriter, block_writers, row_ids
+from dcpred_tasks.task_bodies.block_artifacts import BlockWriter, block_artifacts, block_writers, row_ids
 from dcpred_tasks.task_bodies.chunk_threads import AHEAD, prefetched
+from dcpred_tasks.task_bodies.zarr_chunks import digest_values, output_arrays, read_stored
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
 
@@ -102,7 +104,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
         for start, stop in run.chunks(block)
     )
     ahead = prefetched(reads, AHEAD if from_store else 0)
-    with resource_errors(run.scores), block_writers(run, block, ids, retrying) as writers:
+    with resource_errors(run.scores), block_writers(block_artifacts(run), block, ids, retrying) as writers:
         for (start, stop), read in zip(run.chunks(block), ahead, strict=True):
             clock = time.perf_counter()
             try:
@@ -141,7 +143,7 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
     """Commit a block that nothing can score: without scores, its rows marked as quarantined."""
     model = open_model(run.model, run.model_hash)
     retrying, ids, draft = Retrying(), row_ids(run), RecordDraft(run, model, block)
-    with resource_errors(run.scores), block_writers(run, block, ids, retrying) as writers:
+    with resource_errors(run.scores), block_writers(block_artifacts(run), block, ids, retrying) as writers:
         for start, stop in run.chunks(block):
             if ids is not None:
                 retrying(partial(ids.read, start, stop))
@@ -156,6 +158,42 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             for writer in writers:
                 writer.add(start, values)
         return commit(run, draft.record(_finished(writers), quarantined=reason))
+
+
+def add_tables(run: ScoreRun, record: CommitRecord, reads: bool) -> CommitRecord:
+    """Write the tables that a committed block lacks, from its output chunks, and state them in its record.
+
+    reads  whether the rows of X are there, for the digest of the input
+
+    Raises DataError for a block that is not what was scored.
+    """
+    retrying, ids, block = Retrying(), row_ids(run), record.block
+    arrays, digests, inputs = output_arrays(run), list[str](), list[str]()
+    source = zarr_arrays.open_array(run.x, of=run.reading) if reads and not record.quarantined else None
+    lacking = [artifact for artifact in block_artifacts(run) if not artifact.fits(record)]
+    with resource_errors(run.scores), block_writers(lacking, block, ids, retrying) as writers:
+        for start, stop in run.chunks(block):
+            values, _ = read_stored(run, arrays, block, start, stop)
+            if values is None:
+                break
+            digests.append(digest_values(run, values))
+            if ids is not None:
+                retrying(partial(ids.read, start, stop))
+            if source is not None:
+                inputs.append(
+                    _rows_digest(retrying(partial(zarr_arrays.read_rows, source, start, stop)), ids)
+                )
+            for writer in writers:
+                writer.add(start, values)
+        if digest("".join(digests).encode()) != record.digest:
+            raise DataError(
+                f"Cannot write tables of {run.output}: the scores of rows {record.start:,} to"
+                f" {record.stop:,} are damaged. Score again with --repair."
+            )
+        files = {**record.files, **_finished(writers)["files"]}
+    record = replace(record, files=files, input=digest("".join(inputs).encode()) if inputs else record.input)
+    retrying(partial(run.place.write, run.record_name(block), record_bytes(record)))
+    return replace(record, tag=run.place.written_tag(run.record_name(block)))
 
 
 def _finished(writers: Iterable[BlockWriter]) -> dict[str, Any]:
@@ -258,10 +296,12 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] 
     return zarr_arrays.read_rows(source, start, stop, room)
 
 
-def input_digest(run: ScoreRun, block: int) -> str:
+def input_digest(run: ScoreRun, record: CommitRecord) -> str:
     """What the commit record of a block would state as its input now. Raises DataError."""
+    if not record.files:
+        run = replace(run, artifacts=(ZARR,), ids=())
     source, ids, parts = zarr_arrays.open_array(run.x, of=run.reading), row_ids(run), []
-    for start, stop in run.chunks(block):
+    for start, stop in run.chunks(record.block):
         X = zarr_arrays.read_rows(source, start, stop)
         if ids is not None:
             ids.read(start, stop)
