@@ -439,6 +439,8 @@ def test_a_delivery_into_a_named_table(model: Path, new: Path, tmp_path: Path) -
     assert dcpred.verify(tmp_path / "out").in_delta is None
     dcpred.deliver(tmp_path / "out", tmp_path / "other")
     assert n_there(tmp_path, "other") == N_ROWS
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    assert dcpred.status(tmp_path / "copy").delta == str(tmp_path / "other")
     assert DeltaTable(tmp_path / "other").to_pyarrow_table()["status"].type == pa.int16()
     assert dcpred.verify(tmp_path / "out").ok
     removed(tmp_path / "other")

@@ -331,6 +331,7 @@ def run_state(r: dict[str, Any]) -> str:
                 f"{lately:,.0f} rows/s lately; {duration(left)} left at that speed" if lately else None,
             ),
             ("last commit", f"{duration(silent)} ago" if is_silent else None),
+            ("Delta table", r["delta"]),
             *_shards_of(r),
             *(
                 ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")

@@ -97,15 +97,16 @@ def delivery_of(ledger: Ledger, records: Mapping[int, CommitRecord], table: str 
     table  its address; None: that of the last delivery, else that of the plan
     """
     record = read_sealed_document(ledger.place, RECORD) or {}
-    address = table or record.get("table") or ledger.run.delta
+    address = table or delta_table(ledger)
     assert address is not None
     delivery = record.get("delivery") or content_of(ledger.run, records)
     return Delivery(ledger, records, address, delivery, bool(record))
 
 
-def has_table(ledger: Ledger) -> bool:
-    """Whether a Delta table should hold the rows of a run."""
-    return ledger.run.delta is not None or read_sealed_document(ledger.place, RECORD) is not None
+def delta_table(ledger: Ledger) -> str | None:
+    """The address of the Delta table that should hold the rows of a run; None if none should."""
+    record = read_sealed_document(ledger.place, RECORD) or {}
+    return record.get("table") or ledger.run.delta
 
 
 def content_of(run: ScoreRun, records: Mapping[int, CommitRecord]) -> str:

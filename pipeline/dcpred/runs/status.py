@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted
+from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
 from dcpred.summary import Summary
@@ -62,6 +63,9 @@ class RunStatus(Summary):
     )
     failing: list[dict[str, Any]] = result_field("Failed blocks that are not done since.", of=FailedBlock)
     shards: list[dict[str, Any]] = result_field("Shards that began.", of=ShardStatus)
+    delta: str | None = result_field(
+        "Path or address of the Delta table that gets its rows, also those of a copy; None without one."
+    )
 
 
 def run_status(output: str | Path) -> RunStatus:
@@ -93,6 +97,7 @@ def run_status(output: str | Path) -> RunStatus:
         seconds_since_commit=None if latest is None else max(time.time() - latest, 0.0),
         failing=[failure for failure in ledger.failures() if failure["block"] not in times],
         shards=shards,
+        delta=delta_table(ledger),
     )
 
 

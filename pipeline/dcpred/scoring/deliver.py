@@ -11,7 +11,7 @@ from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.public import typed
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
-from dcpred.runs.delta_rows import has_table
+from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import check_tables, with_tables
@@ -105,7 +105,7 @@ def deliver(
         )
     check_as_written([f for f in fast.findings if f not in fast.unwritten], ledger.address)
     show_system_files(fast.findings)
-    to_delta = table is not None or has_table(ledger)
+    to_delta = table is not None or delta_table(ledger) is not None
     if to_delta:
         _check_scores(ledger, fast)
     ledger, reads = _with_tables(ledger, tuple(id), table, bool(fast.unwritten))
@@ -144,7 +144,11 @@ def deliver_finished(ledger: Ledger, table: str | Path | None = None, restores: 
     removed its rows, unless it `restores` them.
     """
     manifest = ledger.manifest()
-    if (table is not None or has_table(ledger)) and manifest is not None and has_scores(manifest):
+    if (
+        (table is not None or delta_table(ledger) is not None)
+        and manifest is not None
+        and has_scores(manifest)
+    ):
         address = None if table is None else absolute(table)
         delta_tables.commit_run(ledger, table=address, restores=restores)
 

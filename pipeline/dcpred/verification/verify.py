@@ -14,7 +14,7 @@ from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Workers, run_all
 from dcpred.public import typed
 from dcpred.runs import delta_tables
-from dcpred.runs.delta_rows import has_table
+from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.latest import runs_of_parts
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.summary import Summary
@@ -142,7 +142,7 @@ def verify(
             show_where("verifying", at_work)
             findings += check_sample(ledger.run, at_work, spans)
     in_delta = None
-    if has_table(ledger):
+    if delta_table(ledger) is not None:
         complete = fast.finished and len(fast.records) == ledger.n_blocks
         wrong = delta_tables.find_wrong(ledger, fast.records, full=level == "full") if complete else []
         in_delta = complete and not wrong
