@@ -20,9 +20,9 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import open_array
+from dcpred_tasks.tables.footers import local_file
 from dcpred_tasks.tables.parquet_chunks import read_chunks
 from dcpred_tasks.tables.parquet_files import parquet_footer
-from dcpred_tasks.tables.table_files import local_file
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
 
@@ -129,7 +129,7 @@ import sys
 from pathlib import Path
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.tables.parquet_files import parquet_footer
-from dcpred_tasks.tables.table_files import local_file
+from dcpred_tasks.tables.footers import local_file
 
 for path in sorted(Path(sys.argv[1]).glob("*.parquet")):
     try:

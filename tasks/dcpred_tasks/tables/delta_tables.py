@@ -25,7 +25,7 @@ from dcpred_tasks.storage.addresses import (
     is_remote,
 )
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.table_files import local_file
+from dcpred_tasks.tables.footers import local_file
 from dcpred_tasks.tables.table_formats import DELTA, has_format
 from dcpred_tasks.tables.table_source import ReadOptions, TableFile, TableRows
 

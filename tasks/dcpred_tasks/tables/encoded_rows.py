@@ -35,6 +35,7 @@ from dcpred_tasks.tables.arrow_columns import (
     remedy,
     text_values,
 )
+from dcpred_tasks.tables.footers import Footer
 from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.stored_tables import (
     Group,
@@ -48,7 +49,6 @@ from dcpred_tasks.tables.table_columns import (
     followed_dtype,
     is_number,
 )
-from dcpred_tasks.tables.table_files import Footer
 
 DOUBLE = "float64"
 HELD_BYTES, MOST_ROWS = 64 * 2**20, 2**18  # maxima of a chunk of X
@@ -365,6 +365,12 @@ def chunk_rows(table: FollowedTable, row_bytes: int) -> int:
     pieces = -(-unit // most)
     even = (n for n in range(pieces, pieces + MOST_PIECES) if unit % n == 0)
     return -(-unit // next(even, pieces))
+
+
+def open_cells(data: str) -> TableReader:
+    """A reader of a table that no model encodes. Raises DataError."""
+    data = absolute(data)
+    return TableReader(stored_table(files_of_source(open_source(data)), data))
 
 
 def open_table(address: TableAddress) -> EncodedTable:

@@ -31,9 +31,9 @@ from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, lasting, shown, table_address
 from dcpred_tasks.storage.computed_arrays import computed
-from dcpred_tasks.tables.encoded_rows import EncodedTable
+from dcpred_tasks.tables.encoded_rows import EncodedTable, open_cells
 from dcpred_tasks.tables.score_columns import texts
-from dcpred_tasks.tables.stored_tables import TableReader, open_cells
+from dcpred_tasks.tables.stored_tables import TableReader
 from dcpred_tasks.tables.table_columns import cell_type
 
 TARGET = "y"  # the array of the target

@@ -12,10 +12,11 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import Options
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.tables.arrow_columns import is_plain_number
+from dcpred_tasks.tables.footers import Footer
 from dcpred_tasks.tables.opened_files import arrow_source, reading, tail
-from dcpred_tasks.tables.table_files import STREAM, Footer
 from dcpred_tasks.tables.table_source import TableFile
 
+STREAM_ENDING = ".arrows"
 ARROW_MAGIC, FEATHER_1, STREAM_START = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
 COUNTS = 10  # bytes behind the footer: its length, and ARROW_MAGIC
 TEXT_BYTES = 32  # a guess at a value without a fixed width
@@ -75,7 +76,7 @@ def ipc_footer(file: TableFile, options: Options) -> Footer:
                 f"Cannot read {file.address}: it has Feather version 1. Write it again, for example by"
                 " pandas.DataFrame.to_feather."
             )
-        if start == STREAM_START or file.name.lower().endswith(STREAM.endings):
+        if start == STREAM_START or file.name.lower().endswith(STREAM_ENDING):
             return _stream_footer(file)
         end = tail(file, min(COUNTS, file.size))
         length = int.from_bytes(end[:4], "little") + COUNTS

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage.addresses import Options, absolute, current_options, is_remote
+from dcpred_tasks.storage.addresses import Options, current_options, is_remote
 from dcpred_tasks.tables.arrow_columns import plain_column, unknown_type, whole_array
-from dcpred_tasks.tables.sources import open_source
+from dcpred_tasks.tables.file_formats import read_footer
+from dcpred_tasks.tables.footers import Footer
 from dcpred_tasks.tables.table_columns import (
     as_common_type,
     cell_type,
@@ -23,7 +24,6 @@ from dcpred_tasks.tables.table_columns import (
     foreign_types,
     stated_columns,
 )
-from dcpred_tasks.tables.table_files import Footer, read_footer
 from dcpred_tasks.tables.table_source import Columns, TableFile, TableSource
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
@@ -229,9 +229,3 @@ class TableReader:
                 parts[name].append(column.cast(cell_type(self.table.types[name])))
         kinds = {name: cell_type(self.table.types[name]) for name in names}
         return {name: _one_array(pa.chunked_array(parts[name], kinds[name])) for name in names}
-
-
-def open_cells(data: str) -> TableReader:
-    """A reader of a table that no model encodes. Raises DataError."""
-    data = absolute(data)
-    return TableReader(stored_table(files_of_source(open_source(data)), data))
