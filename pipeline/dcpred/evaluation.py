@@ -64,14 +64,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, block by block.
 
-    Returns n_samples; n_bad (skipped rows without a score); n_unlabelled (skipped rows without a target);
-    the fields of `Measures` (accuracy or rmse, r2 and so on); with `early` the same quality of the
-    local models as early_accuracy (or early_rmse, early_r2); with two classes threshold (the minimum
-    probability for the label of the second one); trained_share (the approximate fraction of rows that the
-    model was trained on; None if it is unknown); predicted_cost_ratio (None for baselines); engine (the
-    engine of this process, and why no faster one); drift (as in the manifest of a run); and with `cost`
-    the fields of `Cost`, whose measurement takes two or three seconds. Raises RefusedErrors, IncompleteError
-    if workers died, InterruptedRunError.
+    Returns the figures of `dcpred.figures`, with `cost` those of `Cost`, too, whose measurement takes two or
+    three seconds. Raises RefusedErrors, IncompleteError if workers died, InterruptedRunError.
 
     drop_unlabelled  whether to skip rows without a target, not refuse them
     costs            costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values

@@ -196,7 +196,12 @@ class ValueFigures(Figures):
     rmse: float = result_field(
         "Root mean squared error, in units of the target.", unit=Unit.NUMBER, line=True, headline="RMSE"
     )
-    r2: float = result_field("Coefficient of determination R².", unit=Unit.NUMBER, line=True, headline="R²")
+    r2: float | None = result_field(
+        "Coefficient of determination R²; None where all targets are equal.",
+        unit=Unit.NUMBER,
+        line=True,
+        headline="R²",
+    )
     early_rmse: float = result_field(
         "RMSE of the local models.",
         when="--early",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from dcpred.pages import Page
 from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page
-from dcpred_compare.result import CompareReport, CompareResult
+from dcpred_compare.result import CompareReport, CompareResult, KernelError
 from dcpred_compare.rows import Rows, read_rows
 from dcpred_compare.systems import Point, every_system
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.model.leaf_model import EXACT
 from dcpred_tasks.storage.atomic_files import read_arrays
@@ -37,7 +39,7 @@ def page_of_folder(folder: Path) -> Page:
 def read_comparison(folder: Path) -> CompareReport:
     """The comparison in a folder, finished or not, by system. Raises DataError without a point."""
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    points = [Point.from_document(document) for document in request["points"].values()]
+    points = [from_document(Point, document) for document in request["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
     if not points or not (folder / ROWS).exists():
         raise DataError(f"Cannot read a comparison at {folder}: it has no result yet. Run it again.")
@@ -61,17 +63,15 @@ def _report(
         figures = {name: result.get(name) for name in FIGURES}
         if metric is not None and predicted is not None:
             figures["quality"] = label_score(metric, rows.target_test, predicted)
-        results.append(
-            CompareResult(
-                system=point.system,
-                what=point.what,
-                status=result["status"],
-                why=result.get("why") or _limit(result),
-                cost_ratio=_cost(result, linear),
-                agreement=_agreement(predicted, exact, task),
-                **figures,
-            )
-        )
+        line = {
+            "system": point.system,
+            "what": point.what,
+            "status": result["status"],
+            "why": result.get("why") or _limit(result),
+            "cost_ratio": _cost(result, linear),
+            "agreement": _agreement(predicted, exact, task),
+        }
+        results.append(from_document(CompareResult, line | figures))
     there = (folder / POINTS / f"{KERNELS}.json").exists()
     errors: dict[str, Any] = stored_result(folder, KERNELS) if there else {"status": "done"}
     return CompareReport(
@@ -82,7 +82,7 @@ def _report(
         n_features=rows.X.shape[1],
         shared=shared["settings"],
         results=results,
-        kernel_errors=errors.get("errors", []),
+        kernel_errors=[asdict(from_document(KernelError, error)) for error in errors.get("errors", [])],
         shared_seconds=shared.get("seconds", 0.0),
         notes=[
             *_units(linear),

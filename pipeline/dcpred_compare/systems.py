@@ -1,7 +1,7 @@
 """The systems to compare, each with the points of its cost grid, the cheapest first."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -40,11 +40,6 @@ class Point:
     settings: dict[str, Any] = field(default_factory=dict)
     size: int = 0
     tolerance: float = 0.0
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> "Point":
-        """The point of a stored comparison; earlier versions stored more of it."""
-        return Point(**{f.name: document[f.name] for f in fields(Point) if f.name in document})
 
     @property
     def baseline(self) -> LeafModelType | None:

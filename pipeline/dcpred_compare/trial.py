@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from sklearn.preprocessing import StandardScaler
 from dcpred.cost import measure_call
 from dcpred_compare.baselines.leaf_model_type import LeafModelType, leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, SHARED, store_result, stored_result
+from dcpred_compare.result import KernelError
 from dcpred_compare.rows import Rows, read_rows
 from dcpred_compare.systems import OURS, PACKAGED, Point
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.model.kernels import Kernel, median_gamma
@@ -77,7 +79,7 @@ def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
                 functions = Z.shape[1]
                 errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))
             error = float(np.mean(errors))
-            lines.append({"basis": name, "kernel": kernel.name, "functions": functions, "error": error})
+            lines.append(asdict(KernelError(name, kernel.name, functions, error)))
     return lines
 
 
@@ -254,7 +256,7 @@ def main(folder: Path, name: str, limit_seconds: float) -> None:
         result["seconds"] = time.seconds
     else:
         document = json.loads((folder / REQUEST).read_text(encoding="utf-8"))["points"][name]
-        result = _tried(folder, Point.from_document(document), rows, limit_seconds)
+        result = _tried(folder, from_document(Point, document), rows, limit_seconds)
     store_result(folder, name, {"status": "done"} | result)
 
 

@@ -302,6 +302,11 @@ def test_a_comparison_that_has_not_come_far(data: Path, tmp_path: Path) -> None:
     assert "16 features" in found.texts["td"]
     assert "8 features" not in found.texts["td"]
     for file in (tmp_path / "out/points").glob("*-*.json"):
+        whole = file.read_text()
+        for name in ("quality", "bytes", "status", "seconds"):
+            file.write_text(json.dumps(json.loads(whole) | {name: ["damaged"]}))
+            with pytest.raises(DataError, match="is not an output of dcpred compare"):
+                report(tmp_path / "out")
         file.unlink()
     with pytest.raises(DataError, match="it has no result yet"):
         report(tmp_path / "out")

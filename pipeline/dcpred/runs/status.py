@@ -128,9 +128,7 @@ def _rate(commits: dict[int, tuple[float, tuple[int, int]]]) -> float:
 def describe_run(
     run: ScoreRun, records: Iterable[CommitRecord], ignored: Collection[int] = ()
 ) -> dict[str, Any]:
-    """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
-    `statistics`, `drift` without the features `ignored`. Reads the records once and does not store them.
-    """
+    """Part of the manifest; its drift is without the features `ignored`. Reads the records once."""
     artifact = planned_artifact(run.model, run.model_hash)
     model = artifact.model()
     gathered = Statistics(model, run.outputs)

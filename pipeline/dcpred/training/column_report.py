@@ -54,10 +54,7 @@ class MapFacts:
 
 
 def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> dict[str, Any]:
-    """Missing values in a training report: whether the model accepts them, how many features have some, the
-    feature with most of them, the features with an indicator, those without any value; and the names of
-    these features, if they have names.
-    """
+    """Missing values in a training report: the document of `Gaps`."""
     coding, gaps = scaling.coding, survey.gaps
     if coding is None or coding.gap is None:
         return {"known": False}
@@ -105,9 +102,7 @@ def gaps_in_words(found: Mapping[str, Any], mapped: Mapping[str, Any] | None = N
 
 
 def describe_map(scaling: Scaling) -> dict[str, Any] | None:
-    """The feature map: its name, the mapped features, and the number of knots of each if it has them; None
-    without a map. A model of an earlier version may have "symlog".
-    """
+    """The document of `MapFacts`; None without a map."""
     found = None if scaling.coding is None else scaling.coding.map
     if found is None:
         return None

@@ -164,11 +164,7 @@ class ClassMeasures:
             mine.merge(its)
 
     def as_dict(self) -> dict[str, Any]:
-        """accuracy, most_frequent_class, most_frequent_share (the accuracy of that class alone),
-        balanced_accuracy, f1_macro, auc, average_precision, auc_resolution, classes, confusion_matrix (a
-        line for each class, by predicted class), confusions (the most frequent), curves.
-
-        Of two classes the curves are of the second against the first. Of several each is compared with all
+        """Of two classes the curves are of the second against the first. Of several each is compared with all
         others, and `auc` and `average_precision` are the means over the classes that have rows.
         """
         found = [curves(scores) for scores in self.scores]
@@ -291,9 +287,6 @@ class ProbabilityMeasures:
         self.stated.merge(other.stated)
 
     def as_dict(self) -> dict[str, Any]:
-        """log_loss, brier_score, calibration_error and reliability: of each bin rows, mean_probability and
-        share. Of two classes also thresholds.
-        """
         values, counts = self.stated.values, self.stated.counts
         rows = counts.sum(axis=1)
         bins = np.minimum((np.cumsum(rows) - rows / 2) * BINS // self.n, BINS - 1).astype(int)
@@ -397,9 +390,6 @@ class ValueMeasures:
         self.in_range += other.in_range
 
     def as_dict(self) -> dict[str, Any]:
-        """rmse, r2 (None where all targets are equal), mae, median_absolute_error, residual_quantiles by
-        share, residual_resolution, residual_histogram and residuals_by_prediction.
-        """
         spread = self.square_total - self.total**2 / self.n
         values, counts = self.residuals.values, self.residuals.counts.sum(axis=1)
         found = quantiles(values, counts, np.array(SHARES))
@@ -477,10 +467,7 @@ class IntervalMeasures:
         self.outside.merge(other.outside)
 
     def as_dict(self) -> dict[str, Any]:
-        """interval_alpha, interval_coverage (the share of rows inside), interval_width, the mean one,
-        interval_winkler, and interval_quarters: rows, predictions and coverage of each quarter of the rows by
-        prediction. Rows of one prediction are in one quarter.
-        """
+        """Rows of one prediction are in one quarter."""
         alpha = Fraction(DEFAULT_ALPHA)
         return {
             "interval_alpha": DEFAULT_ALPHA,
@@ -541,9 +528,7 @@ class LeafMeasures:
         self.squares.merge(other.squares)
 
     def as_dict(self) -> dict[str, Any]:
-        """leaves: of each with rows, at most LISTED_LEAVES, its number, rows, training_rows and error: the
-        share that is wrong, or the root of the mean squared error.
-        """
+        """Figures of each leaf with rows, at most LISTED_LEAVES."""
         order = np.argsort(-self.rows, kind="stable")[:LISTED_LEAVES]
         order = np.sort(order[self.rows[order] > 0])
         if self.squares.units:
@@ -616,7 +601,7 @@ class Measures:
         self.intervals.merge(other.intervals)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields of all measures."""
+        """The figures of all measures, as `dcpred.figures` describes them."""
         found = self.quality.as_dict()
         if self.costs is not None and isinstance(self.quality, ClassMeasures):
             found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
