@@ -55,16 +55,24 @@ SHELL = {
     "dashboard",
 }
 SHELL |= {"scheduler", "tls_ca_file", "tls_cert", "tls_key"}
-PYTHON = {"client", "verbose", "storage_options"}  # and parameters without an option
+PYTHON = {
+    "client",
+    "verbose",
+    "storage_options",
+    "progress",
+    "ids",
+    "gaps",
+}  # and parameters without an option
 OTHER_NAMES = {"assignments": "settings", "no_cost": "cost", "file": "costs"}
 # Options that choose another function, or arguments that it has.
 OTHER_FUNCTIONS = {
     "score": {"mend", "level"},
     "refresh": {"publish_run", "places"},
     "report": {"out"},
+    "import": {"show_schema"},
 }
 NAMES = ["train", "tune", "score", "evaluate", "verify", "refresh", "status", "export", "split", "explain"]
-NAMES += ["compare", "report", "validate"]
+NAMES += ["compare", "report", "validate", "import"]
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -90,7 +98,8 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_and_parameters_agree(name: str) -> None:
-    options, parameters = options_of(name), parameters_of(getattr(dcpred, name))
+    function = dcpred.import_data if name == "import" else getattr(dcpred, name)
+    options, parameters = options_of(name), parameters_of(function)
     if name == "refresh":
         options |= dict.fromkeys(("model", "data", "root"))
     if name == "explain":

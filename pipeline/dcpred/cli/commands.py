@@ -68,6 +68,7 @@ CHECKS: tuple[tuple[Callable[..., object], tuple[str, str]], ...] = (
 def command(
     name: str,
     *arguments: str,
+    of: str = "",
     omit: Collection[str] = (),
     observed: bool = False,
     kind: type[click.Command] = click.Command,
@@ -76,11 +77,12 @@ def command(
     """Make a function the command `name`, with the options of the public function of this name.
 
     arguments  parameters that are given by position
+    of         the public function, if it has another name
     omit       parameters that options of the function itself give
     observed   whether it takes --metrics and --events
     shapes     in place of those in SHAPES
     """
-    function = getattr(dcpred, name.replace("-", "_"))
+    function = getattr(dcpred, of or name.replace("-", "_"))
     known = {k: p for k, p in inspect.signature(function).parameters.items() if k not in {*omit}}
     text = inspect.getdoc(function) or ""
     texts, words = parameters_in(text), Words(known, arguments)
@@ -91,7 +93,8 @@ def command(
             required = parameter.default is parameter.empty
             kind_of = _value(parameter.annotation)["type"]
             argument = ARGUMENTS.get(key, key)
-            params.append(click.Argument([argument], required=required, **{"type": kind_of, **shape}))
+            given = {"type": kind_of, "required": required, **shape}
+            params.append(click.Argument([argument], **given))
         elif key not in WITHOUT_OPTION:
             entry = texts.get(key, Parameter("", ""))  # without docstrings, by -OO
             params.append(_option(key, parameter, shape, Parameter(entry.kind, words.option(entry.text))))
@@ -145,6 +148,8 @@ def _option(name: str, parameter: inspect.Parameter, shape: dict[str, Any], entr
     given.pop("note", None)
     if annotation is bool:
         return _flag(name, default, given)
+    if annotation == bool | None:
+        return click.Option([name, f"--{name}/--no-{name}"], default=None, **given)
     if any(get_origin(part) is Sequence for part in (annotation, *get_args(annotation))):
         return click.Option(
             flags,

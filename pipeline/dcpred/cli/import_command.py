@@ -10,111 +10,59 @@ import click
 import dcpred
 from dcpred.cli import rendering
 from dcpred.cli.commands import command
-from dcpred.cli.options import PATH, emit, files, json_option, names_option, reports_errors, result_options
+from dcpred.cli.options import PATH, emit, files, json_option, reports_errors
 from dcpred.cli.rendering import rows
-from dcpred.execution.progress import counted, reporter, reporting, rows_of, show_step
+from dcpred.datasets.importing import find_schema
+from dcpred.execution.progress import counted, reporter, reporting
 
 GIB = 2**30
 
 
-@click.command("import")
-@click.argument("source", shell_complete=files)
-@click.argument("dest", required=False, shell_complete=files)
-@click.option("--target", metavar="COLUMN", help="Column of targets, which becomes y [default: no target].")
-@names_option("--categorical", metavar="A,B", help="Columns whose values are categories.")
-@names_option("--drop", metavar="A,B", help="Columns to omit.")
-@names_option("--id", metavar="A,B", help="Columns to store next to X, as arrays of their names.")
-@click.option(
-    "--gap", multiple=True, metavar="TEXT", help="Further text that stands for a missing value; repeatable."
-)
-@click.option(
-    "--not-missing",
-    multiple=True,
-    metavar="TEXT",
-    help="Text of a CSV that is a value, for example NA; repeatable.",
-)
-@names_option("--absent", metavar="A,B", help="Columns of --like or --schema that are missing in every row.")
-@click.option("--drop-unlabelled", is_flag=True, help="Skip rows without a target.")
-@click.option(
-    "--like",
-    metavar="MODEL|DATA",
-    help="Encode columns as a model or data set does: no new category, no new mean.",
-)
-@click.option(
-    "--schema",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Column schema in JSON, as --show-schema prints it; other columns are inferred.",
+def _repeatable(word: str) -> dict[str, Any]:
+    """The shape of an option whose values may hold commas."""
+    return {"type": click.STRING, "metavar": word, "note": "Repeatable."}
+
+
+@command(
+    "import",
+    "source",
+    "dest",
+    of="import_data",
+    omit=("progress", "ids", "gaps"),
+    source={"type": click.STRING, "shell_complete": files},
+    dest={"type": click.STRING, "shell_complete": files, "required": False},
+    target={"type": click.STRING, "metavar": "COLUMN"},
+    gap=_repeatable("TEXT"),
+    not_missing=_repeatable("TEXT"),
+    like={"type": click.STRING, "metavar": "MODEL|DATA"},
+    schema={"type": PATH, "metavar": "FILE"},
+    separator={"metavar": "CHAR"},
+    decimal={"metavar": "CHAR"},
+    thousands={"metavar": "CHAR"},
+    chunk_rows={"type": click.IntRange(1)},
+    features={"type": click.IntRange(1)},
+    index_base={"flags": ("--zero-based/--one-based",), "type": click.BOOL, "metavar": None},
+    dense_limit={"type": click.FloatRange(0, min_open=True), "metavar": "GIB"},
 )
 @click.option("--show-schema", is_flag=True, help="Print the schema as JSON, and write nothing.")
-@click.option(
-    "--separator", metavar="CHAR", help="Field separator of a CSV [default: inferred from the first line]."
-)
-@click.option(
-    "--quotes/--no-quotes",
-    default=None,
-    help="Whether quotation marks enclose fields of a CSV [default: yes, unless that joins rows].",
-)
-@click.option(
-    "--decimal", metavar="CHAR", help="Decimal mark of a CSV, a point or a comma [default: a point]."
-)
-@click.option("--thousands", metavar="CHAR", help="Mark between groups of three digits [default: none].")
-@click.option("--x", "x", metavar="NAME", help="Array of features in .npz, .zarr, .h5, .nc [default: X].")
-@click.option("--y", "y", metavar="NAME", help="Array of targets there [default: y, if there is one].")
-@click.option(
-    "--chunk-rows", type=click.IntRange(1), metavar="N", help="Rows of a chunk [default: about 8 MiB]."
-)
-@click.option(
-    "--features",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of features of an .svm file that does not use the last ones.",
-)
-@click.option(
-    "--zero-based/--one-based",
-    "zero_based",
-    default=None,
-    help="Whether an .svm file counts features from 0 or 1 [default: from 0 where the index 0 occurs].",
-)
-@click.option(
-    "--dense-limit",
-    type=click.FloatRange(0, min_open=True),
-    metavar="GIB",
-    help="Maximum GiB of a sparse source (.svm, .npz of SciPy) after it is written dense [default: 1].",
-)
-@result_options
 def import_command(
     source: str,
     dest: str | None,
-    categorical: list[str],
-    drop: list[str],
-    id: list[str],
-    absent: list[str],
-    zero_based: bool | None,
     show_schema: bool,
+    index_base: bool | None,
     dense_limit: float | None,
     chunk_rows: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Import a table or a matrix into a Zarr group with arrays X and y.
-
-    SOURCE is .csv or .tsv(.gz, .bz2), .parquet or a directory of these files (also below folders
+    """SOURCE is .csv or .tsv(.gz, .bz2), .parquet or a directory of these files (also below folders
     COLUMN=VALUE), .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. Import streams
     it: it may be larger than memory. Numbers keep their values, in the smallest dtype that holds all of them
     exactly. The schema states how categories, dates and booleans become numbers. Import infers it, shows it,
     and stores it with the data set and with models trained on it.
     """
-    from dcpred.datasets.importing import find_schema, import_data
-
-    options: dict[str, Any] = given | {
-        "categorical": categorical,
-        "drop": drop,
-        "id": id,
-        "absent": absent,
-        "index_base": None if zero_based is None else int(not zero_based),
-        "dense_limit": None if dense_limit is None else int(dense_limit * GIB),
-    }
+    options["index_base"] = None if index_base is None else int(not index_base)
+    options["dense_limit"] = None if dense_limit is None else int(dense_limit * GIB)
     if show_schema:
         click.echo(json.dumps(find_schema(source, **options).document(), indent=1, ensure_ascii=False))
         return
@@ -122,8 +70,7 @@ def import_command(
         raise click.UsageError(
             "Cannot import: no destination is given. Name one, for example DEST.zarr, or pass --show-schema."
         )
-    with reporting(reporter()), show_step("importing", None, "rows") as advance:
-        result = import_data(source, dest, chunk_rows=chunk_rows, progress=rows_of(advance), **options)
+    result = dcpred.import_data(source, dest, chunk_rows=chunk_rows, **options, verbose=True)
     emit(asdict(result), as_json, rendering.imported)
 
 

@@ -9,7 +9,7 @@ import tempfile
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
@@ -280,15 +280,6 @@ class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some v
             return list(value)
         rows = list(csv.reader([str(value)], skipinitialspace=True))
         return [name.strip() for row in rows for name in row if name.strip()]
-
-
-def names_option(*flags: str, **more: Any) -> Callable[[F], F]:
-    """An option of names between commas, also given several times. They reach the command as a list."""
-
-    def joined(context: click.Context, option: click.Parameter, given: Iterable[list[str]]) -> list[str]:
-        return [name for names in given for name in names]
-
-    return click.option(*flags, type=NamesType(), multiple=True, callback=joined, **more)
 
 
 def emit(

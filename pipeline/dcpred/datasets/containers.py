@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from scipy.io import netcdf_file
 
 from dcpred.datasets.table import damaged
 from dcpred_tasks.errors import DataError, optional_package
@@ -228,6 +227,8 @@ class NetCdf3File:
 
     @contextmanager
     def opened(self) -> Iterator[dict[str, NamedArray]]:
+        from scipy.io import netcdf_file  # noqa: PLC0415 - slow to import
+
         try:
             file = netcdf_file(self.path, "r", mmap=True)
         except (TypeError, ValueError, OSError, IndexError, KeyError) as error:

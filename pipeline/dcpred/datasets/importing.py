@@ -45,6 +45,8 @@ from dcpred.datasets.writing import (
     temporary_folder,
     write_table,
 )
+from dcpred.execution.progress import rows_of, show_step
+from dcpred.public import typed
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import counted_features, is_table, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
@@ -388,7 +390,7 @@ def reading_errors(path: str | Path) -> Iterator[None]:
 
 
 DATASET_VERSION = 1
-OF_WRITING = ("dest", "chunk_rows", "progress")  # the parameters of import_data that no read takes
+OF_WRITING = ("dest", "chunk_rows", "progress", "verbose")  # the parameters of import_data that no read takes
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
@@ -434,12 +436,11 @@ class Imported(Summary):
 Names = str | int | Sequence[str | int]
 
 
+@typed
 def import_data(
     source: Any,
     dest: str | Path,
     *,
-    x: str | None = None,
-    y: str | None = None,
     target: str | int | None = None,
     categorical: Names = (),
     drop: Names = (),
@@ -454,6 +455,8 @@ def import_data(
     quotes: bool | None = None,
     decimal: str | None = None,
     thousands: str | None = None,
+    x: str | None = None,
+    y: str | None = None,
     chunk_rows: int | None = None,
     features: int | None = None,
     index_base: int | None = None,
@@ -461,8 +464,9 @@ def import_data(
     progress: Callable[[int, int | None], None] | None = None,
     ids: Names = (),
     gaps: Names = (),
+    verbose: bool = False,
 ) -> Imported:
-    """Write `source` to the new Zarr group `dest`, completely or not at all.
+    """Import a table or a matrix into the new Zarr group `dest` with arrays X and y.
 
     Parameters
     ----------
@@ -470,47 +474,45 @@ def import_data(
         A file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or records.
     dest : str or Path
         Path or address of the new group.
-    x : str, optional
-        Name of the array of features in a file or group of arrays. By default X.
-    y : str, optional
-        Name of the array of targets there. By default y, which may be missing.
     target : str or int, optional
-        Column that becomes y. Without it there is no y.
+        Column of targets, which becomes y. By default no target.
     categorical : str, int or sequence, optional
         Columns whose values are categories.
     drop : str, int or sequence, optional
         Columns to omit.
     id : str, int or sequence, optional
-        Columns to store next to X under their names.
+        Columns to store next to X, as arrays of their names.
     gap : str or sequence of str, optional
-        Further texts of a .csv file that stand for a missing value.
+        Further texts of a CSV that stand for a missing value.
     absent : str, int or sequence, optional
         Columns of `like` or `schema` that are missing in every row.
-    drop_unlabelled : bool, default False
-        Skip rows without a target.
     not_missing : str or sequence of str, optional
-        Texts of a .csv file that are values, although they usually stand for a missing one (NA).
+        Texts of a CSV that are values, for example NA.
     schema : str, Path or dict, optional
-        A file of a schema, or its content: it describes all or some columns.
+        File of a column schema in JSON; other columns are inferred. In Python also its content.
     like : str or Path, optional
-        A model or data set whose encoding is followed: no new category, no new mean.
+        A model or data set that columns are encoded like: no new category, no new mean.
     separator : str, optional
-        Field separator of a .csv file. By default inferred.
+        Field separator of a CSV. By default inferred from the first line.
     quotes : bool, optional
-        Whether quotation marks enclose fields of a .csv file. By default they do, and a mark that joins rows
-        is refused.
+        Whether quotation marks enclose fields of a CSV. By default yes, unless that joins rows.
     decimal : str, optional
-        Decimal mark of numbers in a .csv file: ``"."`` or ``","``.
+        Decimal mark of a CSV, a point or a comma. By default a point.
     thousands : str, optional
-        Mark between groups of three digits in a .csv file.
+        Mark between groups of three digits in a CSV. By default none.
+    x : str, optional
+        Name of the array of features in a .npz, .zarr, .h5 or .nc source. By default X.
+    y : str, optional
+        Name of the array of targets there. By default y, if there is one.
     chunk_rows : int, optional
-        Rows of a chunk. By default about 8 MiB of X, and at most all rows.
+        Rows of a chunk. By default about 8 MiB of X.
     features : int, optional
-        Number of features of an svmlight file whose rows do not use the last ones.
+        Number of features of an .svm file whose rows do not use the last ones.
     index_base : int, optional
-        Index of the first feature of an svmlight file, 0 or 1. By default 0 if it occurs.
+        Index of the first feature of an .svm file, 0 or 1. By default 0 where it occurs.
     dense_limit : int, optional
-        Maximum bytes of a sparse source after it is written dense. By default 1 GiB.
+        Maximum size of a sparse source (.svm, .npz of SciPy) after it is written dense. In Python in bytes.
+        By default 1 GiB.
     progress : callable, optional
         Called with (rows written, rows in all).
     ids : str, int or sequence, optional
@@ -532,8 +534,8 @@ def import_data(
 
     Notes
     -----
-    The label of each line of an svmlight file becomes y. NaN and infinity are imported unchanged, and
-    counted.
+    The group is written completely or not at all. The label of each line of an .svm file becomes y. NaN and
+    infinity are imported unchanged, and counted.
     """
     options = {name: value for name, value in locals().items() if name not in OF_WRITING}
     check_writable(dest, "data")
@@ -545,11 +547,15 @@ def import_data(
         )
     check_place(place)
     reading = Reading(**options)
-    with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
+    with (
+        show_step("importing", None, "rows") as advance,
+        temporary_folder(place) as scratch,
+        opened(source, reading, scratch) as (table, name),
+    ):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
         with new_data_set(place, summary) as group:
-            not_finite, repeated = write_table(table, group, name, rows, progress)
+            not_finite, repeated = write_table(table, group, name, rows, progress or rows_of(advance))
             check_place(place)
     done = _imported(table, dest, rows, not_finite)
     return replace(done, repeated_ids=repeated, unknown=None if like is None else table.unknown)

@@ -12,8 +12,6 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
 from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, no_rows, open_bytes
@@ -145,6 +143,8 @@ class SparseFile:
             )
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
+        from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+
         ends = self.indptr[rows.start : min(rows.stop, self.shape[0]) + 1].astype(np.int64)
         at = slice(int(ends[0]), int(ends[-1]))
         columns = np.asarray(self.indices[at], np.int64)
@@ -216,6 +216,8 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
     """X sparse by rows, y, and their lines."""
 
     def parsed(lines: list[bytes]) -> Any:
+        from sklearn.datasets import load_svmlight_file  # noqa: PLC0415 - slow to import
+
         return load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
 
     n_lines = 0

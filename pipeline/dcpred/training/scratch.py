@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 
 from dcpred.execution.lease import LEASE_FILES, acquire_lock
-from dcpred.execution.progress import counted, rows_of, show, show_step
+from dcpred.execution.progress import counted, show
 from dcpred_tasks.artifacts import data_schema
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
@@ -303,20 +303,18 @@ def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str) -> N
     from dcpred.datasets.importing import import_data
 
     weights = [] if columns.weight is None else [columns.weight]
-    with show_step("importing", None, "rows") as advance:
-        try:
-            found = import_data(
-                str(data),
-                rows,
-                target=columns.target,
-                id=list(dict.fromkeys([*columns.ids, *weights])),
-                drop=columns.drop,
-                progress=rows_of(advance),
-            )
-            _write_weights(rows, columns.weight, name)
-        except DataError as error:
-            shutil.rmtree(rows, ignore_errors=True)
-            raise DataError(_for_training(str(error))) from None
+    try:
+        found = import_data(
+            str(data),
+            rows,
+            target=columns.target,
+            id=list(dict.fromkeys([*columns.ids, *weights])),
+            drop=columns.drop,
+        )
+        _write_weights(rows, columns.weight, name)
+    except DataError as error:
+        shutil.rmtree(rows, ignore_errors=True)
+        raise DataError(_for_training(str(error))) from None
     show(
         f"imported {counted(found.n_samples, 'row', 'rows')} of {name}:"
         f" {counted(found.n_features, 'feature', 'features')}, target {columns.target}"
