@@ -63,7 +63,7 @@ def score(
     input_run = None if repaired is None else run.run
     ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
     begun = ledger.check()
-    if repaired is None and ledger.run.run == run.run:
+    if planned is None and ledger.run.run == run.run:
         ledger.check_ids()
     run = ledger.run
     if (manifest := ledger.manifest()) is not None:
