@@ -29,6 +29,7 @@ from dcpred_tasks.model.label_rule import Costs, threshold_of
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, shown
 from dcpred_tasks.task_bodies.evaluate_block import (
     Evaluated,
@@ -47,7 +48,7 @@ FEW_NUMBERS = 2**27  # numbers in X that one process evaluates faster than worke
 
 def is_small(x: str) -> bool:
     """Whether X has so few numbers that workers would not save time."""
-    return int(np.prod(zarr_arrays.open_array(x).shape, dtype=np.int64)) <= FEW_NUMBERS
+    return int(np.prod(open_array(x).shape, dtype=np.int64)) <= FEW_NUMBERS
 
 
 def evaluate(
@@ -74,7 +75,7 @@ def evaluate(
     artifact = open_artifact(path)
     model = open_evaluated(absolute(path), artifact.hash, early)
     Measures(model, costs, metric)  # It refuses what the model does not provide.
-    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
+    X, target = open_array(x), open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
@@ -177,7 +178,7 @@ def _described(path: str | Path, model_hash: str, x: str, model: Model, found: E
         counts = Counter[int]()
         for (status, _), n in found.bad.items():
             counts[status] += n
-        names = feature_names(zarr_arrays.open_array(x))
+        names = feature_names(open_array(x))
         why = why_unscored(counts, found.bad, names)
         raise IncompleteError(f"Cannot evaluate {shown(x)}: {why}. Correct the data.")
     result = {

@@ -39,6 +39,7 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.labels import Label, RawScores, score_with_leaves
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 
 LANDMARKS, FEATURES, CLASSES, CONTRIBUTIONS = 5, 5, 3, 8  # maximum numbers to name
 MOST_ROWS = 1_000
@@ -281,7 +282,7 @@ def explain(
     stored, path = _stored(X), model.artifact.path if isinstance(model, ServedModel) else model
     if stored is not None and isinstance(path, str | Path):
         at = find_rows(stored, x, path) if isinstance(X, str | Path) else str(stored)
-        chosen = range(zarr_arrays.open_array(at).shape[0]) if rows is None else _numbers(rows)
+        chosen = range(open_array(at).shape[0]) if rows is None else _numbers(rows)
         return explain_stored(path, at, chosen, landmarks=landmarks)
     own, found, names, schema = _rows_to_explain(model, X)
     numbers = list(range(len(found))) if rows is None else _numbers(rows)
@@ -326,7 +327,7 @@ def explain_stored(
 ) -> Explanations:
     """Explain rows of a Zarr array. Raises RefusedErrors."""
     artifact = open_artifact(model_path)
-    model, X = artifact.model(), zarr_arrays.open_array(x)
+    model, X = artifact.model(), open_array(x)
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)

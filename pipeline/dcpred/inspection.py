@@ -25,6 +25,7 @@ from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_group, open_node
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
@@ -328,7 +329,7 @@ def _scores(place: Place) -> dict[str, Any]:
         "finished": MANIFEST in place.names(""),
         "blocks_done": len(done),
         "n_blocks": ledger.n_blocks,
-        "arrays": _arrays(zarr_arrays.open_group(group)) if group else {},
+        "arrays": _arrays(open_group(group)) if group else {},
         "bytes_on_disk": _size(place),
         "plan": read_own_document(place, PLAN),
         "manifest": manifest,
@@ -337,7 +338,7 @@ def _scores(place: Place) -> dict[str, Any]:
 
 def _data(place: Place, path: str | Path) -> dict[str, Any]:
     try:
-        node = zarr_arrays.open_any(place.address)
+        node = open_node(place.address)
     except DataError:
         if zarr_arrays.table_ending(place.address):
             zarr_arrays.refuse_table(str(path))

@@ -28,6 +28,7 @@ from dcpred_tasks.model.class_codes import class_codes, class_positions, names_o
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
 
@@ -58,10 +59,10 @@ def validate(
 
     Raises what `train` and `tune` raise.
     """
-    n_rows = int(zarr_arrays.open_array(x).shape[0])
+    n_rows = int(open_array(x).shape[0])
     number, weights = np.arange(n_rows, dtype=np.int64), np.ones(n_rows)
     if weight is not None:
-        weights = np.asarray(zarr_arrays.open_array(weight)[:], ACC_DTYPE)
+        weights = np.asarray(open_array(weight)[:], ACC_DTYPE)
     rows = _Rows(x, _targets(y, n_rows), weights)
     fold_of, parts = folds.of(number), folds.parts(number)
     judge = metric_asked(metric, settings.task, rows.class_weights(settings.task), policy)
@@ -127,14 +128,14 @@ class _Rows:
     def without(self, trains: NDArray[np.bool_], folder: Path) -> str:
         """The address of weights that are 0 for rows that do not train."""
         group = zarr_arrays.create_group(folder / "weights.zarr")
-        chunk_rows = min(zarr_arrays.chunk_rows(zarr_arrays.open_array(self.x)), len(trains))
+        chunk_rows = min(zarr_arrays.chunk_rows(open_array(self.x)), len(trains))
         array = zarr_arrays.create_array(group, "weight", trains.shape, np.dtype(ACC_DTYPE), chunk_rows)
         array[:] = np.where(trains, self.weights, 0.0)
         return f"{folder}/weights.zarr/weight"
 
 
 def _targets(y: str, n_rows: int) -> NDArray[Any]:
-    array = zarr_arrays.open_array(y)
+    array = open_array(y)
     raw = zarr_arrays.read_target(array, 0, n_rows)
     names = names_of_classes(array.attrs, raw.dtype, f"y at {y}")
     return raw if names is None else np.array(names, str)[class_codes(raw, len(names), y)]
@@ -142,7 +143,7 @@ def _targets(y: str, n_rows: int) -> NDArray[Any]:
 
 def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Folds) -> FoldReport:
     """A model evaluated on held-out rows (ascending), read block by block."""
-    X = zarr_arrays.open_array(rows.x)
+    X = open_array(rows.x)
     plan = plan_routing(len(rows.target), X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     decisions = []
     for _, start, stop in plan.spans():

@@ -16,6 +16,7 @@ from dcpred_tasks.model.class_codes import class_codes, class_labels, names_of_c
 from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.categories import fit_to_rows, target_coded
 from dcpred_tasks.training.folds import UNITS, Folds, Units
@@ -88,7 +89,7 @@ def draw_rows(
     """Draws the rows of a CompareRequest, which has these names. Raises DataError."""
     n, n_test, by = rows, test_rows, (by_time, by_group)
     rng = np.random.default_rng(seed)
-    total = int(zarr_arrays.open_array(train[0]).shape[0])
+    total = int(open_array(train[0]).shape[0])
     held = 0 if test is not None else min(n_test, total // 5)
     order = drawn_numbers(rng, total, max(held + n, LOOKED_AT))
     numbers, test_numbers = np.sort(order[held : held + n]), np.sort(order[:held])
@@ -96,7 +97,7 @@ def draw_rows(
     if by != (None, None):
         numbers, test_numbers, inner = _divided(train[0], by, rng, n, held, seed)
     if test is not None:
-        there = int(zarr_arrays.open_array(test[0]).shape[0])
+        there = int(open_array(test[0]).shape[0])
         test_numbers = np.sort(drawn_numbers(rng, there, n_test))
     X, y, good = _read(train, numbers, task)
     X_test, y_test, _ = _read(test or train, test_numbers, task)
@@ -144,7 +145,7 @@ def _divided(
 
     n_test  0: all rows train
     """
-    total = int(zarr_arrays.open_array(x).shape[0])
+    total = int(open_array(x).shape[0])
     every, used = np.arange(total), np.ones(total, bool)
     test = every[:0]
     if n_test:
@@ -167,7 +168,7 @@ def drawn_numbers(rng: np.random.Generator, total: int, n: int) -> NDArray[np.in
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:
     """Raise DataError if targets look continuous, as training does."""
-    raw = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
+    raw = np.asarray(open_array(address).oindex[np.sort(order[:LOOKED_AT])])
     y = zarr_arrays.plain_text(raw, address)
     survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
     different = len(np.unique(y))
@@ -216,7 +217,7 @@ def _as_codes(names: NDArray[Any], trained: str) -> NDArray[np.int64]:
     """The classes of a table that is read where it lies, by name, as the codes of the training rows; −1 for
     others.
     """
-    labels = class_labels(zarr_arrays.open_array(trained).attrs, trained) or ()
+    labels = class_labels(open_array(trained).attrs, trained) or ()
     codes = {name: code for code, name in enumerate(labels)}
     return np.array([codes.get(str(name), -1) for name in names], np.int64)
 
@@ -225,7 +226,7 @@ def _read(
     addresses: tuple[str, str], numbers: NDArray[np.int64], task: str
 ) -> tuple[SingleArray, NDArray[Any], NDArray[np.bool_]]:
     """Finite rows by number, and which these are."""
-    X, y = (zarr_arrays.open_array(address) for address in addresses)
+    X, y = (open_array(address) for address in addresses)
     if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
         raise DataError(
             f"Cannot use {addresses[0]} of shape {X.shape} with {addresses[1]} of shape {y.shape}: features"

@@ -16,6 +16,7 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Router, read_router
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.atomic_files import (
     MemoryPath,
     is_whole,
@@ -67,7 +68,7 @@ class TrainJob:
 
     def array(self, name: str) -> Any:
         """x, y or weight."""
-        return zarr_arrays.open_array(getattr(self, name))
+        return open_array(getattr(self, name))
 
     def rows_of(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Some rows of x, y or weight, text as `plain_text` gives it."""
@@ -453,7 +454,7 @@ def _index_parts(
 
 @lru_cache(maxsize=64)
 def _piece_arrays(stamp: tuple[str, int, int]) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
-    return zarr_arrays.open_array(f"{stamp[0]}/X"), zarr_arrays.open_array(f"{stamp[0]}/side")
+    return open_array(f"{stamp[0]}/X"), open_array(f"{stamp[0]}/side")
 
 
 def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Source, Rows]]:

@@ -43,6 +43,7 @@ from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.zarr_arrays import chunk_files
 from dcpred_tasks.task_bodies.score_block import RecordDraft, open_model, rows_room, score_block
@@ -100,7 +101,7 @@ def prepare(model: Path, work: Path, rows: int, limit: int, pool: Pool, **more: 
 
 def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
-    source = zarr_arrays.open_array(run.x)
+    source = open_array(run.x)
     room = rows_room(run, source)
     return sum(len(zarr_arrays.read_rows(source, *span, room)) for span in run.chunks(block))
 
@@ -174,7 +175,7 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
             laps.end("whole task")
             Path(run.output, run.record_name(block)).unlink()
             laps.begin()
-            source, draft = zarr_arrays.open_array(run.x), RecordDraft(run, model, block)
+            source, draft = open_array(run.x), RecordDraft(run, model, block)
             writer, facts = ChunkWriter(run, Retrying()), dict[str, Any]()
             room = rows_room(run, source)
             laps.end("open")
@@ -377,7 +378,7 @@ def main() -> None:
 
 
 def run_features(data: Path) -> int:
-    return int(zarr_arrays.open_array(data / "X").shape[1])
+    return int(open_array(data / "X").shape[1])
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ from dcpred.training.train import train
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
@@ -498,7 +499,7 @@ def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) ->
     own = {"zarr.json": right.get("zarr.json")} if Path(f"{output}{TABLE}").exists() else {}
     if contents(output) | own == right:  # The group names the run, whose hash knows its Delta table.
         return
-    one, two = (zarr_arrays.open_group(folder / "scores.zarr") for folder in (peace, output))
+    one, two = (open_group(folder / "scores.zarr") for folder in (peace, output))
     status = np.asarray(two["status"][...])
     tally.lost += int((status == 0).sum())
     differ = np.asarray(one["decision"][...]) != np.asarray(two["decision"][...])

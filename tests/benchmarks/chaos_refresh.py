@@ -49,6 +49,7 @@ from dcpred.training.train import train
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables import encoded_rows
 from dcpred_tasks.training.settings import make_settings
@@ -104,7 +105,7 @@ class FileInput(ParquetInput):
 def pieces(scores: str) -> Pieces:
     """The stored values, some rows at a time."""
     found: Pieces = {}
-    for name, array in zarr_arrays.open_group(scores).arrays():
+    for name, array in open_group(scores).arrays():
         for start in range(0, array.shape[0], CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, array.shape[0])
             found[f"{name}/{start}"] = zarr_arrays.read_rows(array, start, stop).tobytes()

@@ -22,7 +22,7 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.process import peak_memory_bytes
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
@@ -87,7 +87,7 @@ def main() -> None:
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)
         cost = measure_cost(
             read_model(model),
-            zarr_arrays.open_array(f"{held}/X")[:COST_ROWS],
+            open_array(f"{held}/X")[:COST_ROWS],
             **(BRIEF if args.quick else LONG),
         )
         table.add(

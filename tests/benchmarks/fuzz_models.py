@@ -182,7 +182,7 @@ def read_bases(folder: Path) -> dict[str, Base]:
     found = {}
     for path in sorted(folder.iterdir()):
         document = read_json(path / "model" / MODEL_FILE)
-        group = model_artifact.zarr_arrays.open_group(str(path / "model" / model_artifact.ARRAYS_GROUP))
+        group = model_artifact.open_group(str(path / "model" / model_artifact.ARRAYS_GROUP))
         arrays, tests = (
             {name: np.asarray(model_artifact.zarr_arrays.member(group, name)[...]) for name in told}
             for told in (document["model"]["arrays"], document.get("self_test", {}))
@@ -304,7 +304,7 @@ def outcome(case: str, bases: dict[str, Base], path: Path) -> tuple[str, str, st
         fits = all(a.ndim == len(model_layout.ARRAYS[one].dimensions) for one, a in base.arrays.items())
         real = fits and rng.random() < REAL
         kept = lay(base, path, rng, real)
-        members = mock.Mock(open_group=lambda _: kept, member=lambda group, name: Stored(group[name]))
+        members = mock.Mock(open_stored_group=lambda _: kept, member=lambda group, name: Stored(group[name]))
         with mock.patch.object(
             model_artifact, "zarr_arrays", model_artifact.zarr_arrays if real else members
         ):

@@ -25,7 +25,8 @@ from dcpred.execution.pools import connect, started_once, this_process
 from dcpred.execution.workers import Pool
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.storage.zarr_arrays import open_array, read_rows
+from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.zarr_arrays import read_rows
 
 GROUP_ROWS = 131_072
 

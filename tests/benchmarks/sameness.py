@@ -23,6 +23,7 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
@@ -50,7 +51,7 @@ def write(
 def hash_of(group: Path) -> str:
     digest = hashlib.sha256()
     for name in ("label", "decision", "status"):
-        values = zarr_arrays.open_array(f"{group}/{name}")
+        values = open_array(f"{group}/{name}")
         digest.update(zarr_arrays.read_rows(values, 0, values.shape[0]).tobytes())
     return digest.hexdigest()[:16]
 

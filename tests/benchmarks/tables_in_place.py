@@ -25,7 +25,7 @@ from tables import connections
 
 import dcpred
 from dcpred.runs.ledger import open_ledger
-from dcpred_tasks.storage.zarr_arrays import open_group
+from dcpred_tasks.storage.addressed_arrays import open_group
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.tables import table as made_up

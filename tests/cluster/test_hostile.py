@@ -47,6 +47,7 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.atomic_files import NoDocumentError, decoded, read_json, read_plain, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
@@ -224,9 +225,9 @@ def test_a_codec_that_runs_code_is_refused(tmp_path: Path, codec: str) -> None:
     (folder / "0.0").write_bytes(pickle.dumps(Trap(sprung)))
     assert zarr.open_array(folder, mode="r").shape == (4, 2)
     with pytest.raises(DataError, match=f"with the codec '{codec}', which dcpred does not trust"):
-        zarr_arrays.open_array(folder)
+        open_array(folder)
     with pytest.raises(DataError, match="does not trust"):
-        zarr_arrays.arrays_of(zarr_arrays.open_group(folder.parent))
+        zarr_arrays.arrays_of(open_group(folder.parent))
     assert not sprung.exists()
 
 
@@ -252,11 +253,9 @@ def test_a_chunk_that_unpacks_to_more_is_damage(tmp_path: Path, name: str) -> No
         tmp_path / "X", shape=(20, 2), chunks=(10, 2), dtype="f8", compressors=codec, zarr_format=2
     )
     array[...] = values
-    np.testing.assert_array_equal(
-        zarr_arrays.read_rows(zarr_arrays.open_array(tmp_path / "X"), 0, 20), values
-    )
+    np.testing.assert_array_equal(zarr_arrays.read_rows(open_array(tmp_path / "X"), 0, 20), values)
     (tmp_path / "X/1.0").write_bytes(pack(BOMB))
-    opened = zarr_arrays.open_array(tmp_path / "X")
+    opened = open_array(tmp_path / "X")
     np.testing.assert_array_equal(zarr_arrays.read_rows(opened, 0, 10), values[:10])
     with pytest.raises(DamagedChunkError, match=r"unpacks to (more than )?[\d,]+ bytes"):
         zarr_arrays.read_rows(opened, 10, 20)
@@ -266,7 +265,7 @@ def test_compressors_within_shards_are_bounded_too(tmp_path: Path) -> None:
     values = np.arange(40.0).reshape(20, 2)
     compressor = zarr.codecs.GzipCodec()
     zarr.create_array(tmp_path / "X", data=values, chunks=(5, 2), shards=(20, 2), compressors=compressor)
-    opened = zarr_arrays.open_array(tmp_path / "X")
+    opened = open_array(tmp_path / "X")
     np.testing.assert_array_equal(zarr_arrays.read_rows(opened, 0, 20), values)
     (sharding,) = opened.metadata.codecs
     with pytest.raises(ValueError, match="unpacks to more than"):
@@ -280,9 +279,7 @@ def test_a_frame_without_its_length_is_read(tmp_path: Path) -> None:
     raw = values.tobytes()
     magic, block = b"\x28\xb5\x2f\xfd", (len(raw) << 3 | 1).to_bytes(3, "little")
     (tmp_path / "X/c/0/0").write_bytes(magic + b"\x00\x58" + block + raw)  # a window, and one raw block
-    np.testing.assert_array_equal(
-        zarr_arrays.read_rows(zarr_arrays.open_array(tmp_path / "X"), 0, 10), values
-    )
+    np.testing.assert_array_equal(zarr_arrays.read_rows(open_array(tmp_path / "X"), 0, 10), values)
 
 
 # -- what is no file -----------------------------------------------------------------------------------------
@@ -380,7 +377,7 @@ def test_a_file_of_more_bytes_than_a_machine_holds(tmp_path: Path, monkeypatch: 
     zarr.create_array(tmp_path / "X", data=np.ones((10, 2)), chunks=(10, 2), compressors=None)
     (tmp_path / "X/c/0/0").write_bytes(bytes(20_000))
     with pytest.raises(DamagedChunkError, match="quarter of this machine's memory"):
-        zarr_arrays.read_rows(zarr_arrays.open_array(tmp_path / "X"), 0, 10)
+        zarr_arrays.read_rows(open_array(tmp_path / "X"), 0, 10)
 
 
 # -- work in progress ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.storage.stored_chunks import check_complete
 from dcpred_tasks.training.settings import make_settings
@@ -58,7 +58,7 @@ def test_metadata_of_zarr_2_that_say_nothing(tmp_path: Path, field: str, value: 
     metadata = read_json(tmp_path / "X/.zarray")
     (tmp_path / "X/.zarray").write_text(json.dumps(metadata | {field: value}))
     with pytest.raises(DataError, match="cannot interpret its metadata"):
-        zarr_arrays.open_array(tmp_path / "X")
+        open_array(tmp_path / "X")
 
 
 def test_an_array_of_more_rows_than_a_float_can_count(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_an_array_of_more_rows_than_a_float_can_count(tmp_path: Path) -> None:
     metadata = read_json(tmp_path / "X/.zarray")
     (tmp_path / "X/.zarray").write_text(json.dumps(metadata | {"shape": [10**400, 4]}))
     with pytest.raises(DataError, match=r"X: chunk 2\.0 is missing"):
-        check_complete("X", zarr_arrays.open_array(tmp_path / "X"))
+        check_complete("X", open_array(tmp_path / "X"))

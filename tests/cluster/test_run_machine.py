@@ -40,6 +40,7 @@ from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block as task
@@ -115,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def read(output: Path) -> dict[str, Any]:
-    return {name: zarr_arrays.open_array(output / "scores.zarr" / name)[...] for name in ARRAYS}
+    return {name: open_array(output / "scores.zarr" / name)[...] for name in ARRAYS}
 
 
 class CutOffError(Exception):
@@ -406,7 +407,7 @@ class RunMachine(RuleBasedStateMachine):
         """Values of chunks that are right or not there, by array and chunk."""
         found: dict[str, dict[int, Any]] = {}
         for name in ARRAYS:
-            array = zarr_arrays.open_array(self.run.array(name))
+            array = open_array(self.run.array(name))
             files = {chunk: chunk_file(name, chunk) for chunk in range(N_CHUNKS)}
             good = [
                 chunk

@@ -594,7 +594,7 @@ def test_model_and_input_are_opened_once(
 
     noting("dcpred_tasks.artifacts.model_artifact", "read_document", lambda _place, name: name)
     noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
-    noting("dcpred_tasks.storage.zarr_arrays", "open_array", str)
+    noting("dcpred_tasks.storage.addressed_arrays", "open_stored_array", lambda path, *_: path)
     plan_run(model, f"{data}/X", tmp_path / "out")
     assert read.count("model.json") == read.count(f"{data}/X") == 1
     assert len(read) == len(set(read)) > 10

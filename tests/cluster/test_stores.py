@@ -44,6 +44,7 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import store_requests, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import as_arguments, parse
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import open_place
@@ -555,11 +556,11 @@ def test_what_cannot_be_read_is_not_missing(
     known: Known, finished: Place, proxy: Proxy, impatient: None, fault: str
 ) -> None:
     wanted = ResourceError if fault.startswith("403") else StoreError
-    X = zarr_arrays.open_array(known.x)
+    X = open_array(known.x)
     operations: list[tuple[str, Callable[[], object]]] = [
         ("^(GET|HEAD) .*X/c/", lambda: zarr_arrays.read_rows(X, 0, 100)),
         ("^GET .*(list-type|prefix)", lambda: plan_run(known.model, known.x, finished.address)),
-        ("^GET .*zarr.json", lambda: zarr_arrays.open_array(known.x)),
+        ("^GET .*zarr.json", lambda: open_array(known.x)),
         ("^GET .*model.json", lambda: dcpred.load_model(known.model)),
         ("^GET .*arrays", lambda: dcpred.load_model(known.model)),
         ("^GET .*(list-type|prefix)", lambda: verify(finished.address, "fast")),
@@ -845,7 +846,7 @@ def test_no_secret_is_told(known: Known, finished: Place, proxy: Proxy, impatien
     for value in (run, open_ledger(finished.address), finished.address, opened):
         check(pickle.dumps(value))
     # obstore cannot show a store of Azure whose account is named by the environment.
-    for value in (run, finished, zarr_arrays.open_array(known.x), *([] if KIND == "az" else [opened])):
+    for value in (run, finished, open_array(known.x), *([] if KIND == "az" else [opened])):
         check(repr(value) + str(value))
     kinds = ("403 before", "409 before", "503 before", "drop before", "half", "500 before", "echo before")
     for fault in kinds:

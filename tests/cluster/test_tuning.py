@@ -52,7 +52,6 @@ from support.reporters import Recorder
 from support.searches import SHIPPED, SMALL, few_candidates
 from support.setting_words import classifier_with
 
-
 ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
 
 

@@ -32,7 +32,7 @@ from dcpred.cli import main
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.result_fields import type_text
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_group
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
 
@@ -426,7 +426,7 @@ def test_rows_in_memory_and_an_output_on_a_store(folder: Path, s3: StoreServer) 
             assert isinstance(report, dcpred.ScoreReport)
             assert report.scored_blocks == scored
         assert dcpred.verify(out, "sample", seed=0).ok
-        group = zarr_arrays.open_group(f"{out}.data.zarr")
+        group = open_group(f"{out}.data.zarr")
         assert list(group.array_keys()) == ["X"]
         assert (dcpred.open_scores(out)["label"] == labels(folder, "scores")).all()
         assert dcpred.evaluate(model, group["X"], y=BLOBS.y, cost=False).accuracy > 0.9

@@ -15,15 +15,9 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from dcpred_tasks.errors import DamagedChunkError
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.safe_codecs import frame_bytes
-from dcpred_tasks.storage.zarr_arrays import (
-    announce_rows,
-    chunk_files,
-    open_array,
-    open_output,
-    read_rows,
-    write_rows,
-)
+from dcpred_tasks.storage.zarr_arrays import announce_rows, chunk_files, open_output, read_rows, write_rows
 
 CODECS: dict[str, list[Any]] = {
     "none": [],

@@ -22,8 +22,8 @@ from dcpred.scoring.planning import plan_run
 from dcpred.training.train import check_training_data
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_labels
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.object_arrays import encoding_of
-from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.training.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")  # written without a marker

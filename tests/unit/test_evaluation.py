@@ -41,7 +41,7 @@ from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.class_codes import class_codes, class_positions
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.result_fields import Unit, result_class, result_field
-from dcpred_tasks.storage.zarr_arrays import open_array
+from dcpred_tasks.storage.addressed_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
 from support.pools import inline

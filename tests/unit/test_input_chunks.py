@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage import stored_chunks
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.stored_chunks import MISSING, SETTLED_SECONDS, InputState, open_input
 
@@ -141,13 +142,13 @@ CODECS: dict[str, dict[str, Any]] = {
 def test_an_array_of_format_2_is_the_same_in_every_process(codecs: dict[str, Any], tmp_path: Path) -> None:
     path = str(tmp_path / "X")
     zarr.create_array(path, shape=(10, 3), dtype="f4", chunks=(5, 3), zarr_format=2, **codecs)[...] = 1.0
-    array = zarr_arrays.open_array(path)
+    array = open_array(path)
     assert (array[...] == 1.0).all()
     json.dumps(array.metadata.to_dict())  # which is all that JSON can say
     told = (
         "import sys; from dcpred_tasks.storage import stored_chunks, zarr_arrays;"
         "from dcpred_tasks.storage.stored_chunks import open_input; path = sys.argv[1];"
-        "print(stored_chunks.fingerprint(zarr_arrays.open_array(path)), open_input(path, 2e9).form)"
+        "print(stored_chunks.fingerprint(open_array(path)), open_input(path, 2e9).form)"
     )
     found = subprocess.run([sys.executable, "-c", told, path], capture_output=True, text=True, check=True)
     assert found.stdout.split() == [stored_chunks.fingerprint(array), open_input(path, NOW).form]

@@ -12,8 +12,8 @@ import dcpred
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import IncompleteError, PlanConflictError
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.tables import table_files
 from dcpred_tasks.task_bodies import score_block
 from support.stores import StoreServer, used

@@ -15,8 +15,8 @@ from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DamagedChunkError, DataError, PlanConflictError, SettingsError
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import open_array, open_group
 from support.pools import inline
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
@@ -230,7 +230,7 @@ def test_delta_tables_that_cannot_be_read(
     with pytest.raises(DataError, match=r"Cannot read version 7 of the Delta table"):
         rows(f"{folder}/_delta_log/{7:020d}.json", model)
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(SettingsError, match=r"it is a Delta table, .*Install dcpred\[delta\]"):
+    with pytest.raises(SettingsError, match=r"read the Delta table .*Run pip install .dcpred\[delta\]"):
         rows(folder, model)
     assert not (tmp_path / "out").exists()
 

@@ -27,8 +27,9 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.input_kinds import GIB
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import array_address, open_array, open_group, read_rows
+from dcpred_tasks.storage.zarr_arrays import array_address, read_rows
 from dcpred_tasks.tables import encoded_rows
 from support.pools import inline
 from support.setting_words import classifier_with

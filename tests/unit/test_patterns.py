@@ -18,9 +18,9 @@ from dcpred.refreshing.parts import find_parts
 from dcpred.training import scratch
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.patterns import is_pattern, match_pattern
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.tables.table_files import list_files
 from support.stores import StoreServer, used
 

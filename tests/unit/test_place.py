@@ -22,13 +22,13 @@ from dcpred.runs.record_cache import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module
+from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
 from dcpred_tasks.storage.object_arrays import arrays_store
 from dcpred_tasks.storage.place import Folder, open_place
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
-from dcpred_tasks.storage.zarr_arrays import open_group
 from support.mutations import mutated
 from support.stores import Proxy, StoreServer, secure_spoiled, used
 

@@ -39,7 +39,7 @@ from dcpred_tasks.evaluation import measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Reference, class_numbers
 from dcpred_tasks.model.contributions import known_importances
-from dcpred_tasks.storage.zarr_arrays import open_array
+from dcpred_tasks.storage.addressed_arrays import open_array
 from support.data import make_group
 from support.html_pages import Seen, check_page, seen, shown
 from support.models import random_model, random_rows

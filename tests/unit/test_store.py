@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.addresses import as_arguments, check_options, local_path, storage_options
 from dcpred_tasks.storage.stored_chunks import check_complete, count_missing, missing_chunks
 from dcpred_tasks.storage.zarr_arrays import (
@@ -24,8 +25,6 @@ from dcpred_tasks.storage.zarr_arrays import (
     create_array,
     create_group,
     find_array,
-    open_array,
-    open_group,
     open_output,
     read_rows,
 )

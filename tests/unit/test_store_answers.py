@@ -29,6 +29,7 @@ from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import bucket, store_requests, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.store_requests import (
@@ -221,7 +222,7 @@ def test_a_reply_is_told_without_what_was_sent(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_request_beside_one_that_failed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio tells of futures that nobody asked for their error, when they are thrown away."""
-    zarr_arrays.open_group(DATA)
+    open_group(DATA)
 
     async def thrown_away(error: Exception) -> None:
         asyncio.get_running_loop().create_future().set_exception(error)

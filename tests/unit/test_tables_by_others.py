@@ -18,8 +18,8 @@ import pytest
 import dcpred
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.tables.footers import local_file
 from dcpred_tasks.tables.parquet_chunks import read_chunks
 from dcpred_tasks.tables.parquet_files import parquet_footer

@@ -28,6 +28,7 @@ from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.storage import bucket
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.stored_chunks import open_input
 from dcpred_tasks.storage.zarr_arrays import (
@@ -36,8 +37,6 @@ from dcpred_tasks.storage.zarr_arrays import (
     create_group,
     find_array,
     member,
-    open_array,
-    open_group,
     read_rows,
 )
 from dcpred_tasks.training.settings import make_settings

@@ -16,6 +16,7 @@ from dcpred.datasets.table import damaged
 from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_node
 from dcpred_tasks.storage.object_arrays import MARKERS
 
 HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"), (".nc", ".nc4", ".cdf", ".netcdf")
@@ -94,7 +95,7 @@ class ZarrGroup:
 
     @contextmanager
     def opened(self) -> Iterator[dict[str, NamedArray]]:
-        node = zarr_arrays.open_any(self.address)
+        node = open_node(self.address)
         if isinstance(node, zarr.Array):
             arrays = [("X", node)]
         else:
@@ -102,7 +103,7 @@ class ZarrGroup:
         yield {name: _ZarrArray(name, array, *_zarr_dimensions(array, name)) for name, array in arrays}
 
     def attributes(self) -> dict[str, Any]:
-        return dict(zarr_arrays.open_any(self.address).attrs)
+        return dict(open_node(self.address).attrs)
 
 
 class _ZarrArray(_Array):

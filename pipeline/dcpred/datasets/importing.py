@@ -48,7 +48,8 @@ from dcpred.datasets.writing import (
 from dcpred.execution.progress import rows_of, show_step
 from dcpred.public import typed
 from dcpred.summary import Summary
-from dcpred_tasks.artifacts.data_schema import counted_features, is_table, schema_to_follow
+from dcpred_tasks.artifacts.data_schema import is_table
+from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.result_fields import result_class, result_field

@@ -22,6 +22,7 @@ from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.row_sampling import at_most, row_hash
 from dcpred_tasks.schema.column import Boolean, Category
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.training.folds import FOLDS, SPANS, UNITS, Folds, check_count, grouped_units
 from dcpred_tasks.training.survey import MAX_CLASSES
@@ -443,14 +444,14 @@ def folds_of_data(
     if by_time is None and by_group is None:
         plain = None if count is None else Folds(seed, count, words=f"{count} folds of rows")
         return plain if y is None else _of_equal_rows(x, y, count, seed, used) or plain
-    X = zarr_arrays.open_array(x)
+    X = open_array(x)
     if by_time == "":
         order = [np.arange(X.shape[0], dtype=np.float64)]
         return _of_used(
             lambda parts: by_spans(parts, count, f"{LATEST} as they are"), lambda: iter(order), used
         )
     data = x.rpartition("/")[0]
-    beside = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(data)))
+    beside = dict(zarr_arrays.arrays_of(open_group(data)))
     arrays = {name: array for name, array in beside.items() if array.shape[:1] == X.shape[:1]}
     source = SplitSource(data, X, arrays)
     name = by_group if by_time is None else by_time
@@ -476,7 +477,7 @@ def _of_equal_rows(x: str, y: str, count: int | None, seed: int, used: BoolArray
     """Folds of whole groups of equal rows, or of rows where fewer have copies; None where rows have none. Of
     large data some blocks show that.
     """
-    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
+    X, target = open_array(x), open_array(y)
     source = SplitSource(x, X, {"X": X})
     spans = list(source.spans())
     some = [spans[i] for i in at_most(len(spans), max(COMPARED_NUMBERS // (source.step * X.shape[1]), 1))]

@@ -23,6 +23,7 @@ from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
@@ -119,8 +120,8 @@ def split(
     _check_asked(test, by_time, by_group, seed)
     data, names = str(data), _names(str(data)) if into is None else (str(into[0]), str(into[1]))
     places = _places(data, names)
-    X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
-    group = zarr_arrays.open_group(data)
+    X = open_array(zarr_arrays.find_array(data, x))
+    group = open_group(data)
     n_rows = X.shape[0]
     _check_no_means(data, zarr_arrays.address_of(X))
     if n_rows < 2:
@@ -228,7 +229,7 @@ def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
     if is_free(place.folder) if place.folder is not None else place.lists and not place.is_there():
         return False
     try:
-        found = zarr_arrays.open_group(place.address).attrs.get(SPLIT)
+        found = open_group(place.address).attrs.get(SPLIT)
     except DataError:
         if not place.lists:
             return False

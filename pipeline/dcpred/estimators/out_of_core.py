@@ -52,6 +52,7 @@ from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.task_bodies.evaluate_block import label_numbers, labels_of, part_values
@@ -387,7 +388,7 @@ def write_data(
                     _write(array, name, group, attributes.get(name))
             return set(given)
         for name, array in given.items():
-            _check_same(array, zarr_arrays.open_array(zarr_arrays.find_array(address, name)), name, address)
+            _check_same(array, open_array(zarr_arrays.find_array(address, name)), name, address)
     return set(given)
 
 

@@ -30,6 +30,7 @@ from dcpred_tasks.artifacts.commit_records import (
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, lasting, table_address
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
 from dcpred_tasks.storage.place_types import Entry, Place
@@ -298,7 +299,7 @@ class IncrementalRun:
 
     def _cut(self, state: InputState) -> Cut:
         """The blocks of the first run, as long as they suit the input."""
-        X = zarr_arrays.open_array(self.x)
+        X = open_array(self.x)
         input_rows, row_bytes = zarr_arrays.chunk_rows(X), state.n_features * X.dtype.itemsize
         cut = self.root.settings.cut
         if cut is not None and not self.job.full and self.root.settings.form == state.form:

@@ -72,6 +72,7 @@ from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded, read_plain
@@ -469,7 +470,7 @@ def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
     if run.model is None or DECISION not in run.run.outputs:
         lacking = "its model was removed" if run.model is None else "it holds no decision values"
         raise DataError(f"Cannot evaluate the scores of {run.run.output} on {y}: {lacking}. Score again.")
-    target = zarr_arrays.open_array(y)
+    target = open_array(y)
     if target.shape != (run.run.n_rows,):
         raise DataError(
             f"Cannot evaluate the scores of {run.run.output} on {y}: it has shape {target.shape}"
@@ -515,7 +516,7 @@ def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> N
     """Raise DataError if the first rows of a piece have other decision values than stored: other rows."""
     if absolute(x) == absolute(run.run.x):
         return
-    X = zarr_arrays.open_array(x)
+    X = open_array(x)
     found, _ = score_rows(model, zarr_arrays.read_rows(X, start, start + COMPARED))
     spread = np.nanmedian(np.abs(stored - np.nanmedian(stored, axis=0)), axis=0)
     rounding = 8 * np.finfo(stored.dtype).eps * np.abs(found)

@@ -18,6 +18,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.addresses import check_options, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
 
@@ -102,8 +103,8 @@ def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
             f"Cannot read scores of {output}: no block of it is done yet. Run `dcpred score` first."
         )
     try:
-        zarr_arrays.open_group(run.scores)
-        arrays = {column.name: zarr_arrays.open_array(run.array(column.name)) for column in run.columns}
+        open_group(run.scores)
+        arrays = {column.name: open_array(run.array(column.name)) for column in run.columns}
     except DataError:
         raise _damaged(run, "its arrays cannot be opened") from None
     for column in run.columns:
@@ -209,7 +210,7 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
 
     address = scores.run.scores
     # A path can be sent to workers of Dask, a store of an object store cannot.
-    where: Any = zarr_arrays.open_group(address).store_path if path_on_disk(address) is None else None
+    where: Any = open_group(address).store_path if path_on_disk(address) is None else None
     store, group = (address, None) if where is None else (where.store, where.path)
     data = xarray.open_zarr(store, group=group, consolidated=False, chunks={})
     for name, labels in known.items():

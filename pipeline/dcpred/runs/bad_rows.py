@@ -18,6 +18,7 @@ from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.statistics import why_unscored
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def no_row_scored(manifest: Mapping[str, Any]) -> str:
         return ""
     counts = {int(code): n for code, n in manifest["status"].items()}
     listed = Counter((code, feature) for _, code, feature in manifest["bad_rows"])
-    return why_unscored(counts, listed, feature_names(zarr_arrays.open_array(manifest["x"])))
+    return why_unscored(counts, listed, feature_names(open_array(manifest["x"])))
 
 
 @result_class
@@ -136,7 +137,7 @@ def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
 
 def _stored(run: ScoreRun, block: int) -> Iterator[tuple[int, int]]:
     """Rows of a block without a score, and their status, from the status array."""
-    array = zarr_arrays.open_array(run.array("status"))
+    array = open_array(run.array("status"))
     for start, stop in run.chunks(block):
         status = zarr_arrays.read_rows(array, start, stop)
         for i in np.flatnonzero(status != Status.OK):

@@ -10,6 +10,7 @@ from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_node
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.stored_chunks import RowsIdentity, filled, rows_identity
 
@@ -32,7 +33,7 @@ def run_hash(X: zarr.Array[Any], run: ScoreRun) -> str:
 
 def record_input(run: ScoreRun) -> dict[str, Any]:
     """The record of the input in a plan: the rows of X, and of each array of one dimension beside it."""
-    X = zarr_arrays.open_array(run.x)
+    X = open_array(run.x)
     arrays = {
         name: asdict(rows_identity(array, run.n_rows))
         for name, array in arrays_beside(run.x).items()
@@ -44,7 +45,7 @@ def record_input(run: ScoreRun) -> dict[str, Any]:
 def arrays_beside(x: str) -> dict[str, zarr.Array[Any]]:
     """One-dimensional arrays in the group of X; none if it is in no group."""
     try:
-        node = zarr_arrays.open_any(x.rstrip("/").rpartition("/")[0])
+        node = open_node(x.rstrip("/").rpartition("/")[0])
         if not isinstance(node, zarr.Group):
             return {}
         return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
@@ -82,7 +83,7 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
     recorded  the record of the input in the plan; earlier versions wrote none
     accepted  hashes of runs whose input --repair found to hold the same rows
     """
-    X = zarr_arrays.open_array(run.x)
+    X = open_array(run.x)
     if X.shape[0] == run.n_rows:
         now = run_hash(X, run)
         if now == run.run or now in accepted:

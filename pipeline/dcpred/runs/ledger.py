@@ -30,6 +30,7 @@ from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import (
     DELTA_VERSION,
     absolute,
@@ -206,7 +207,7 @@ class Ledger:
         """
         if not self._only_times_differ():
             return False
-        store = computed(zarr_arrays.open_array(self.run.x))
+        store = computed(open_array(self.run.x))
         run = self.run if store is None else replace(self.run, input=store.identity)
         with show_step(
             "comparing the input, whose files have other times", self.n_blocks, "blocks"
@@ -219,7 +220,7 @@ class Ledger:
 
     def _has_same_rows(self) -> bool:
         """Whether X, and the ids of the run, hold the rows that the plan recorded."""
-        X = zarr_arrays.open_array(self.run.x)
+        X = open_array(self.run.x)
         return bool(same_rows(self.recorded_input(), X, self.run.n_rows)) and not self.changed_ids()
 
     def changed_ids(self) -> list[str]:
@@ -292,7 +293,7 @@ class Ledger:
         before = recorded_identity(self.recorded_input())
         if before is None:
             return False
-        X = zarr_arrays.open_array(self.run.x)
+        X = open_array(self.run.x)
         return before.may_be_same(rows_identity(X, self.run.n_rows))
 
     def pending(self) -> list[int]:

@@ -23,7 +23,7 @@ from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
@@ -157,7 +157,7 @@ def describe_run(
 
 def describe_input(x: str) -> dict[str, Any]:
     """A description of X, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
-    array = zarr_arrays.open_array(x)
+    array = open_array(x)
     # Attributes may be infinite or NaN, which our own JSON never is.
     metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, separators=(",", ":"), default=str)
     hashed = digest(metadata.encode())

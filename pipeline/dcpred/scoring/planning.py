@@ -28,6 +28,7 @@ from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import open_place
@@ -102,7 +103,7 @@ def plan_run(
     label_rule(model, costs)
     for column in columns(outputs, alpha, costs):
         column.require(model)
-    X = zarr_arrays.open_array(x)
+    X = open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)

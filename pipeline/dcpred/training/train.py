@@ -43,6 +43,7 @@ from dcpred_tasks.result_fields import measured
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch import TrainJob, with_folds
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
@@ -101,7 +102,7 @@ def train(
     x, y, weight = (absolute(x), absolute(y), absolute(weight) if weight else None)
     forget_failures()
     plan, names = check_training_data(x, y, weight, settings)
-    n_features = zarr_arrays.open_array(x).shape[1]
+    n_features = open_array(x).shape[1]
     settings, coded = numbered_for(settings, x)
     if settings.refine:
         refinement.check()
@@ -131,9 +132,7 @@ def train(
         workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
         with claimed(scratch, identity, model):
             show(f"reading {plan}{workers.where}")
-            if settings.task == "classification" and (
-                remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
-            ):
+            if settings.task == "classification" and (remark := stored_chunks.check_labels(y, open_array(y))):
                 show(remark)
             show_dashboard(workers)
             show_detail(
@@ -179,13 +178,13 @@ def check_training_data(
     x: str, y: str, weight: str | None, settings: Settings
 ) -> tuple[BlockPlan, tuple[str, ...] | None]:
     """The blocks, and the label names. Raises DataError for what shapes, dtypes and chunks show."""
-    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
+    X, target = open_array(x), open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise DataError(f"Cannot train on X at {x}: its shape is {X.shape}. Pass rows and features.")
     columns = {"y": (y, target, "biufUSOT")}
     if weight:
-        columns["the sample weight"] = weight, zarr_arrays.open_array(weight), "biuf"
+        columns["the sample weight"] = weight, open_array(weight), "biuf"
     for name, (_, array, kinds) in columns.items():
         if np.dtype(array.dtype).kind not in kinds:
             raise DataError(
@@ -215,7 +214,7 @@ def check_training_data(
 
 def check_driver(plan: BlockPlan, x: str, settings: Settings) -> None:
     """Raise SchedulerError if this process may use less memory than its part of a training needs."""
-    X = zarr_arrays.open_array(x)
+    X = open_array(x)
     needed = driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, settings)
     check_driver_memory(needed, "Set sample_rows or landmarks lower, or max_leaf_rows higher")
 
@@ -225,7 +224,7 @@ def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
     target-encoded features. Raises SettingsError for a feature that X does not have, DataError if the schema
     of the data set is damaged.
     """
-    n_features, schema = zarr_arrays.open_array(x).shape[1], schema_of_array(x)
+    n_features, schema = open_array(x).shape[1], schema_of_array(x)
     settings = numbered(settings, named_features(x), n_features)
     if schema is None:
         return settings, NOT_CODED
@@ -240,7 +239,7 @@ def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
 
 def named_features(x: str) -> list[str] | None:
     """The names of the features of X, or None. Raises DataError unless each has one unique name."""
-    X = zarr_arrays.open_array(x)
+    X = open_array(x)
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
         return None
@@ -258,9 +257,7 @@ def named_features(x: str) -> list[str] | None:
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     """Fingerprints of the current data of a training."""
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
-    return {
-        name: stored_chunks.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()
-    }
+    return {name: stored_chunks.fingerprint(open_array(address)) for name, address in arrays.items()}
 
 
 def training_hashes(

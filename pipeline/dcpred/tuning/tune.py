@@ -45,7 +45,7 @@ from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch import MemoryJob, TrainJob, with_folds
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
@@ -436,7 +436,7 @@ def _choice(
     _check_own(scratch)
     check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):
-        budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1])
+        budget = on_this_machine(budget, open_array(x).shape[1])
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     check_driver(plan, x, start)
     with pool() as workers, resource_errors(scratch):

@@ -11,6 +11,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name, planned_scores
 
@@ -26,10 +27,8 @@ def explain_metadata(run: ScoreRun, name: str) -> str | None:
         return "it cannot be read"
     try:
         if not name:
-            return _wrong_group(
-                run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores)
-            )
-        return _wrong_array(run, _column(run, name), zarr_arrays.open_array(run.array(name)))
+            return _wrong_group(run, open_group(run.scores), zarr_arrays.open_consolidated(run.scores))
+        return _wrong_array(run, _column(run, name), open_array(run.array(name)))
     except DataError:
         return "it cannot be read"
 
@@ -109,13 +108,13 @@ def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
 def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
     try:
         if isinstance(planned, zarr.Array):
-            return _agree(_column(run, name), zarr_arrays.open_array(run.array(name)), planned)
+            return _agree(_column(run, name), open_array(run.array(name)), planned)
         copy = zarr_arrays.open_consolidated(run.scores)
         copies = [] if copy is None else zarr_arrays.arrays_of(copy)
         wanted = dict(zarr_arrays.arrays_of(planned))
         same = all(
             name in wanted and _agree(_column(run, name), array, wanted[name]) for name, array in copies
         )
-        return same and dict(zarr_arrays.open_group(run.scores).attrs) == dict(planned.attrs)
+        return same and dict(open_group(run.scores).attrs) == dict(planned.attrs)
     except DataError:
         return False

@@ -6,42 +6,32 @@ from typing import Any
 
 import zarr
 
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
+from dcpred_tasks.artifacts.followed_schema import GROUP_FILES, schema_of_stored, schema_to_follow
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.schema.schema import (
     ATTRIBUTE,
-    INDEX_BASE,
     Schema,
     first_difference,
-    numbers_schema,
     read_schema,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import DELTA_VERSION, current_options, local_path
+from dcpred_tasks.storage.addressed_arrays import open_group
+from dcpred_tasks.storage.addresses import DELTA_VERSION, current_options, local_path, table_address
 from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.sources import kind_of
 
-GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
 TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # tables that need no import
 
 
 def schema_of_array(x: str) -> Schema | None:
     """The schema of the group that holds an array, or None. Raises DataError where it is damaged."""
-    group, _, name = local_path(x).rstrip("/").rpartition("/")
-    if not group or not name:
-        return None
-    try:
-        attributes: dict[str, Any] = dict(zarr_arrays.open_group(group).attrs)
-    except DataError:
-        place = open_place(group)
-        if any(place.read(file) is not None for file in GROUP_FILES):
-            raise
-        return None  # the array lies in no group
-    told = attributes.get(ATTRIBUTE)
-    return None if told is None else read_schema(told, group)
+    if table_address(local_path(x)) is None:
+        return schema_of_stored(x)
+    group = x.rpartition("/")[0]
+    return read_schema(open_group(group).attrs[ATTRIBUTE], group)
 
 
 def schema_of_given(X: Any) -> Schema | None:
@@ -59,39 +49,6 @@ def schema_of_given(X: Any) -> Schema | None:
     except (FileNotFoundError, ValueError):  # The array has no group.
         return None
     return read_schema(attributes[ATTRIBUTE], "X") if ATTRIBUTE in attributes else None
-
-
-def schema_to_follow(address: str | Path) -> Schema:
-    """The schema of the model or data at an address, of numbers without one. Raises DataError."""
-    place = open_place(address)
-    if place.read(MODEL_FILE) is not None:
-        artifact = open_artifact(address)
-        found, names, kind = artifact.schema, artifact.feature_names, "model"
-    else:
-        x = zarr_arrays.find_array(address, "X")
-        found, names, kind = schema_of_array(x), feature_names(zarr_arrays.open_array(x)), "data set"
-    if found is None and names:
-        return numbers_schema(names)
-    if found is None:
-        raise DataError(
-            f"Cannot encode data like {address}: this {kind} has neither a schema nor names of features."
-            " Import without --like: rows are then numbers in their order."
-        )
-    return found
-
-
-def counted_features(address: str | Path) -> dict[str, int]:
-    """`n_features` of the model or data at an address, and its `index_base` where data state it."""
-    if open_place(address).read(MODEL_FILE) is not None:
-        return {"n_features": open_artifact(address).model().n_features}
-    x = zarr_arrays.find_array(address, "X")
-    group = local_path(x).rstrip("/").rpartition("/")[0]
-    try:
-        base = dict(zarr_arrays.open_group(group).attrs).get(INDEX_BASE)
-    except DataError:  # The array has no group.
-        base = None
-    found = {"n_features": int(zarr_arrays.open_array(x).shape[1])}
-    return found | ({"index_base": int(base)} if base in (0, 1) else {})
 
 
 def find_rows(address: str | Path, name: str, model: str | Path, *, with_target: bool = False) -> str:
@@ -148,7 +105,7 @@ def _find_column(address: str | Path, name: str, model: str | Path) -> str:
     from dcpred_tasks.tables.encoded_rows import plan_table
 
     table = plan_table(local_path(address), str(model))
-    there = dict(zarr_arrays.arrays_of(zarr_arrays.open_group(str(table))))
+    there = dict(zarr_arrays.arrays_of(open_group(str(table))))
     schema = schema_to_follow(model)
     target = schema.target
     name = "y" if name == target else name

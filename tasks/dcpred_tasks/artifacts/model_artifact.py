@@ -74,7 +74,7 @@ def read_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The wanted arrays at `address`, of the model at `path`. Raises ModelFormatError."""
     try:
-        group, names = zarr_arrays.open_group(address), _in(declared, wanted)
+        group, names = zarr_arrays.open_stored_group(address), _in(declared, wanted)
         calls = [
             partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
             for name in names

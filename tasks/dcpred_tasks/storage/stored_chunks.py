@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_node
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
@@ -464,12 +465,12 @@ def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
     ids  names of columns of its data set: rows are unchanged only if those beside X are, too
     """
     forget(LISTING)
-    X = zarr_arrays.open_array(address)
+    X = open_array(address)
     if (store := computed(X)) is not None:
         return _computed_state(X, store, now, ids)
     state = input_state(address, X, now)
     folder = address.rstrip("/").rpartition("/")[0]
-    group = zarr_arrays.open_any(folder) if ids else None
+    group = open_node(folder) if ids else None
     if not isinstance(group, zarr.Group):
         return state
     # Attributes name the classes of an id, or how its numbers are encoded, and the categories of a feature.

@@ -42,7 +42,6 @@ from dcpred_tasks.storage.addresses import (
     current_options,
     is_remote,
     local_path,
-    table_address,
 )
 from dcpred_tasks.storage.atomic_files import plain, read_plain, replace_bytes
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
@@ -251,7 +250,7 @@ Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any]
 
 
 @contextmanager
-def _opening(path: str, kind: str) -> Iterator[None]:
+def opening(path: str, kind: str) -> Iterator[None]:
     """Translate errors of Zarr. Errors of an address pass unchanged."""
     try:
         yield
@@ -261,57 +260,47 @@ def _opening(path: str, kind: str) -> Iterator[None]:
         raise DataError(_no_zarr(path, kind, error)) from None
 
 
-def open_group(address: str | Path) -> zarr.Group:
-    """An existing group, read-only."""
+def open_stored_group(address: str | Path) -> zarr.Group:
+    """An existing group of Zarr, read-only."""
     path = local_path(address)
-    with _opening(path, "group"):
-        return _sound(zarr.open_group(_source(path), mode="r", use_consolidated=False))
+    with opening(path, "group"):
+        return sound(zarr.open_group(_source(path), mode="r", use_consolidated=False))
 
 
-def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
-    """An existing array, read-only, whose stored values are its values. Raises DataError for packed ones.
+def open_stored_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
+    """An existing array of Zarr, read-only, whose stored values are its values. Raises DataError for packed
+    ones.
 
     of  the run whose task opens it: its arrays do not change, and a process reads their metadata once
     """
     path = local_path(address)
-    with _opening(path, "array"):
-        if of and table_address(path) is not None:
-            return _table_of_run(path, of, current_options())
+    with opening(path, "array"):
         if of and is_remote(path):
             return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
-        found = _sound(zarr.open_array(_source(path), mode="r")) if known is None else known
-        check_plain(found)
-        return found
+        array = sound(zarr.open_array(_source(path), mode="r")) if known is None else known
+        check_plain(array)
+        return array
 
 
 def _source(path: str, *, read_only: bool = True) -> StorePath:
     """The store and path that Zarr opens."""
-    if (table := table_address(path)) is not None:
-        from dcpred_tasks.tables.encoded_rows import open_table
-
-        return StorePath(open_table(table), table.name)
     if not is_remote(path):
         return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
     return StorePath(store, below)
 
 
-@lru_cache(maxsize=2)  # Each keeps decoded rows.
-def _table_of_run(path: str, of: str, options: Options) -> zarr.Array[Any]:
-    return _sound(zarr.open_array(_source(path), mode="r"))
-
-
 @lru_cache(maxsize=64)
 def _opened_once(path: str, of: str, options: Options, *, read_only: bool) -> zarr.Array[Any]:
     mode: Literal["r", "r+"] = "r" if read_only else "r+"
-    array = _sound(zarr.open_array(_source(path, read_only=read_only), mode=mode, zarr_format=3))
+    array = sound(zarr.open_array(_source(path, read_only=read_only), mode=mode, zarr_format=3))
     return array if read_only else array.with_config(WRITE_ALL)
 
 
 def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
     """The array whose metadata lie in a local file, or None where only Zarr can open it."""
-    if is_remote(path) or table_address(path) is not None:
+    if is_remote(path):
         return None
     try:
         return _of_metadata(os.path.abspath(path), read_only, read_plain(Path(path) / "zarr.json")[0])
@@ -323,11 +312,11 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
 def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]:
     """The array with these metadata, cached: tasks of a run open the same ones, 0.3 ms each."""
     store = StorePath(PlainStore(path, read_only=read_only))
-    array = _sound(zarr.Array.from_dict(store, json.loads(metadata)))
+    array = sound(zarr.Array.from_dict(store, json.loads(metadata)))
     return array if read_only else array.with_config(WRITE_ALL)
 
 
-def _sound(node: Node) -> Node:
+def sound(node: Node) -> Node:
     """Check what Zarr does not: attributes are an object, chunks hold rows, codecs are safe."""
     if not isinstance(node.metadata.attributes, dict):
         raise TypeError("attributes are not a JSON object")
@@ -391,7 +380,7 @@ def _encoded_values(
 
 
 def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
-    """An array of a group that `open_group` opened. Raises KeyError or TypeError for anything else."""
+    """An array of a group that was opened here. Raises KeyError or TypeError for anything else."""
     if isinstance(group.store_path.store, PlainStore):
         known = _known(below(address_of(group), name), read_only=True)
         if known is not None:
@@ -399,7 +388,7 @@ def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
     node = group[name]
     if not isinstance(node, zarr.Array):
         raise TypeError(f"{name} is not an array")
-    return _sound(node)
+    return sound(node)
 
 
 def _no_zarr(path: str, kind: str, error: Exception) -> str:
@@ -423,11 +412,11 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
     return f"Cannot open a Zarr {kind} at {path}: it {so}. Make one with `dcpred import SOURCE DEST.zarr`."
 
 
-def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
-    """An existing group or array, read-only."""
+def open_stored_node(address: str | Path) -> zarr.Group | zarr.Array[Any]:
+    """An existing group or array of Zarr, read-only."""
     path = local_path(address)
-    with _opening(path, "group"):
-        return _sound(zarr.open(_source(path), mode="r", use_consolidated=False))
+    with opening(path, "group"):
+        return sound(zarr.open(_source(path), mode="r", use_consolidated=False))
 
 
 def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
@@ -436,7 +425,7 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Zarr warns of foreign files in the directory
             found = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
-            return [(name, _sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
+            return [(name, sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
     except DcpredError:
         raise
     except READ_ERRORS as error:
@@ -545,7 +534,7 @@ def find_array(address: str | Path, name: str) -> str:
     """
     path = local_path(address)
     try:
-        node = open_any(address)
+        node = open_stored_node(address)
     except DataError:
         refuse_table(path)
         raise
@@ -556,7 +545,7 @@ def find_array(address: str | Path, name: str) -> str:
             f"Cannot find array {name} in {path}: that is a single array. Pass the group that holds both."
         )
     found = f"{path.rstrip('/')}/{name}"
-    with _opening(found, "array"):
+    with opening(found, "array"):
         if isinstance(sparse := node.get(name), zarr.Group) and is_sparse(sparse):
             raise DataError(sparse_matrix(found))
         if name not in node or not isinstance(node[name], zarr.Array):
@@ -712,8 +701,8 @@ def consolidate(group: zarr.Group) -> zarr.Group:
 def open_consolidated(address: str | Path) -> zarr.Group | None:
     """A group by its copy of metadata, read-only; None without a copy."""
     path = local_path(address)
-    with _opening(path, "group"):
-        group = _sound(zarr.open_group(_source(path), mode="r"))
+    with opening(path, "group"):
+        group = sound(zarr.open_group(_source(path), mode="r"))
     return None if group.metadata.consolidated_metadata is None else group
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.data_schema import schema_to_follow
+from dcpred_tasks.artifacts.followed_schema import schema_to_follow
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.input_kinds import refuse_rounded
 from dcpred_tasks.process import memory_bytes

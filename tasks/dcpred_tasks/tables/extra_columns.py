@@ -29,6 +29,7 @@ from dcpred_tasks.schema.column import (
 )
 from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array, open_node
 from dcpred_tasks.storage.addresses import absolute, lasting, shown, table_address
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.tables.encoded_rows import EncodedTable, open_cells
@@ -234,7 +235,7 @@ def _array_of(name: str, schema: Schema | None) -> str:
 def _table(x: str, data: str | None, of: str) -> TableReader | None:
     """The reader of a data set that is a table: the one of the run, if that is scored."""
     if is_scored(x, data):
-        store = computed(zarr_arrays.open_array(x, of=of)) if table_address(x) is not None else None
+        store = computed(open_array(x, of=of)) if table_address(x) is not None else None
         return store.reader if isinstance(store, EncodedTable) else None
     return open_cells(str(data)) if is_table(str(data)) else None
 
@@ -271,17 +272,17 @@ def stored_ids(x: str) -> tuple[str, ...]:
 def _opened(x: str, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:
     """The group of a data set and its X, if they exist."""
     if data is None:
-        X = zarr_arrays.open_array(x)
+        X = open_array(x)
         try:
-            node = zarr_arrays.open_any(_folder(x))
+            node = open_node(_folder(x))
         except DataError:  # an array outside of a group
             return None, X
         return (node if isinstance(node, zarr.Group) else None), X
-    node = zarr_arrays.open_any(data)
+    node = open_node(data)
     if isinstance(node, zarr.Array):
         return None, node
     try:
-        return node, zarr_arrays.open_array(zarr_arrays.find_array(data, "X"))
+        return node, open_array(zarr_arrays.find_array(data, "X"))
     except DataError:
         return node, None
 

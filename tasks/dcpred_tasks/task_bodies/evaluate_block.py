@@ -27,6 +27,7 @@ from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, unscored
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
@@ -105,7 +106,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
     """Evaluate rows start to stop. Raises DataError for a target that cannot be compared with a score."""
     model = open_evaluated(job.model, job.model_hash, job.early)
     trained = None if job.trained is None else replace(job.trained)  # with counts of its own
-    X, target = zarr_arrays.open_array(job.x), zarr_arrays.open_array(job.y)
+    X, target = open_array(job.x), open_array(job.y)
     found, retrying = nothing_evaluated(job, model), Retrying()
     sampled = Statistics(model)
     for first in range(start, stop, job.chunk_rows):

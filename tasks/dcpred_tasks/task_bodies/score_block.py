@@ -33,6 +33,7 @@ from dcpred_tasks.scoring.statistics import (
     sampled_positions,
 )
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import path_on_disk
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.computed_arrays import computed
@@ -91,7 +92,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     """
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
-    source = zarr_arrays.open_array(run.x, of=run.reading)
+    source = open_array(run.x, of=run.reading)
     if run.input is not None and (store := computed(source)) is not None:
         store.check_identity(run.input)
     retrying = Retrying()
@@ -169,7 +170,7 @@ def add_tables(run: ScoreRun, record: CommitRecord, reads: bool) -> CommitRecord
     """
     retrying, ids, block = Retrying(), row_ids(run), record.block
     arrays, digests, inputs = output_arrays(run), list[str](), list[str]()
-    source = zarr_arrays.open_array(run.x, of=run.reading) if reads and not record.quarantined else None
+    source = open_array(run.x, of=run.reading) if reads and not record.quarantined else None
     lacking = [artifact for artifact in block_artifacts(run) if not artifact.fits(record)]
     with resource_errors(run.scores), block_writers(lacking, block, ids, retrying) as writers:
         for start, stop in run.chunks(block):
@@ -300,7 +301,7 @@ def input_digest(run: ScoreRun, record: CommitRecord) -> str:
     """What the commit record of a block would state as its input now. Raises DataError."""
     if not record.files:
         run = replace(run, artifacts=(ZARR,), ids=())
-    source, ids, parts = zarr_arrays.open_array(run.x, of=run.reading), row_ids(run), []
+    source, ids, parts = open_array(run.x, of=run.reading), row_ids(run), []
     for start, stop in run.chunks(record.block):
         X = zarr_arrays.read_rows(source, start, stop)
         if ids is not None:

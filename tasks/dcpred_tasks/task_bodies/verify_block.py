@@ -18,6 +18,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
 from dcpred_tasks.scoring.labels import scale_scorer, score_with_leaves
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, Stored, Values, needed
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.store_requests import Retrying, StoreError
 from dcpred_tasks.task_bodies.block_artifacts import block_artifacts
 from dcpred_tasks.task_bodies.score_block import planned_artifact
@@ -51,7 +52,7 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
     values, findings = read_stored(run, output_arrays(run), block, start, stop)
     if values is None:
         return findings
-    model, source = _oracle(run.model, run.model_hash), zarr_arrays.open_array(run.x)
+    model, source = _oracle(run.model, run.model_hash), open_array(run.x)
     at = np.array(rows, np.int64)
     at = at[~np.isin(values["status"][at - start], GIVEN_UP)]
     size = zarr_arrays.chunk_rows(source)
@@ -90,7 +91,7 @@ def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
 
 def input_is_readable(run: ScoreRun, block: int) -> bool:
     """Whether every input chunk of a block is there and can be decoded."""
-    source = zarr_arrays.open_array(run.x)
+    source = open_array(run.x)
     for start, stop in run.chunks(block):
         if next(stored_chunks.missing_chunks(source, start, stop), None) is not None:
             return False

@@ -14,6 +14,7 @@ from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import read_document
 from dcpred_tasks.storage.place_types import Entry
@@ -65,7 +66,7 @@ def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
 
 def output_arrays(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
     """The stored output arrays, by name."""
-    return {name: zarr_arrays.open_array(run.array(name)) for name in run.arrays}
+    return {name: open_array(run.array(name)) for name in run.arrays}
 
 
 def digest_values(run: ScoreRun, values: Values) -> str:
