@@ -228,7 +228,7 @@ class NetCdf3File:
 
     @contextmanager
     def opened(self) -> Iterator[dict[str, NamedArray]]:
-        from scipy.io import netcdf_file  # noqa: PLC0415 - slow to import
+        from scipy.io import netcdf_file
 
         try:
             file = netcdf_file(self.path, "r", mmap=True)

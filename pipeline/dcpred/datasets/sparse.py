@@ -143,7 +143,7 @@ class SparseFile:
             )
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
-        from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+        from scipy.sparse import csr_array
 
         ends = self.indptr[rows.start : min(rows.stop, self.shape[0]) + 1].astype(np.int64)
         at = slice(int(ends[0]), int(ends[-1]))
@@ -216,7 +216,7 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
     """X sparse by rows, y, and their lines."""
 
     def parsed(lines: list[bytes]) -> Any:
-        from sklearn.datasets import load_svmlight_file  # noqa: PLC0415 - slow to import
+        from sklearn.datasets import load_svmlight_file
 
         return load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
 
