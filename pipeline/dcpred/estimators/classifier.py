@@ -65,13 +65,6 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         calibrate, sample_rows and largest_weight; no other setting may be given with it. None: without any
         setting the search keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings
         there is no search.
-    metric : str, callable or None, default None
-        Metric of the search for settings: the name of a scorer of scikit-learn
-        ("accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision",
-        "f1_macro" or "matthews_corrcoef"), "neg_mean_cost=50" (a missed row of the second class costs 50
-        times a false alarm; or a matrix, as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`),
-        which sees the numbers of classes as targets. None: accuracy; log-loss where one class has at least
-        90 % of the rows.
 
     Attributes
     ----------

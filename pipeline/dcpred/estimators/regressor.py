@@ -37,11 +37,6 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         calibrate, sample_rows and largest_weight; no other setting may be given with it. None: without any
         setting the search keeps to 20 linear predictions or 100 ns a row, whichever is more; with settings
         there is no search.
-    metric : str, callable or None, default None
-        Metric of the search for settings: the name of a scorer of scikit-learn ("r2",
-        "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error",
-        "neg_median_absolute_error", "neg_mean_poisson_deviance" or "neg_mean_gamma_deviance"),
-        "neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared error.
 
     Attributes
     ----------

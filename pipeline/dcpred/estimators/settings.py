@@ -8,8 +8,11 @@ from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, TypeVar
 
+from sklearn.base import ClassifierMixin
+
 from dcpred.parameters import Parameter, documented, parameters_in
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.evaluation.named_scores import CLASSES, NUMBERS, SCORES
 from dcpred_tasks.training.settings import EARLIER_NAMES, Description, describe_settings, renamed
 from dcpred_tasks.training.settings import Settings as TrainingSettings
 
@@ -38,13 +41,30 @@ verbose : int, default 0
 """)
 
 
+OTHER_METRICS = {
+    CLASSES: '"neg_mean_cost=50" (a missed row of the second class costs 50 times a false alarm; or a matrix,'
+    ' as "neg_mean_cost=0,1,9;1,0,9;1,1,0"), or a scorer (`make_scorer`), which sees the numbers of classes'
+    " as targets. None: accuracy; log-loss where one class has at least 90 % of the rows.",
+    NUMBERS: '"neg_mean_pinball_loss=0.9" (of a quantile), or a scorer (`make_scorer`). None: the squared'
+    " error.",
+}
+
+
+def _metric(task: str) -> Parameter:
+    names = ", ".join(f'"{score.name}"' for score in SCORES if score.task == task and not score.takes_value)
+    text = f"Metric of the search for settings: the name of a scorer of scikit-learn ({names}), "
+    lines = textwrap.fill(text + OTHER_METRICS[task], 102)
+    return Parameter("str, callable or None, default None", textwrap.indent(lines, "    "))
+
+
 def with_parameters(kind: C) -> C:
     """Describe in the docstring of a class the parameters that are settings, or those of all estimators."""
     defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
     settings = {
         one.name: _described(one, defaults[one.name]) for one in describe_settings() if one.name in defaults
     }
-    return documented(kind, OF_ESTIMATORS | settings)
+    metric = _metric(CLASSES if issubclass(kind, ClassifierMixin) else NUMBERS)
+    return documented(kind, OF_ESTIMATORS | settings | {"metric": metric})
 
 
 def _described(setting: Description, default: object) -> Parameter:
