@@ -8,7 +8,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def is_allowed(value: Any, annotation: Any) -> bool:
 def in_words(annotation: Any) -> list[str]:
     """What a value may be."""
     origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         return [text for part in parts for text in in_words(part)]
     if origin in (tuple, Sequence):
         return ["a tuple" if origin is tuple else f"a list, each {' or '.join(in_words(parts[0]))}"]
@@ -67,7 +67,7 @@ def _reader(annotation: Any) -> Reader:
         return _built(annotation)
     if origin is Annotated:
         return _limited(parts[0], parts[1:])
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         return _either([_reader(part) for part in parts])
     if origin is tuple and parts[1:] != (...,):
         return _fixed([_reader(part) for part in parts])

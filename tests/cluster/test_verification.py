@@ -32,6 +32,8 @@ from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, Pl
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import encoded
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import verify_block
 from dcpred_tasks.training.settings import make_settings
@@ -196,6 +198,27 @@ def test_rule_every_byte_of_a_record_and_of_the_manifest_counts(folder: Path) ->
         path.write_bytes(raw + b" ")
         assert found(folder / "out", "fast") == [kind]
         path.write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"retries": "many"}, "retries: 'many' is not an integer"),
+        ({"sizes": {"label": [-1]}}, "sizes: -1 is not allowed"),
+        ({"colour": 1}, "it has no field colour"),
+        ({"stop": None}, "stop: None is not an integer"),
+    ],
+)
+def test_rule_a_record_has_the_values_that_its_fields_allow(
+    folder: Path, change: dict[str, Any], sentence: str
+) -> None:
+    """A checksum alone does not make it one."""
+    path = folder / "out/blocks/000004.json"
+    value = json.loads(path.read_bytes()) | change
+    del value["checksum"]
+    path.write_bytes(encoded({**value, "checksum": digest_json(value)}))
+    (finding,) = verify(folder / "out", "fast").findings
+    assert (finding.kind, finding.block, finding.sentence) == (Kind.ALTERED_RECORD, 4, sentence)
 
 
 def test_rule_fast_decodes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ class Whole:
     parts: tuple[Part, ...]
     status: dict[str, Count] = field(default_factory=dict)
     alpha: float | None = None
+    share: Annotated[float, lambda share: share <= 1] | None = None
     spans: list[tuple[int, int]] = field(default_factory=list)
     more: Any = None
 
@@ -45,6 +46,8 @@ def test_a_document_becomes_the_dataclass_of_its_fields() -> None:
         ({"parts": [], "status": {"1": 1.0}}, "status: 1.0 is not an integer"),
         ({"parts": [], "alpha": "1"}, "alpha: '1' is not None"),
         ({"parts": [], "alpha": 10**400}, "alpha: "),
+        ({"parts": [], "share": "1"}, "share: '1' is not None"),
+        ({"parts": [], "share": 2}, "share: 2 is not None"),
         ({"parts": [], "spans": [[1]]}, "is not a list of 2"),
         ({"parts": [], "other": 1}, "it has no field other"),
     ],

@@ -19,7 +19,7 @@ from typing import Any
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
-from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS
+from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS, parts_in
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.planning import Columns
 from dcpred.verification.fast_check import FastCheck, check_as_written
@@ -110,7 +110,7 @@ class Parts:
 
     def run(self, limits: Limits) -> str:
         """The name of the run of the root with the current runs of all parts."""
-        published = self._runs_of(self.latest) if self.latest and not self.job.full else {}
+        published = parts_in(self.root.manifest(self.latest)) if self.latest and not self.job.full else {}
         now: dict[str, str] = {}
         for part in self.inputs:
             now[part.name] = self._renewed(part, published.get(part.name, ""), limits)
@@ -121,7 +121,7 @@ class Parts:
         # The name of a run of all parts ends with the digest of its content.
         ending = f"-{_digest(now)}"
         likely = [name for name in self.root.finished() if name.endswith(ending)]
-        same = (name for name in likely if self._runs_of(name) == now)
+        same = (name for name in likely if parts_in(self.root.manifest(name)) == now)
         return next(same, "") or self._released(now, published)
 
     def part_root(self, name: str, x: str = "") -> Root:
@@ -139,7 +139,7 @@ class Parts:
 
     def remove_unused(self) -> list[str]:
         """Remove runs of parts that no run of the root uses any more. Returns their names."""
-        used = {pair for name in self.root.finished() for pair in self._runs_of(name).items()}
+        used = {pair for name in self.root.finished() for pair in parts_in(self.root.manifest(name)).items()}
         removed = []
         for part in sorted(self.root.place.names(PARTS)):
             with suppress(PlanConflictError):
@@ -166,11 +166,6 @@ class Parts:
             beyond = limits.exceeded(name, manifest, new)
             self.beyond = "; ".join(filter(None, (self.beyond, *(f"{part.name}: {so}" for so in beyond))))
         return name
-
-    def _runs_of(self, name: str) -> dict[str, str]:
-        """The runs of parts in a run of the root."""
-        runs = self.root.manifest(name).get("parts")
-        return {str(k): str(v) for k, v in runs.items()} if isinstance(runs, dict) else {}
 
     def _released(self, parts: dict[str, str], published: dict[str, str]) -> str:
         """A new run of the root with these: named as unfinished, then links, then the manifest.

@@ -31,7 +31,7 @@ from dcpred_tasks.storage.place import (
     open_place,
     read_document,
     read_own_document,
-    read_sealed_document,
+    read_sealed,
     write_document,
 )
 from dcpred_tasks.storage.place_types import Place
@@ -304,29 +304,21 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         return RunLine(
             name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
         )
-    facts = _finished_fields(read_sealed_document(root.place, file), run)
-    if facts is None:
+    finished = read_sealed(_Finished, root.place, file)
+    if finished is None or (run is None and finished.parts is None):
         return RunLine(name, "damaged", manifest.time)
-    return RunLine(name, "latest" if name == latest else "finished", manifest.time, **facts)
-
-
-def _finished_fields(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
-    """The fields of a finished run; None if its manifest has another shape, or its plan is missing."""
-    if run is None and "parts" not in (manifest or {}):
-        return None
-    try:
-        finished = from_document(_Finished, manifest)
-    except ValueError:
-        return None
-    return {
-        "n_rows": finished.n_rows,
-        "n_blocks": finished.n_blocks,
-        "done_blocks": finished.n_blocks,
-        "taken_blocks": sum(finished.taken_over.values()),
-        "n_bad": without_score(finished.status),
-        "drift_is_large": bool(finished.drift.get("large")),
-        "model_hash": finished.model_hash,
-    }
+    return RunLine(
+        name,
+        "latest" if name == latest else "finished",
+        manifest.time,
+        n_rows=finished.n_rows,
+        n_blocks=finished.n_blocks,
+        done_blocks=finished.n_blocks,
+        taken_blocks=sum(finished.taken_over.values()),
+        n_bad=without_score(finished.status),
+        drift_is_large=bool(finished.drift.get("large")),
+        model_hash=finished.model_hash,
+    )
 
 
 @dataclass(frozen=True)
@@ -339,3 +331,4 @@ class _Finished:
     drift: dict[str, Any]
     model_hash: str
     taken_over: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, Any] | None = None

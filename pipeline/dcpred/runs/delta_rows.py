@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.storage.place import local_file, open_place, read_sealed_document
+from dcpred_tasks.storage.place import local_file, open_place, read_sealed
 from dcpred_tasks.storage.place_types import Place
 
 RECORD = "delivery.json"  # in the output
@@ -91,22 +91,30 @@ class Delivery:
         return f"`dcpred deliver {as_arguments(self.run.output)}{more}`"
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """Fields of `delivery.json`."""
+
+    delivery: str
+    table: str
+
+
 def delivery_of(ledger: Ledger, records: Mapping[int, CommitRecord], table: str | None = None) -> Delivery:
     """The delivery of a finished run.
 
     table  its address; None: that of the last delivery, else that of the plan
     """
-    record = read_sealed_document(ledger.place, RECORD) or {}
+    begun = read_sealed(_Begun, ledger.place, RECORD)
     address = table or delta_table(ledger)
     assert address is not None
-    delivery = record.get("delivery") or content_of(ledger.run, records)
-    return Delivery(ledger, records, address, delivery, bool(record))
+    identity = content_of(ledger.run, records) if begun is None else begun.delivery
+    return Delivery(ledger, records, address, identity, begun is not None)
 
 
 def delta_table(ledger: Ledger) -> str | None:
     """The address of the Delta table that should hold the rows of a run; None if none should."""
-    record = read_sealed_document(ledger.place, RECORD) or {}
-    return record.get("table") or ledger.run.delta
+    begun = read_sealed(_Begun, ledger.place, RECORD)
+    return ledger.run.delta if begun is None else begun.table
 
 
 def content_of(run: ScoreRun, records: Mapping[int, CommitRecord]) -> str:

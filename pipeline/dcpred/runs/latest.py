@@ -7,7 +7,9 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below, path_on_disk
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
@@ -54,9 +56,8 @@ def run_meant(output: str | Path) -> str | Path:
         return output
     if "/" in part or not part:
         return below(root, RUNS, run)
-    parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
-    run_of_part = parts.get(part) if isinstance(parts, dict) else None
-    return below(root, PARTS, part, RUNS, str(run_of_part)) if run_of_part else output
+    run_of_part = parts_in(read_own_document(open_place(root), f"{RUNS}/{run}/{MANIFEST}")).get(part)
+    return below(root, PARTS, part, RUNS, run_of_part) if run_of_part else output
 
 
 def point_to(place: Place, name: str) -> None:
@@ -98,10 +99,16 @@ def runs_of_parts(output: str | Path) -> dict[str, str]:
     """
     place = open_place(run_meant(output))
     try:
-        parts = (read_sealed_document(place, MANIFEST) or {}).get("parts")
+        parts = parts_in(read_sealed_document(place, MANIFEST))
     except NotADirectoryError:
         return {}
-    if not isinstance(parts, dict):
-        return {}
     root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
-    return {str(part): below(root, PARTS, part, RUNS, str(name)) for part, name in parts.items()}
+    return {part: below(root, PARTS, part, RUNS, name) for part, name in parts.items()}
+
+
+def parts_in(manifest: dict[str, Any] | None) -> dict[str, str]:
+    """The names of the runs of each input in a manifest, by its name; none in that of another output."""
+    try:
+        return from_document(dict[str, str], (manifest or {}).get("parts"))
+    except ValueError:
+        return {}

@@ -19,12 +19,12 @@ QUALITIES = ("accuracy", "log_loss", "rmse")
 
 def found_before(earlier: Mapping[str, Any], kept: Path) -> dict[str, Any]:
     """The report that an earlier search wrote to `kept`. Raises PlanConflictError for another file."""
-    try:
-        return _found(earlier.get("found"))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    report = checked_search(earlier.get("found"))
+    if report is None:
         raise PlanConflictError(
             f"Cannot read settings from {kept}: it is not the result of a search. Remove it to search again."
-        ) from None
+        )
+    return report
 
 
 def checked_search(found: Any) -> dict[str, Any] | None:

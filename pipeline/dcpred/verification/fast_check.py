@@ -13,16 +13,14 @@ from dcpred.runs.ledger import RUN_FIELDS, Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.runs.record_cache import read_records
 from dcpred.verification.metadata import explain_metadata
-from dcpred_tasks.artifacts.block_files import TABLE_FORMATS, Finding, Kind
+from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
-    OPTIONAL,
-    RECORD_FIELDS,
     CommitRecord,
     ScoreRun,
     block_of,
-    parsed_record,
+    record_in,
     record_splits,
 )
 from dcpred_tasks.errors import IncompleteError
@@ -105,18 +103,15 @@ class FastCheck:
                     self.left += 1
                 continue
             _, data = next(reading)
-            wrong = _wrong_record(self.run, block, data or b"")
-            record = parsed_record(self.run, block, data) if wrong is None and data is not None else None
-            if wrong is None and record is not None:
-                wrong = _impossible_record(self.run, artifacts, record)
-            if wrong is not None:
-                self._add(wrong[0], block, name, wrong[1])
-            elif record is not None:
-                # Statistics are large, and only this part of them is needed.
-                seconds = record.statistics.get("seconds", 0.0)
-                self.records[block] = replace(record, statistics={"seconds": seconds})
-                if record.quarantined:
-                    self._add(Kind.ROWS_GIVEN_UP, block, name, f"rows were skipped: {record.quarantined}")
+            record = _record_of(self.run, artifacts, block, data or b"")
+            if isinstance(record, tuple):
+                self._add(record[0], block, name, record[1])
+                continue
+            # Statistics are large, and only this part of them is needed.
+            seconds = record.statistics.get("seconds", 0.0)
+            self.records[block] = replace(record, statistics={"seconds": seconds})
+            if record.quarantined:
+                self._add(Kind.ROWS_GIVEN_UP, block, name, f"rows were skipped: {record.quarantined}")
         for name in sorted(names):
             self._other_record(name)
 
@@ -258,25 +253,23 @@ def show_system_files(findings: list[Finding]) -> None:
         show(f"{there} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
 
 
-def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | None:
-    """Why a record is not of this block."""
+def _record_of(
+    run: ScoreRun, artifacts: list[BlockArtifact], block: int, data: bytes
+) -> CommitRecord | tuple[Kind, str]:
+    """The record of a block, or what is wrong with it."""
     try:
         value = exactly_decoded(data, run.record_name(block))
-        if value.pop("checksum") != digest_json(value):
-            return Kind.ALTERED_RECORD, "it does not match its own checksum"
-    except (ValueError, KeyError, OSError):
+    except ValueError:
         return Kind.ALTERED_RECORD, "it cannot be read"
-    if value.get("run") != run.run:
+    try:
+        record = record_in(value)
+    except ValueError as error:
+        return Kind.ALTERED_RECORD, str(error)
+    if record.run != run.run:
         return Kind.FOREIGN_RECORD, "it is the record of another run"
-    if value.get("block") != block:
-        return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if (
-        not RECORD_FIELDS - {*OPTIONAL}
-        <= set(value)
-        <= RECORD_FIELDS | {form.key for form in TABLE_FORMATS.values()}
-    ):
-        return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
-    return None
+    if record.block != block:
+        return Kind.FOREIGN_RECORD, f"it is the record of block {record.block}, not of block {block}"
+    return _impossible_record(run, artifacts, record) or record
 
 
 def _impossible_record(

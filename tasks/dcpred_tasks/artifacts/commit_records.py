@@ -224,14 +224,18 @@ def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
 def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None:
     """The commit record of a block from its bytes; None as `read_record`."""
     try:
-        value = decoded(data, run.record_name(block))
-        if value.pop("checksum") != digest_json(value):
-            return None
-        files = {name: value.pop(form.key) for name, form in TABLE_FORMATS.items() if form.key in value}
-        record = from_document(CommitRecord, {**value, "files": files}, exact=True)
-    except (ValueError, KeyError):
+        record = record_in(decoded(data, run.record_name(block)))
+    except ValueError:
         return None
     return record if record.run == run.run and record.block == block else None
+
+
+def record_in(value: dict[str, Any]) -> CommitRecord:
+    """The commit record of a document, which loses its keys of tables. Raises ValueError with the reason."""
+    if value.pop("checksum", None) != digest_json(value):
+        raise ValueError("it does not match its own checksum")
+    files = {name: value.pop(form.key) for name, form in TABLE_FORMATS.items() if form.key in value}
+    return from_document(CommitRecord, {**value, "files": files}, exact=True)
 
 
 def list_records(run: ScoreRun) -> dict[int, Entry]:

@@ -6,13 +6,13 @@ is hashed by its values as float64: dtype, chunks and the name of a data set do 
 """
 
 import base64
-import binascii
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dcpred_tasks.annotations import from_document
 
 FIELD = "trained_rows"  # in the provenance
 KEPT = 2_048  # hashes: 22 KiB of text
@@ -52,6 +52,12 @@ def mixed(z: Hashes) -> Hashes:
         return z ^ (z >> np.uint64(31))
 
 
+@dataclass(frozen=True)
+class _Sketch:
+    share: Annotated[float, lambda share: 0 < share <= 1]
+    hashes: str
+
+
 @dataclass
 class TrainedRows:
     """Estimates how many given rows were trained on, by rows whose hash is in the sketch."""
@@ -65,18 +71,13 @@ class TrainedRows:
     @classmethod
     def of(cls, provenance: object) -> "TrainedRows | None":
         """From the provenance of a model, which is not verified; None where it is unusable."""
-        told = provenance.get(FIELD) if isinstance(provenance, Mapping) else None
-        if not isinstance(told, Mapping):
-            return None
-        share, text = told.get("share"), told.get("hashes")
-        if not isinstance(share, float | int) or not 0 < share <= 1 or not isinstance(text, str):
-            return None
         try:
-            hashes = np.frombuffer(base64.b64decode(text, validate=True), "<u8").astype(np.uint64)
-        except (binascii.Error, ValueError):
+            stored = from_document(_Sketch, provenance.get(FIELD) if isinstance(provenance, dict) else None)
+            hashes = np.frombuffer(base64.b64decode(stored.hashes, validate=True), "<u8").astype(np.uint64)
+        except ValueError:  # binascii.Error among them
             return None
         is_so = 0 < len(hashes) <= KEPT and bool((hashes[1:] > hashes[:-1]).all())
-        return cls(hashes, float(share)) if is_so else None
+        return cls(hashes, stored.share) if is_so else None
 
     def add(self, X: NDArray[Any]) -> None:
         """Rows (n, n_features), raw."""

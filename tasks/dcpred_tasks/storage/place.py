@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import inf
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import NOT_FOLLOWED, lock_file
 from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
@@ -30,6 +31,7 @@ from dcpred_tasks.storage.bucket import open_bucket
 from dcpred_tasks.storage.digests import digest_json, file_digest
 from dcpred_tasks.storage.place_types import Entry, Place, Stored
 
+T = TypeVar("T")
 # Answers of a file system without locks. Other errors of a lock are errors of the storage.
 NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 LOOK_SECONDS = 0.02  # between two attempts to lock a file
@@ -82,6 +84,14 @@ def read_sealed_document(place: Place, name: str) -> dict[str, Any] | None:
         rest = {key: one for key, one in (value or {}).items() if key != "checksum"}
         return value if value is not None and value.get("checksum") == digest_json(rest) else None
     except (ValueError, IsADirectoryError):  # 1e999 parses as infinity, which digest_json refuses
+        return None
+
+
+def read_sealed(kind: type[T], place: Place, name: str) -> T | None:
+    """The dataclass of a JSON object with a checksum; None where it does not exist or is damaged."""
+    try:
+        return from_document(kind, read_sealed_document(place, name))
+    except ValueError:
         return None
 
 
