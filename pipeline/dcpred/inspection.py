@@ -31,6 +31,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
 from dcpred_tasks.storage.place import open_place, read_own_document
 from dcpred_tasks.storage.place_types import Place
+from dcpred_tasks.tables.sources import is_importable, refuse_table
 from dcpred_tasks.training.settings import Settings
 
 
@@ -340,8 +341,8 @@ def _data(place: Place, path: str | Path) -> dict[str, Any]:
     try:
         node = open_node(place.address)
     except DataError:
-        if zarr_arrays.table_ending(place.address):
-            zarr_arrays.refuse_table(str(path))
+        if is_importable(place.address):
+            refuse_table(str(path))
         what = "Check the path."
         if place.read(SETTINGS) is not None:
             what = f"A refresh keeps its runs there, of which {below(place.address, LINK)} is the latest."

@@ -24,7 +24,6 @@ from sklearn.datasets import dump_svmlight_file
 from dcpred.cli import main
 from dcpred.datasets import (
     array_sources,
-    csv_reader,
     table,
     writing,
 )
@@ -33,7 +32,7 @@ from dcpred.datasets.writing import default_chunk_rows
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks
-from dcpred_tasks.tables import stored_tables
+from dcpred_tasks.tables import csv_files, stored_tables
 
 RNG = np.random.default_rng(0)
 SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)
@@ -102,8 +101,8 @@ def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
 def test_every_format_in_several_chunks(
     tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
-    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 300)
+    monkeypatch.setattr(csv_files, "HEADER_LENGTHS", 1)
     monkeypatch.setattr(stored_tables, "BATCH_VALUES", 60)
     monkeypatch.setattr(array_sources, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
@@ -150,7 +149,7 @@ def test_chunks_hold_about_8_mib() -> None:
 def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 2**12)
     monkeypatch.setattr(stored_tables, "BATCH_VALUES", 2**12)
     monkeypatch.setattr(array_sources, "SURVEY_ROWS", 500)
     peaks = []
@@ -267,8 +266,8 @@ def test_csv_names_and_labels(tmp_path: Path) -> None:
 
 
 def test_a_label_far_down_makes_all_of_them_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 50)
-    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 50)
+    monkeypatch.setattr(csv_files, "HEADER_LENGTHS", 1)
     _, _, y = bring(text(tmp_path, "a,goal\n" + "1,2\n" * 100 + "1,10\n1,x\n"), target="goal")
     assert y.attrs["labels"] == ["10", "2", "x"]
     assert y[:].tolist() == [1] * 100 + [0, 2]
@@ -366,7 +365,7 @@ def test_indices_count_from_one(tmp_path: Path) -> None:
 def test_an_index_0_anywhere_makes_all_count_from_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 8)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 8)
     _, X, _ = bring(text(tmp_path, "1 1:1 3:2\n\n# nothing\n2 0:7\n", "a.svm"))
     assert X[:].tolist() == [[0, 1, 0, 2], [7, 0, 0, 0]]
 
@@ -396,7 +395,7 @@ def test_what_is_not_written_is_zero(tmp_path: Path, values: str, dtype: str) ->
 def test_svmlight_refusals(
     tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 64)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 64)
     refused(text(tmp_path, "1 1:1\n" * 40 + line + "\n" + "2 1:1\n" * 9, "a.svm"), *words)
 
 
@@ -712,7 +711,7 @@ def write_as(folder: Path, ending: str, X: np.ndarray, y: np.ndarray) -> tuple[P
 def test_rows_that_are_not_finite_are_counted(
     tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 300)
     monkeypatch.setattr(stored_tables, "BATCH_VALUES", 60)
     X, y = RNG.normal(size=(90, 3)), RNG.normal(size=90)
     X[[4, 50, 89], 1], X[[4, 8], 2], y[[0, 89]] = [np.nan, np.inf, -np.inf], np.nan, [np.inf, -np.inf]

@@ -21,11 +21,11 @@ from click.testing import CliRunner
 
 from dcpred import DCPredClassifier, import_data
 from dcpred.cli import main
-from dcpred.datasets import csv_reader
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.inference import marks_hint
 from dcpred_tasks.schema.schema import numbers_schema, read_schema
+from dcpred_tasks.tables import csv_files
 
 
 def text(folder: Path, content: str, name: str = "a.csv") -> Path:
@@ -81,7 +81,7 @@ def test_a_quotation_mark_that_joins_rows_is_refused(tmp_path: Path, separator: 
 
 def test_fields_with_line_breaks_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a batch ends within one."""
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 200)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 200)
     lines = [f'{i},"Main Street {i}\nFlat 3, left\n\nUlm",{i % 2}\n' for i in range(60)]
     group = bring(text(tmp_path, "a,address,y\n" + "".join(lines)), tmp_path, target="y", id="address")
     assert [row[0] for row in rows_of(group)] == list(range(60))
@@ -89,7 +89,7 @@ def test_fields_with_line_breaks_are_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_rows_longer_than_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 100)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 100)
     lines = [f"{i},{'z' * (1500 if i == 70 else 5)},{i % 2}\n" for i in range(200)]
     path = text(tmp_path, "a,note,y\n" + "".join(lines))
     assert [row[0] for row in rows_of(bring(path, tmp_path, target="y", drop="note"))] == list(range(200))
@@ -128,7 +128,7 @@ def test_a_separator_that_is_stated(tmp_path: Path) -> None:
 def test_a_row_with_other_fields_and_bytes_that_are_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 60)
     lines = [f"{i},town,{i % 2}\n" for i in range(60)]
     path = text(tmp_path, "a,b,y\n" + "".join([*lines[:40], "1,2\n", *lines]))
     assert "row 40 (counted from 0) has 2 fields, but the first line 3" in refused(path, tmp_path, target="y")
@@ -375,7 +375,7 @@ def test_a_short_and_a_long_number_are_not_made_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     """Also where they lie in different batches."""
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 60)
     values = ["10000000000000.1", "10000000000000.10000000000000000001"][:: 1 - 2 * first]
     lines = [values[0], *(f"{i}.5" for i in range(60)), values[1]]
     path = text(tmp_path, "a,y\n" + "".join(f"{i},{v}\n" for i, v in enumerate(lines)))

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 from dcpred import import_data
 from dcpred.cli import main
-from dcpred.datasets import csv_reader, importing
+from dcpred.datasets import importing
 from dcpred.datasets.importing import Imported, find_schema
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.schema.column import DATE_PARTS, Boolean, Codes, Date, Id, Number, Target
 from dcpred_tasks.schema.schema import Schema, read_schema
-from dcpred_tasks.tables import stored_tables
+from dcpred_tasks.tables import csv_files, stored_tables
 from support.tables import COLOURS, plain_rows, table, write_csv
 
 FEATURES = (
@@ -233,8 +233,8 @@ def test_a_dimension_is_no_target(tmp_path: Path, engine: Any) -> None:
 def test_every_format_holds_the_same(
     tmp_path: Path, write: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 4_000)
-    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 4)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 4_000)
+    monkeypatch.setattr(csv_files, "HEADER_LENGTHS", 4)
     monkeypatch.setattr(stored_tables, "BATCH_VALUES", 700)
     (tmp_path / "source").mkdir()
     report, group = bring(write(FRAME, tmp_path / "source"), tmp_path, chunk_rows=128, **OPTIONS)
@@ -275,8 +275,8 @@ def test_the_dtype_holds_what_columns_become(tmp_path: Path, columns: dict[str, 
 
 
 def test_text_far_down_makes_a_column_one_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
-    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 60)
+    monkeypatch.setattr(csv_files, "HEADER_LENGTHS", 1)
     rows = ["1,1,1"] * 50 + ["a,1,2"] * 60 + ["b,2,x"] * 180
     path = text(tmp_path, "\n".join(["p,q,r", *rows]))
     _, group = bring(path, tmp_path)
@@ -357,7 +357,7 @@ def test_all_columns_that_cannot_be_told_are_named(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_rows_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**14)
+    monkeypatch.setattr(csv_files, "BATCH_BYTES", 2**14)
     peaks = []
     for n in (1_200, 1_200, 9_600):  # the first fills caches
         path = write_csv(pd.concat([FRAME] * (n // 600)), tmp_path / f"{len(peaks)}.csv")

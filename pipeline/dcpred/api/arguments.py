@@ -29,6 +29,7 @@ from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.sources import is_table
 
 Find = Callable[[str | Path, str], str]
 
@@ -91,7 +92,7 @@ def training_data(
     from dcpred.training import scratch as tables
 
     _check_target(y)
-    if isinstance(data, str | Path) and tables.is_table(data):
+    if isinstance(data, str | Path) and is_table(data):
         _check_names(y=y, sample_weight=sample_weight)
         columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
         with tables.imported(data, columns, tables.import_folder(beside, scratch)) as rows:

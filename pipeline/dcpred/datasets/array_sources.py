@@ -18,13 +18,10 @@ from dcpred.datasets.containers import Container, NamedArray
 from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import (
     Batch,
-    Columns,
     Table,
     TargetSurvey,
-    check_names,
     damaged,
     label_dtype,
-    no_rows,
     target_values,
 )
 from dcpred_tasks.errors import DataError, listed
@@ -38,6 +35,7 @@ from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.object_arrays import encoding_of
 from dcpred_tasks.storage.zarr_arrays import SPARSE_PARTS, plain_text, sparse_matrix
 from dcpred_tasks.tables.stored_tables import batch_rows
+from dcpred_tasks.tables.table_columns import Columns, check_names, no_rows
 
 SURVEY_ROWS = 2**20  # rows of y per survey step
 Names = tuple[str, ...] | None

@@ -18,8 +18,8 @@ from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_node
 from dcpred_tasks.storage.object_arrays import MARKERS
+from dcpred_tasks.tables.sources import NETCDF
 
-HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"), (".nc", ".nc4", ".cdf", ".netcdf")
 HDF5_MAGIC, NETCDF_3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
 TEXT_DTYPE: np.dtype[Any] = np.dtypes.StringDType()
 DEFAULT_MARKERS = {  # NC_FILL_FLOAT and others

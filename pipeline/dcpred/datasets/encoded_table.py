@@ -10,18 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
 from dcpred.datasets.table import (
     Batch,
-    Columns,
     SelectedRows,
-    Source,
     Table,
     TargetSurvey,
-    check_names,
     check_there,
     label_dtype,
-    no_rows,
     side_by_side,
     target_values,
 )
@@ -66,7 +61,9 @@ from dcpred_tasks.tables.arrow_columns import (
     rounded,
     text_values,
 )
-from dcpred_tasks.tables.table_columns import Spread, followed_dtype
+from dcpred_tasks.tables.csv_files import CsvFile, NotANumberError, refuse_rounded
+from dcpred_tasks.tables.table_columns import Columns, Spread, check_names, followed_dtype, no_rows
+from dcpred_tasks.tables.table_source import TableRows
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # The form that Python writes; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
@@ -403,7 +400,7 @@ class _NumbersOfText:
 class _TypedNumbers:
     """Columns of numbers that keep their dtype."""
 
-    def __init__(self, source: Source, names: Sequence[str], do: Callable[[str], str]) -> None:
+    def __init__(self, source: TableRows, names: Sequence[str], do: Callable[[str], str]) -> None:
         self.source, self.names, self.do = source, names, do
         self.n_rows, self.has_nulls = 0, False
         self.inexact: tuple[str, str, str] | None = None
@@ -445,7 +442,7 @@ class _TypedNumbers:
             raise rounded(where, held, do + also)
 
 
-def encoded_table(source: Source, wishes: Wishes) -> Table:
+def encoded_table(source: TableRows, wishes: Wishes) -> Table:
     """The table of a source; infers what wishes leave open in its schema. Raises DataError if a named column
     is missing, or if a column is ambiguous.
     """
@@ -463,7 +460,7 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
     return _table(rows, _schema(source, found.columns, wishes), found)
 
 
-def _selected(source: Source, wishes: Wishes) -> SelectedRows:
+def _selected(source: TableRows, wishes: Wishes) -> SelectedRows:
     """The rows to import. Raises DataError for wishes that exclude each other."""
     if wishes.labelled and wishes.target is None:
         raise DataError(
@@ -479,7 +476,7 @@ def _selected(source: Source, wishes: Wishes) -> SelectedRows:
     return SelectedRows(source, wishes.absent, wishes.target, wishes.gap_texts, wishes.labelled)
 
 
-def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> Table:
+def table_like(source: TableRows, schema: Schema, like: str, asked_for: Wishes) -> Table:
     """The table of a source encoded by a schema: columns may come in any order, further ones are omitted,
     and its target and ids are included where the source has them.
 
@@ -541,7 +538,7 @@ def _purpose(wish: Column | ColumnRequest) -> str:
     return "drop column {}" if isinstance(wish, Dropped) else f"encode column {{}} as {wish.kind}"
 
 
-def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema:
+def _schema(source: TableRows, columns: Sequence[Column], wishes: Wishes) -> Schema:
     try:
         return Schema(tuple(columns), wishes.gap_texts, wishes.text)
     except ValueError as error:

@@ -30,11 +30,10 @@ from dcpred.datasets.array_sources import (
     read_npz,
 )
 from dcpred.datasets.array_sources import held as held_chunks
-from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
-from dcpred.datasets.csv_reader import csv_file
+from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
-from dcpred.datasets.table import Source, Table, damaged
+from dcpred.datasets.table import Table, damaged
 from dcpred.datasets.writing import (
     CLAIM,
     GROUP_FILE,
@@ -48,7 +47,6 @@ from dcpred.datasets.writing import (
 from dcpred.execution.progress import rows_of, show_step
 from dcpred.public import typed
 from dcpred.summary import Summary
-from dcpred_tasks.artifacts.data_schema import is_table
 from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
@@ -69,19 +67,27 @@ from dcpred_tasks.schema.schema import (
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
 from dcpred_tasks.storage.patterns import is_pattern
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place import is_zarr, open_place
 from dcpred_tasks.storage.place_types import Place
-from dcpred_tasks.tables.sources import SOURCES, open_source
-from dcpred_tasks.tables.table_source import ReadOptions
+from dcpred_tasks.tables.csv_tables import COMPRESSED, CsvTable
+from dcpred_tasks.tables.sources import (
+    HDF5,
+    MATRICES,
+    NETCDF,
+    SOURCES,
+    SVMLIGHT,
+    ending_of,
+    is_read_in_place,
+    open_source,
+)
+from dcpred_tasks.tables.table_source import ReadOptions, TableRows
 
-CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
-COLUMNS = (
-    *CSV,
-    *(ending for kind in SOURCES for ending in kind.endings),
+ZARR = (".zarr",)
+COLUMNS = tuple(
+    ending for kind in SOURCES for ending in kind.endings
 )  # formats whose rows have named columns
 CONTAINERS = (*ZARR, *HDF5, *NETCDF)
-SUFFIXES = (*COLUMNS, ".npy", ".npz", *SVMLIGHT, *CONTAINERS)
-COMPRESSED = (".gz", ".bz2")  # endings of compressed text
+SUFFIXES = (*COLUMNS, *MATRICES, *ZARR)
 OTHERS = {
     ".xls": "Save it as .csv or .parquet",
     ".xlsx": "Save it as .csv or .parquet",
@@ -90,7 +96,6 @@ OTHERS = {
     ".pkl": "Load it, and save it as .parquet",
     ".orc": "Write it as .parquet",
 }
-METADATA = ("zarr.json", ".zgroup", ".zarray")  # a directory of Zarr has one of these files
 DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
 # The formats of each option.
 OPTIONS = {
@@ -99,7 +104,7 @@ OPTIONS = {
     "features": SVMLIGHT,
     "dense_limit": (".npz", *SVMLIGHT),
     "index_base": SVMLIGHT,
-    **dict.fromkeys(("separator", "quotes", "decimal", "thousands", "not_missing"), CSV),
+    **{option: kind.endings for kind in SOURCES for option in kind.options},
     "like": (*COLUMNS, *CONTAINERS, *SVMLIGHT),
     **dict.fromkeys(
         ("target", "schema", "categorical", "drop", "id", "gap", "absent", "drop_unlabelled"),
@@ -176,7 +181,7 @@ class Reading:
         self.ids = (*_names(self.id), *_names(self.ids))
         columns, texts, form = _given(self.schema) if self.schema is not None else ([], (), TextFormat())
         self.given = {column.name: column for column in columns}
-        if self.like is not None and is_svmlight(self.source):
+        if self.like is not None and ending_of(str(self.source)) in SVMLIGHT:
             self.follow = None, str(self.like)
             self.known = _counted(self.like, self.features, self.index_base)
         elif self.like is not None:
@@ -248,15 +253,14 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
     if suffix in CONTAINERS:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
         return container_table(held, reading, scratch)
-    if suffix in CSV:
-        named = None if reading.follow else reading.columns
-        separator, quotes, form = reading.separator, reading.quotes, reading.text
-        return _encoded(csv_file(path, named, separator=separator, quotes=quotes, form=form), reading)
     return _table_at(str(path), reading)
 
 
 def _table_at(address: str, reading: Reading) -> Table:
-    return _encoded(open_source(address).rows(ReadOptions(reading.columns)), reading)
+    options = ReadOptions(
+        reading.columns, reading.follow is not None, reading.separator, reading.quotes, reading.text
+    )
+    return _encoded(open_source(address).rows(options), reading)
 
 
 def frame_table(frame: Any, reading: Reading) -> Table:
@@ -267,7 +271,7 @@ def frame_table(frame: Any, reading: Reading) -> Table:
     return _encoded(read_frame(frame, reading.columns), reading)
 
 
-def _encoded(source: Source, reading: Reading) -> Table:
+def _encoded(source: TableRows, reading: Reading) -> Table:
     schema, like = reading.follow or (None, "")
     if schema is not None:
         return table_like(source, schema, like, reading.wishes)
@@ -315,14 +319,12 @@ def _strings(value: object) -> tuple[str, ...] | None:
 
 def check_source(path: Path) -> str:
     """The suffix that names the format of a source, which has to exist and hold data."""
-    if path.is_dir():
-        return ".zarr" if any((path / name).exists() for name in METADATA) else _of_directory(path)
-    if is_pattern(path):
-        return ".parquet"
-    name = Path(path.name.lower())
-    packed = name.suffix in COMPRESSED
-    suffix = Path(name.stem).suffix if packed else name.suffix
-    if suffix not in SUFFIXES or (packed and suffix not in (*CSV, *SVMLIGHT)):
+    packed, suffix = path.suffix.lower() in COMPRESSED, ending_of(path)
+    if path.is_dir() and not is_zarr(path) and path.suffix.lower() in ZARR:
+        raise DataError(f"Cannot import {path}: it holds no Zarr group or array. Name another.")
+    if path.is_dir() or is_pattern(path):
+        return ".zarr" if path.is_dir() and is_zarr(path) else ".parquet"
+    if suffix not in SUFFIXES or (packed and suffix not in (*CsvTable.endings, *SVMLIGHT)):
         do = OTHERS.get(
             suffix, f"Name it {', '.join(SUFFIXES)}, and if it is text and compressed, .gz or .bz2 after that"
         )
@@ -333,12 +335,6 @@ def check_source(path: Path) -> str:
     if path.stat().st_size == 0:
         raise DataError(f"Cannot import {path}: it is empty. Name a file with data.")
     return suffix
-
-
-def _of_directory(path: Path) -> str:
-    if path.suffix.lower() in ZARR:
-        raise DataError(f"Cannot import {path}: it holds no Zarr group or array. Name another.")
-    return ".parquet"
 
 
 def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> None:
@@ -364,12 +360,6 @@ def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> Non
 def _flag(name: str, value: Any) -> str:
     """An option with its value, in the form of the command line."""
     return FLAGS.get((name, value), f"--{name.replace('_', '-')} {value}")
-
-
-def is_svmlight(source: Any) -> bool:
-    """Whether the name of a source has the ending of an svmlight file."""
-    name = Path(str(source).lower())
-    return Path(name.stem if name.suffix in COMPRESSED else name.name).suffix in SVMLIGHT
 
 
 @contextmanager
@@ -607,7 +597,7 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
     elif path_on_disk(str(source)) is None and str(source).rstrip("/").endswith(".zarr"):
         name = str(source).rstrip("/").rpartition("/")[2]
         yield container_table(ZarrGroup(name, str(source)), reading, scratch), name
-    elif path_on_disk(str(source)) is None and is_table(str(source)) and not _is_object(str(source)):
+    elif path_on_disk(str(source)) is None and is_read_in_place(str(source)) and not _is_object(str(source)):
         name = str(source).rstrip("/").rpartition("/")[2]
         _check_options(name, ".parquet", reading.named)
         with reading_errors(str(source)):

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dcpred.datasets import csv_reader
-from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, no_rows, open_bytes
+from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import resource_errors
+from dcpred_tasks.tables import csv_files
 from dcpred_tasks.tables.arrow_columns import first_rounded, rounded
-from dcpred_tasks.tables.table_columns import Spread
+from dcpred_tasks.tables.csv_files import open_bytes
+from dcpred_tasks.tables.table_columns import Spread, no_rows
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes
@@ -222,11 +223,11 @@ def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, 
 
     n_lines = 0
     with open_bytes(path) as file:
-        while lines := file.readlines(csv_reader.BATCH_BYTES):
+        while lines := file.readlines(csv_files.BATCH_BYTES):
             try:
                 X, y = parsed(lines)
             except (ValueError, OverflowError) as error:
-                bad = csv_reader.first_refused(lines, parsed)
+                bad = csv_files.first_refused(lines, parsed)
                 raise DataError(
                     f"Cannot read line {n_lines + bad + 1:,} of {path.name}: it is not `label index:value"
                     f" ...`, but {lines[bad][:60].decode(errors='replace').strip()!r} ({error}). Correct it."

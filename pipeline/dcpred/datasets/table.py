@@ -1,16 +1,13 @@
-"""Tables of a data set: their arrays, and the target. A source gives rows as Arrow arrays, and is the
-interface of every reader of columns; it is read more than once: first to infer its columns, then to write
-them.
+"""Tables of a data set: their arrays, and the target. Rows of a source are read twice: first to infer its
+columns, then to write them.
 """
 
-import bz2
 import difflib
-import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +27,8 @@ from dcpred_tasks.tables.arrow_columns import (
     refuse_rounded_decimals,
     remedy,
 )
-from dcpred_tasks.tables.table_columns import smallest_integer
+from dcpred_tasks.tables.table_columns import Columns, smallest_integer
+from dcpred_tasks.tables.table_source import TableRows
 
 
 class Batch(NamedTuple):
@@ -145,18 +143,6 @@ def side_by_side(columns: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return X
 
 
-def check_names(source: str, names: Sequence[str]) -> None:
-    """Raise DataError if names are not unique."""
-    seen: set[str] = set()
-    for i, name in enumerate(names):
-        if name == "" or name in seen:
-            so = f"{name!r} occurs twice" if name else f"column {i + 1} has none (a stored index?)"
-            raise DataError(
-                f"Cannot import {source}: each column needs its own name, but {so}. Name it or omit it."
-            )
-        seen.add(name)
-
-
 def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> None:
     """Raise DataError if the column `wanted` is not among those of a source.
 
@@ -169,37 +155,9 @@ def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> No
         raise DataError(f"Cannot {what.format(repr(wanted))}: {source} has no such column. {do}")
 
 
-def no_rows(source: str) -> DataError:
-    return DataError(f"Cannot import {source}: it has no rows. Name a source with rows.")
-
-
 def damaged(path: str | Path, error: Exception) -> DataError:
     so = f"it is damaged or of another format ({error})"
     return DataError(f"Cannot import {path}: {so}. Get it again or rename it.")
-
-
-def open_bytes(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed if necessary."""
-    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
-    return cast(BinaryIO, opener(path, "rb"))
-
-
-Columns = dict[str, Any]  # Arrow arrays of equal length, by name
-
-
-class Source(Protocol):
-    """A table that can be read as often as needed."""
-
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-
-    @property
-    def types(self) -> Mapping[str, Any]:
-        """The Arrow types of its columns, in their order."""
-
-    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        """These columns, some rows at a time, from the first to the last."""
 
 
 # -- Rows as an import takes them ----------------------------------------------------------------------------
@@ -207,7 +165,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """The rows of a source to import, with every column of a type that has one meaning: a Source.
+    """The rows of a source to import, with every column of a type that has one meaning: TableRows.
 
     absent     columns that are missing in every row, whether the source has them or not
     target     the column that becomes y, in which `gap_texts` stand for a missing value
@@ -215,7 +173,7 @@ class SelectedRows:
     left_out   the number of rows that the last pass skipped, as its one item
     """
 
-    base: Source
+    base: TableRows
     absent: tuple[str, ...] = ()
     target: str | None = None
     gap_texts: tuple[str, ...] = ()

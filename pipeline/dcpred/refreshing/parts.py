@@ -23,13 +23,13 @@ from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS, parts_in
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.planning import Columns
 from dcpred.verification.fast_check import FastCheck, check_as_written
-from dcpred_tasks.artifacts.data_schema import find_rows, is_table, is_zarr
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import absolute, below, lasting, path_on_disk
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.patterns import match_pattern
-from dcpred_tasks.storage.place import open_place, write_document
-from dcpred_tasks.tables.sources import open_source
+from dcpred_tasks.storage.place import is_zarr, open_place, write_document
+from dcpred_tasks.tables.sources import is_read_in_place, open_source
 
 FORMAT, VERSION = "dcpred-parts", 1
 
@@ -62,7 +62,7 @@ def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
                 " pattern with different names for them."
             )
         address = below(base, match.name)
-        if is_table(address) or address.lower().endswith(".zarr") or is_zarr(address):
+        if is_read_in_place(address) or address.lower().endswith(".zarr") or is_zarr(address):
             addresses[name] = address
     if not addresses:
         raise DataError(
@@ -79,7 +79,7 @@ def _check_apart(pattern: str, inputs: Mapping[str, str]) -> None:
     """Raise DataError where a link within one input leads into another one: rows would be scored twice."""
     owners: dict[str, str] = {}
     for name, address in inputs.items():
-        if path_on_disk(address) is None or not is_table(address):
+        if path_on_disk(address) is None or not is_read_in_place(address):
             continue
         for file in open_source(address).files:
             owner = owners.setdefault(os.path.realpath(file.address), name)

@@ -12,7 +12,6 @@ from dcpred.execution.lease import LEASE_FILES, lock_holder
 from dcpred.plan import Cut
 from dcpred.public import typed
 from dcpred.runs.bad_rows import without_score
-from dcpred.runs.input_states import read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
 from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
@@ -36,7 +35,7 @@ from dcpred_tasks.storage.place import (
 )
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import each_of
-from dcpred_tasks.storage.stored_chunks import InputState
+from dcpred_tasks.storage.stored_chunks import InputState, read_inputs, write_inputs
 
 FORMAT, VERSION = "dcpred-refresh", 1
 # What a root may hold before its settings are written.

@@ -77,6 +77,7 @@ from dcpred_tasks.storage.addresses import absolute, below, check_options, local
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded, read_plain
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.sources import is_importable
 from dcpred_tasks.training.settings import Settings, in_effect
 
 DRAWN_FEATURES = 15
@@ -624,7 +625,7 @@ def _page(path: str | Path, data: str | None, x: str, y: str) -> Page:
 
 def _of_file(path: Path) -> Page:
     """Of an evaluation or a search."""
-    if zarr_arrays.table_ending(str(path)):
+    if is_importable(path):
         raise DataError(
             f"Cannot make a report of {path}: it is a table. Name a model or an output of `dcpred score`"
         )

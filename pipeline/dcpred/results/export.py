@@ -32,10 +32,10 @@ from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage.addresses import (
     absolute,
     check_writable,
+    is_encoded,
     local_path,
     path_on_disk,
     shown,
-    table_address,
 )
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
@@ -382,7 +382,7 @@ def imported_ids(run: ScoreRun) -> Beside | None:
         pass
     recorded = open_ledger(run.output).recorded_input().get("arrays")
     lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
-    if lost and table_address(run.x) is not None and (ids := [name for name in _ids(run) if name in lost]):
+    if lost and is_encoded(run.x) and (ids := [name for name in _ids(run) if name in lost]):
         raise DataError(
             f"Cannot add {listed(ids)} to the scores of {run.output}: {shown(run.x)}, where the ids of its"
             f" rows lie, was removed. Restore it, add --with DATA:{ids[0]} if it was moved, or export the"

@@ -29,15 +29,13 @@ from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import (
-    DELTA_VERSION,
     absolute,
     below,
     check_writable,
+    lasting,
     shown,
-    table_address,
 )
 from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
@@ -51,7 +49,7 @@ from dcpred_tasks.storage.place import (
 )
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.stored_chunks import rows_identity
-from dcpred_tasks.tables.sources import open_source
+from dcpred_tasks.tables.sources import is_importable, open_source
 from dcpred_tasks.task_bodies.score_block import input_digest
 
 FORMAT = "dcpred-scores"
@@ -398,7 +396,7 @@ def open_ledger(output: str | Path) -> Ledger:
     plan = read_own_document(place, PLAN)
     if plan is None:
         other = "Name another."
-        if zarr_arrays.table_ending(place.address):
+        if is_importable(place.address):
             other = "It is a table: pass the folder that `dcpred score MODEL DATA OUTPUT` wrote."
         if place.read(SETTINGS) is not None:
             other = f"A refresh keeps its runs there, of which {below(output, LINK)} is the latest."
@@ -410,6 +408,11 @@ def open_ledger(output: str | Path) -> Ledger:
         raise PlanConflictError(
             f"Cannot find an output of `dcpred score` at {output}: it holds no {PLAN}. {other}"
         )
+    return _planned_ledger(place, plan)
+
+
+def _planned_ledger(place: Place, plan: dict[str, Any]) -> Ledger:
+    """The ledger of a stored plan. Raises PlanConflictError for one that is not of dcpred."""
     try:
         # A plan records more of the input than a task compares.
         tables = read_sealed_document(place, TABLES) or {}
@@ -438,8 +441,10 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 def stored_run(output: str | Path) -> ScoreRun | None:
     """The run of an output; None if there is none, or its plan is damaged."""
+    place = open_place(run_meant(output))
     try:
-        return open_ledger(output).run
+        plan = read_own_document(place, PLAN)
+        return None if plan is None else _planned_ledger(place, plan).run
     except (PlanConflictError, NotADirectoryError):
         return None
 
@@ -456,19 +461,19 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
         run = stored_run(output)
     except ResourceError:  # Scoring states what is wrong with the output.
         return data
-    table = None if run is None else table_address(run.x)
-    if run is None or table is None or not DELTA_VERSION.search(table.data):
+    if run is None:
         return data
-    if DELTA_VERSION.sub("", table.data) != absolute(data).rstrip("/"):
+    scored, table = shown(run.x), lasting(run.x)
+    if scored == table or table != absolute(data).rstrip("/"):  # not a version, or of another table
         return data
     if not resumes and read_own_document(run.place, MANIFEST) is not None:
         latest = open_source(absolute(data)).address
-        if latest != table.data:
+        if latest != scored:
             raise PlanConflictError(
-                f"Cannot score {latest} into {output}: it holds the finished scores of {table.data}. Name a"
+                f"Cannot score {latest} into {output}: it holds the finished scores of {scored}. Name a"
                 " new directory, or use `dcpred refresh`, which scores the latest version each time."
             )
-    return table.data
+    return scored
 
 
 def _possible(run: ScoreRun) -> bool:

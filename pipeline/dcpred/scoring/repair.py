@@ -27,7 +27,6 @@ from typing import Unpack
 
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.input_states import forget_rows, read_inputs, write_inputs
 from dcpred.runs.latest import INPUTS
 from dcpred.runs.ledger import Ledger, open_ledger, same_settings
 from dcpred.runs.manifest import ScoreReport
@@ -43,7 +42,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage.addresses import shown
-from dcpred_tasks.storage.stored_chunks import open_input
+from dcpred_tasks.storage.stored_chunks import open_input, read_inputs, write_inputs
 from dcpred_tasks.task_bodies.score_block import input_digest
 from dcpred_tasks.task_bodies.verify_block import input_is_readable
 
@@ -167,7 +166,7 @@ def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
     rows = [ledger.run.rows(block) for block in blocks]
     other = [span for span in rows if not now.unchanged(state, *span)]
     if other:
-        write_inputs(ledger.place, INPUTS, forget_rows(state, other), full=full)
+        write_inputs(ledger.place, INPUTS, state.without_rows(other), full=full)
 
 
 def _worth_another_try(

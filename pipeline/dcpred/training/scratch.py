@@ -19,15 +19,14 @@ import zarr
 
 from dcpred.execution.lease import LEASE_FILES, acquire_lock
 from dcpred.execution.progress import counted, show
-from dcpred_tasks.artifacts import data_schema
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, local_path, path_on_disk
+from dcpred_tasks.storage.addresses import absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import is_system_file, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.sources import open_source
+from dcpred_tasks.tables.sources import is_table, open_source
 
 MARK = "job.json"  # the owner of a scratch directory
 
@@ -203,15 +202,6 @@ class NamedColumns:
     """Omitted."""
     weight: str | None = None
     """The weights of rows."""
-
-
-def is_table(data: str | Path) -> bool:
-    """Whether an address is that of a table with named columns, which `dcpred import` reads."""
-    if data_schema.is_table(data):
-        return True
-    on_disk = path_on_disk(data)
-    is_zarr = on_disk is not None and on_disk.is_dir() and data_schema.is_zarr(data)
-    return not is_zarr and zarr_arrays.table_ending(local_path(data)) in zarr_arrays.TABLES
 
 
 def source_of(data: Any, columns: NamedColumns, asked: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import zarr
 
-from dcpred_tasks.artifacts.followed_schema import GROUP_FILES, schema_of_stored, schema_to_follow
+from dcpred_tasks.artifacts.followed_schema import schema_of_stored, schema_to_follow
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.schema import (
@@ -17,18 +17,14 @@ from dcpred_tasks.schema.schema import (
 )
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
-from dcpred_tasks.storage.addresses import DELTA_VERSION, current_options, local_path, table_address
-from dcpred_tasks.storage.once import LISTING, once
-from dcpred_tasks.storage.patterns import is_pattern
+from dcpred_tasks.storage.addresses import is_encoded, local_path
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.sources import kind_of
-
-TABLE_ENDINGS = (".parquet", ".pq", ".arrow", ".feather", ".ipc")  # tables that need no import
+from dcpred_tasks.tables.sources import import_command, import_first, kind_of
 
 
 def schema_of_array(x: str) -> Schema | None:
     """The schema of the group that holds an array, or None. Raises DataError where it is damaged."""
-    if table_address(local_path(x)) is None:
+    if not is_encoded(x):
         return schema_of_stored(x)
     group = x.rpartition("/")[0]
     return read_schema(open_group(group).attrs[ATTRIBUTE], group)
@@ -59,45 +55,18 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     name         for Parquet X, y for the target, or a column
     with_target  whether the command needs a target beside the features
     """
-    try:
-        if is_table(address):
-            if open_place(model).read(MODEL_FILE) is not None and _followed(model) is None:
-                raise _without_schema(local_path(address), model)
-            return _find_column(address, name, model)
-        return zarr_arrays.find_array(address, name)
-    except zarr_arrays.TableGivenError as error:
-        schema = _followed(model) if error.has_names else None
-        options = [] if schema is None else ["--like", shlex.quote(str(model))]
-        if with_target and error.has_names and (schema is None or schema.target is None):
-            options += ["--target", "COLUMN"]
-        raise DataError(zarr_arrays.import_first(error.path, " ".join(options))) from None
-
-
-def is_table(address: str | Path) -> bool:
-    """Whether an address is of a table that is read where it lies, not of a Zarr group."""
-    return once(LISTING, ("is a table", str(address), current_options()), lambda: _is_table(address))
-
-
-def _is_table(address: str | Path) -> bool:
-    path = local_path(address).lower().rstrip("/")
-    named = path.endswith(TABLE_ENDINGS) or DELTA_VERSION.search(path)
-    if not (named or is_pattern(address) or (not path.endswith(".zarr") and _may_be_folder(address))):
-        return False
     kind = kind_of(address)
-    return kind is not None and kind.in_place
-
-
-def is_zarr(address: str | Path) -> bool:
-    """Whether an address has the metadata of a Zarr group or array."""
-    return bool(open_place(address).present([*GROUP_FILES, ".zarray"]))
-
-
-def _may_be_folder(address: str | Path) -> bool:
-    """Whether a folder may be one of a table: it holds no metadata of Zarr."""
-    place = open_place(address)
-    if not place.lists or (place.folder is not None and not place.folder.is_dir()):
-        return False
-    return not is_zarr(address)
+    if kind is None:
+        return zarr_arrays.find_array(address, name)
+    schema = _followed(model)
+    if kind.in_place:
+        if open_place(model).read(MODEL_FILE) is not None and schema is None:
+            raise _without_schema(local_path(address), model)
+        return _find_column(address, name, model)
+    options = [] if schema is None else ["--like", shlex.quote(str(model))]
+    if with_target and (schema is None or schema.target is None):
+        options += ["--target", "COLUMN"]
+    raise import_first(local_path(address), " ".join(options))
 
 
 def _find_column(address: str | Path, name: str, model: str | Path) -> str:
@@ -126,7 +95,7 @@ def _find_column(address: str | Path, name: str, model: str | Path) -> str:
 
 def _without_schema(address: str, model: str | Path) -> DataError:
     """The refusal of a table with names for a model without them."""
-    command, dest = zarr_arrays.import_command(address, "")
+    command, dest = import_command(address, "")
     return DataError(
         f"Cannot encode {address} like {model}: that model was trained on numbers without names, and finds"
         " no features among columns. Leave only the features in the table, in the order of training, import"

@@ -9,9 +9,7 @@ from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.schema.schema import ATTRIBUTE, INDEX_BASE, Schema, numbers_schema, read_schema
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import local_path
-from dcpred_tasks.storage.place import open_place
-
-GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
+from dcpred_tasks.storage.place import GROUP_FILES, open_place
 
 
 def schema_of_stored(x: str) -> Schema | None:

@@ -7,7 +7,7 @@ from typing import Any
 import zarr
 from zarr.storage import StorePath
 
-from dcpred_tasks.storage.addresses import Options, current_options, local_path, table_address
+from dcpred_tasks.storage.addresses import Options, current_options, is_encoded, local_path, table_address
 from dcpred_tasks.storage.zarr_arrays import (
     check_plain,
     open_stored_array,
@@ -24,7 +24,7 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
     of  the run whose task opens it: its arrays do not change, and a process reads their metadata once
     """
     path = local_path(address)
-    if table_address(path) is None:
+    if not is_encoded(path):
         return open_stored_array(path, of)
     with opening(path, "array"):
         if of:
@@ -37,7 +37,7 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
 def open_group(address: str | Path) -> zarr.Group:
     """An existing group, read-only."""
     path = local_path(address)
-    if table_address(path) is None:
+    if not is_encoded(path):
         return open_stored_group(path)
     with opening(path, "group"):
         return sound(zarr.open_group(_store(path), mode="r", use_consolidated=False))
@@ -46,7 +46,7 @@ def open_group(address: str | Path) -> zarr.Group:
 def open_node(address: str | Path) -> zarr.Group | zarr.Array[Any]:
     """An existing group or array, read-only."""
     path = local_path(address)
-    if table_address(path) is None:
+    if not is_encoded(path):
         return open_stored_node(path)
     with opening(path, "group"):
         return sound(zarr.open(_store(path), mode="r", use_consolidated=False))

@@ -213,6 +213,11 @@ def table_address(address: str | Path) -> TableAddress | None:
     return TableAddress(data, unquote(model), dtype, name)
 
 
+def is_encoded(address: str | Path) -> bool:
+    """Whether an address is of a table that is encoded while it is read, or of an array of it."""
+    return LIKE in local_path(address)
+
+
 def shown(address: str) -> str:
     """An address for people: that of a table without the model that encodes it."""
     table = table_address(address)

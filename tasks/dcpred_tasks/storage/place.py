@@ -32,6 +32,7 @@ from dcpred_tasks.storage.digests import digest_json, file_digest
 from dcpred_tasks.storage.place_types import Entry, Place, Stored
 
 T = TypeVar("T")
+GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group; a group has one of them
 # Answers of a file system without locks. Other errors of a lock are errors of the storage.
 NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 LOOK_SECONDS = 0.02  # between two attempts to lock a file
@@ -104,6 +105,11 @@ def open_place(address: str | Path) -> Place:
     if not is_remote(address):
         return Folder(Path(os.path.abspath(local_path(address))))
     return open_bucket(absolute(address))
+
+
+def is_zarr(address: str | Path) -> bool:
+    """Whether an address has the metadata of a Zarr group or array."""
+    return bool(open_place(address).present([*GROUP_FILES, ".zarray"]))
 
 
 class Folder:

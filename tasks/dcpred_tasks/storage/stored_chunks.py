@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
@@ -32,8 +33,8 @@ from dcpred_tasks.storage.object_arrays import (
     names_of_encoding,
 )
 from dcpred_tasks.storage.once import LISTING, forget
-from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.place_types import Entry
+from dcpred_tasks.storage.place import open_place, read_sealed_document, write_document
+from dcpred_tasks.storage.place_types import Entry, Place
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16
@@ -320,6 +321,29 @@ class InputState:
     def same(self, other: "InputState") -> bool:
         """Whether both have the same rows."""
         return self.n_rows == other.n_rows and self.unchanged(other, 0, self.n_rows)
+
+    def without_rows(self, rows: Sequence[tuple[int, int]]) -> "InputState":
+        """The state without the marks of chunks below these rows: no later run takes them for unchanged."""
+        marks = list(self.marks)
+        for start, stop in rows:
+            for number in range(start // self.mark_rows, min(-(-stop // self.mark_rows), len(marks))):
+                marks[number] = ""
+        return replace(self, marks=tuple(marks))
+
+
+def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
+    """full  whether the run was begun to reuse nothing"""
+    value = {"full": full, **asdict(state)}
+    write_document(place, file, {**value, "checksum": digest_json(value)})
+
+
+def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
+    """(state, full); None if it is missing or modified."""
+    value = read_sealed_document(place, file) or {}
+    try:
+        return from_document(InputState, value), bool(value.get("full"))
+    except ValueError:
+        return None
 
 
 def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:

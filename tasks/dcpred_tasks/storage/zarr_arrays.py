@@ -6,7 +6,6 @@ import json
 import logging
 import lzma
 import os
-import re
 import shlex
 import stat
 import sys
@@ -53,8 +52,8 @@ from dcpred_tasks.storage.object_arrays import (
     lists_nothing,
     names_of_encoding,
 )
-from dcpred_tasks.storage.patterns import files_of
 from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes, safe
+from dcpred_tasks.tables.sources import refuse_table
 
 # Errors of Zarr, and of compressors, also those of the standard library.
 DECODING_ERRORS: tuple[type[Exception], ...] = (
@@ -230,8 +229,6 @@ DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have 
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
-TABLES = (".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".arrows", ".ipc")
-MATRICES = (".npy", ".npz", ".svm", ".libsvm", ".svmlight", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf")
 LONGEST_REASON = 120  # characters of an error of Zarr
 SPARSE_PARTS = ("data", "indices", "indptr")
 DIMENSIONS_2 = "_ARRAY_DIMENSIONS"  # attribute of xarray for names of dimensions in format 2
@@ -467,70 +464,9 @@ def is_sparse(group: zarr.Group) -> bool:
     return all(isinstance(group.get(part), zarr.Array) for part in SPARSE_PARTS)
 
 
-class TableGivenError(DataError):
-    """The caller passed a file that `dcpred import` reads in place of a data set.
-
-    path       where it is
-    has_names  whether its columns have names
-    """
-
-    path, has_names = "", True
-
-
-def import_first(path: str, options: str) -> str:
-    """The message for a table in place of a data set, with the command that imports it."""
-    command, dest = import_command(path, options)
-    return (
-        f"Cannot read {path} as a data set: it is a table. Import it first with `{command}`, then pass {dest}"
-    )
-
-
-def import_command(path: str, options: str) -> tuple[str, str]:
-    """The command that imports a table, and the new data set that it writes."""
-    folder, _, name = path.rstrip("/").rpartition("/")
-    stem = f"{folder}/" * bool(folder) + _ending(name)[0]
-    n, dest = 1, f"{stem}.zarr"
-    while not is_remote(path) and os.path.lexists(dest):
-        n, dest = n + 1, f"{stem}-{n + 1}.zarr"
-    return f"dcpred import {shlex.quote(path)} {shlex.quote(dest)} {options}".rstrip(), dest
-
-
-def _ending(name: str) -> tuple[str, str]:
-    """The name of a file without the ending of its format, and that ending."""
-    stem = re.sub(r"(?i)\.(gz|bz2)$", "", name)
-    return os.path.splitext(stem)[0], os.path.splitext(stem)[1].lower()
-
-
-def table_ending(path: str) -> str:
-    """The ending of a path whose content `dcpred import` can read; empty for another."""
-    ending = _ending(path.rstrip("/").rpartition("/")[2])[1]
-    if not is_remote(path) and os.path.isdir(path):
-        ending = ".parquet" if any(files_of(path, [""], _is_parquet, None)) else ""
-    elif not is_remote(path) and not os.path.isfile(path):
-        return ""
-    return ending if ending in (*TABLES, *MATRICES) else ""
-
-
-def _is_parquet(name: str) -> bool:
-    return name.lower().endswith(".parquet")
-
-
-def refuse_table(path: str) -> None:
-    """Raise TableGivenError where `dcpred import` can read the file, DataError for another."""
-    if ending := table_ending(path):
-        error = TableGivenError(import_first(path, "--target COLUMN" if ending in TABLES else ""))
-        error.path, error.has_names = path, ending in TABLES
-        raise error
-    if not is_remote(path) and os.path.isfile(path):
-        raise DataError(
-            f"Cannot read {path} as a data set: it is a file whose name has no ending that `dcpred import`"
-            " reads. If it is a table, save it as .csv or .parquet and import that"
-        )
-
-
 def find_array(address: str | Path, name: str) -> str:
     """The address of array `name` of a data set. For X, `address` may also be that of the array itself.
-    Raises TableGivenError for a table, which needs an import.
+    Raises DataError, for a table with the command that imports it.
     """
     path = local_path(address)
     try:

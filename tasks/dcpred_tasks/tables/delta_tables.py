@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -25,18 +25,16 @@ from dcpred_tasks.storage.addresses import (
     is_remote,
 )
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.footers import local_file
+from dcpred_tasks.tables.footers import TableFile, local_file
 from dcpred_tasks.tables.table_formats import DELTA, has_format
-from dcpred_tasks.tables.table_source import ReadOptions, TableFile, TableRows
+from dcpred_tasks.tables.table_source import TableSource
 
 
 @dataclass(frozen=True)
-class DeltaTable:
+class DeltaTable(TableSource):
     """A version of a Delta table: a source (sources.py)."""
 
-    endings: ClassVar[tuple[str, ...]] = ()
-    in_place: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
+    address: str
     table: str
     version: int
 
@@ -49,14 +47,11 @@ class DeltaTable:
     def open(cls, address: str) -> Self:
         path = address.rstrip("/")
         if (stated := DELTA_VERSION.search(path)) is not None:
-            return cls(path[: stated.start()], int(stated[1]))
-        return cls(path, _opened(path, None, current_options() if is_remote(path) else ()).version())
+            return cls(path, path[: stated.start()], int(stated[1]))
+        version = _opened(path, None, current_options() if is_remote(path) else ()).version()
+        return cls(below(path, DELTA_LOG, f"{version:020d}.json"), path, version)
 
-    @property
-    def address(self) -> str:
-        return below(self.table, DELTA_LOG, f"{self.version:020d}.json")
-
-    @property
+    @cached_property
     def schema(self) -> Any:
         return self._log[1]
 
@@ -64,11 +59,6 @@ class DeltaTable:
     def files(self) -> list[TableFile]:
         """The oldest first."""
         return [_present(file, self.table, self.version) for file in self._log[0]]
-
-    def rows(self, options: ReadOptions) -> TableRows:
-        from dcpred_tasks.tables.stored_tables import stored_rows
-
-        return stored_rows(self, self.table, options.named)
 
     @property
     def _log(self) -> tuple[tuple[TableFile, ...], Any]:

@@ -39,10 +39,8 @@ from dcpred_tasks.tables.footers import Footer
 from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.stored_tables import (
     Group,
-    SourceFiles,
     Table,
     TableReader,
-    files_of_source,
     stored_table,
 )
 from dcpred_tasks.tables.table_columns import (
@@ -58,7 +56,7 @@ NAMED = 3  # names in a message
 GIB = 2**30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FollowedTable(Table):
     """A table, and the schema of a model.
 
@@ -117,12 +115,16 @@ class FollowedTable(Table):
 
 def find_table(data: str, model: str) -> FollowedTable:
     """A table, with all checks that need no rows. Raises DataError."""
-    return _followed(files_of_source(open_source(data)), data, model, schema_to_follow(model))
+    return _followed(_stored(data), model, schema_to_follow(model))
+
+
+def _stored(data: str) -> Table:
+    source = open_source(data)
+    return stored_table(source.files, source.schema, data)
 
 
 @lru_cache(maxsize=8)
-def _followed(held: SourceFiles, data: str, model: str, schema: Schema) -> FollowedTable:
-    of = stored_table(held, data)
+def _followed(of: Table, model: str, schema: Schema) -> FollowedTable:
     table = FollowedTable(of.data, of.footers, of.types, of.groups, like=model, schema=schema)
     _check_columns(table)
     _check_sizes(table)
@@ -370,7 +372,7 @@ def chunk_rows(table: FollowedTable, row_bytes: int) -> int:
 def open_cells(data: str) -> TableReader:
     """A reader of a table that no model encodes. Raises DataError."""
     data = absolute(data)
-    return TableReader(stored_table(files_of_source(open_source(data)), data))
+    return TableReader(_stored(data))
 
 
 def open_table(address: TableAddress) -> EncodedTable:

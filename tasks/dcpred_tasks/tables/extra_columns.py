@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import zarr
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.data_schema import is_table, schema_of_given
+from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
@@ -30,10 +30,11 @@ from dcpred_tasks.schema.column import (
 from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_node
-from dcpred_tasks.storage.addresses import absolute, lasting, shown, table_address
+from dcpred_tasks.storage.addresses import absolute, is_encoded, lasting, shown
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.tables.encoded_rows import EncodedTable, open_cells
 from dcpred_tasks.tables.score_columns import texts
+from dcpred_tasks.tables.sources import is_read_in_place
 from dcpred_tasks.tables.stored_tables import TableReader
 from dcpred_tasks.tables.table_columns import cell_type
 
@@ -235,9 +236,9 @@ def _array_of(name: str, schema: Schema | None) -> str:
 def _table(x: str, data: str | None, of: str) -> TableReader | None:
     """The reader of a data set that is a table: the one of the run, if that is scored."""
     if is_scored(x, data):
-        store = computed(open_array(x, of=of)) if table_address(x) is not None else None
+        store = computed(open_array(x, of=of)) if is_encoded(x) else None
         return store.reader if isinstance(store, EncodedTable) else None
-    return open_cells(str(data)) if is_table(str(data)) else None
+    return open_cells(str(data)) if is_read_in_place(str(data)) else None
 
 
 def _cells(

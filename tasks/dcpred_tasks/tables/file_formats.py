@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dcpred_tasks.storage.addresses import Options, current_options, is_remote
-from dcpred_tasks.tables.footers import Footer
-from dcpred_tasks.tables.table_source import TableFile
+from dcpred_tasks.tables.footers import Footer, TableFile
 
 
 def _parquet_footer(file: TableFile, options: Options) -> Footer:

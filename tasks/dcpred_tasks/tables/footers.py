@@ -7,7 +7,22 @@ from typing import Any, ClassVar
 
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
-from dcpred_tasks.tables.table_source import TableFile
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of a table."""
+
+    name: str
+    """Its path below the folder of the table."""
+    address: str
+    size: int
+    tag: str
+    """Of the store, or the time of the last change on a disk: another one shows another content."""
+    values: tuple[tuple[str, Any], ...] | None = None
+    """Values of columns that the file lacks, where a log states them; None: those in the names of folders."""
+    changed: int = 0
+    """When anything about it changed on a disk, in nanoseconds since 1970, which no user can set."""
 
 
 def local_file(name: str, path: str) -> TableFile:

@@ -12,9 +12,8 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import Options
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.tables.arrow_columns import is_plain_number
-from dcpred_tasks.tables.footers import Footer
+from dcpred_tasks.tables.footers import Footer, TableFile
 from dcpred_tasks.tables.opened_files import arrow_source, reading, tail
-from dcpred_tasks.tables.table_source import TableFile
 
 STREAM_ENDING = ".arrows"
 ARROW_MAGIC, FEATHER_1, STREAM_START = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"

@@ -13,8 +13,7 @@ from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.computed_arrays import refuse_changed
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.tables.footers import local_file
-from dcpred_tasks.tables.table_source import TableFile
+from dcpred_tasks.tables.footers import TableFile, local_file
 
 
 class StoredObject(io.RawIOBase):

@@ -13,10 +13,9 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import Options, is_remote
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.tables.arrow_columns import leave_out
-from dcpred_tasks.tables.footers import Footer
+from dcpred_tasks.tables.footers import Footer, TableFile
 from dcpred_tasks.tables.opened_files import opened, reading, tail
 from dcpred_tasks.tables.parquet_chunks import Chunk, EncryptedError, read_chunks
-from dcpred_tasks.tables.table_source import TableFile
 
 PARQUET_MAGIC, ENCRYPTED_MAGIC, TAIL_BYTES = b"PAR1", b"PARE", 2**16
 

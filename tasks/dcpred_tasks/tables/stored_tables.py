@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +16,16 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import Options, current_options, is_remote
 from dcpred_tasks.tables.arrow_columns import plain_column, unknown_type, whole_array
 from dcpred_tasks.tables.file_formats import read_footer
-from dcpred_tasks.tables.footers import Footer
+from dcpred_tasks.tables.footers import Footer, TableFile
 from dcpred_tasks.tables.table_columns import (
+    Columns,
     as_common_type,
     cell_type,
     common_columns,
     foreign_types,
+    no_rows,
     stated_columns,
 )
-from dcpred_tasks.tables.table_source import Columns, TableFile, TableSource
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 
@@ -57,7 +58,7 @@ class Group:
         return f"{file.name} {file.size} {tag} {self.footer.digest} {self.number} {constants}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """The files of a table.
 
@@ -124,45 +125,34 @@ def _one_array(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-class SourceFiles(NamedTuple):
-    """The files of a source, and its schema in Arrow where a log states it; what decides a table."""
+def stored_table(
+    files: Sequence[TableFile], schema: Any, data: str, named: frozenset[str] | None = None
+) -> Table:
+    """A table whose files state row groups. Raises DataError.
 
-    files: tuple[TableFile, ...]
-    schema: Any
-    options: Options
-
-
-def files_of_source(source: TableSource) -> SourceFiles:
-    options = current_options() if is_remote(source.address) else ()
-    return SourceFiles(tuple(source.files), source.schema, options)
-
-
-def stored_rows(source: TableSource, data: str, named: Collection[str]) -> Table:
-    """All rows for an import. An index that pandas stored is a column only if an option names it.
-
-    data  address of the table, for messages
+    schema  its columns in Arrow, where a log states them
+    data    its address, for messages
+    named  the columns that an import names: an index that pandas stored is a column only if it is one of
+           them. None: the table is read where it lies
     """
-    return _table(files_of_source(source), data, frozenset(named))
-
-
-def stored_table(held: SourceFiles, data: str) -> Table:
-    """The table, for reading it where it lies, by row groups. Raises DataError."""
-    return _table(held, data, None)
+    options = current_options() if is_remote(data) else ()
+    return _table(tuple(files), schema, options, data, named)
 
 
 @lru_cache(maxsize=8)
-def _table(held: SourceFiles, data: str, named: frozenset[str] | None) -> Table:
-    """named  the columns that an import names; None: the table is read where it lies"""
-    footers = tuple(map(read_footer, held.files))
+def _table(
+    files: tuple[TableFile, ...], schema: Any, _: Options, data: str, named: frozenset[str] | None
+) -> Table:
+    footers = tuple(map(read_footer, files))
     for one in footers:
         _check_names(one)
         if named is None and one.only_imported:
             raise DataError(f"Cannot read {one.file.address}: {one.only_imported}")
-    if held.schema is not None:
-        types, constants = stated_columns(held.schema, held.files, [one.schema for one in footers])
+    if schema is not None:
+        types, constants = stated_columns(schema, files, [one.schema for one in footers])
     else:
         schemas = [one.schema if named is None else _without_index(one, named) for one in footers]
-        names = [file.name for file in held.files]
+        names = [file.name for file in files]
         types, constants = common_columns(os.path.basename(data.rstrip("/")), names, schemas)
     groups, start = [], 0
     for one, values in zip(footers, constants, strict=True):
@@ -171,7 +161,7 @@ def _table(held: SourceFiles, data: str, named: frozenset[str] | None) -> Table:
                 groups.append(Group(one, number, values, start, start + n))
             start += n
     if not groups:
-        raise DataError(f"Cannot read {data}: it has no rows. Name a table with rows.")
+        raise no_rows(data)
     return Table(data, footers, types, tuple(groups))
 
 

@@ -17,12 +17,29 @@ from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.tables.arrow_columns import is_plain_number, is_text, is_text_or_levels, is_uuid
-from dcpred_tasks.tables.table_source import TableFile
+from dcpred_tasks.tables.footers import TableFile
 
+Columns = dict[str, Any]  # Arrow arrays of equal length, by name
 EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # replaces a missing value
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
+
+
+def check_names(source: str, names: Sequence[str]) -> None:
+    """Raise DataError if names are not unique."""
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name == "" or name in seen:
+            so = f"{name!r} occurs twice" if name else f"column {i + 1} has none (a stored index?)"
+            raise DataError(
+                f"Cannot import {source}: each column needs its own name, but {so}. Name it or omit it."
+            )
+        seen.add(name)
+
+
+def no_rows(name: str) -> DataError:
+    return DataError(f"Cannot read {name}: it has no rows. Name a table with rows.")
 
 
 def foreign_types(schema: Any) -> dict[str, str]:

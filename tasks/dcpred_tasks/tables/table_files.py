@@ -10,12 +10,12 @@ from dcpred_tasks.storage.addresses import below, current_options, is_remote
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.once import LISTING, once
 from dcpred_tasks.storage.patterns import files_of, is_pattern, match_pattern
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place import is_zarr, open_place
 from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.tables.file_formats import FORMATS, STREAM
-from dcpred_tasks.tables.footers import local_file
+from dcpred_tasks.tables.footers import TableFile, local_file
 from dcpred_tasks.tables.table_formats import refuse_logged_tables
-from dcpred_tasks.tables.table_source import ReadOptions, TableFile, TableRows
+from dcpred_tasks.tables.table_source import TableSource
 
 
 def is_rows(name: str) -> bool:
@@ -24,25 +24,21 @@ def is_rows(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class FileTable:
+class FileTable(TableSource):
     """A file of Parquet or Arrow, or those of a folder or pattern: a source (sources.py)."""
 
     endings: ClassVar = tuple(ending for one in FORMATS for ending in one.endings)
-    in_place: ClassVar = True
-    options: ClassVar[tuple[str, ...]] = ()
-    version: ClassVar = None
-    schema: ClassVar = None
     address: str
 
     @classmethod
     def is_at(cls, address: str) -> bool:
         path = address.rstrip("/")
         if is_pattern(path):
-            return not path.lower().endswith(".zarr")
+            return True
         is_folder = not is_remote(path) and os.path.isdir(path)
         if is_rows(path) and not is_folder:
             return True
-        if not is_remote(path) and not is_folder:
+        if not (open_place(path).lists if is_remote(path) else is_folder) or is_zarr(path):
             return False
         return bool(_names_of(address)[1])
 
@@ -55,21 +51,19 @@ class FileTable:
         """By name."""
         return list_files(self.address)
 
-    def rows(self, options: ReadOptions) -> TableRows:
-        from dcpred_tasks.tables.stored_tables import stored_rows
-
-        return stored_rows(self, self.address, options.named)
-
 
 class ImportedFile(FileTable):
     """A file that only an import reads."""
 
     in_place: ClassVar = False
+    compressed: ClassVar[tuple[str, ...]] = ()
+    """Endings of compressed files of this kind."""
 
     @classmethod
     def is_at(cls, address: str) -> bool:
         path = address.rstrip("/")
-        return path.lower().endswith(cls.endings) and (is_remote(path) or os.path.isfile(path))
+        endings = (*cls.endings, *(a + b for a in cls.endings for b in cls.compressed))
+        return path.lower().endswith(endings) and (is_remote(path) or os.path.isfile(path))
 
 
 class StreamFile(ImportedFile):

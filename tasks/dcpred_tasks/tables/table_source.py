@@ -2,27 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
 
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
-
-Columns = dict[str, Any]  # Arrow arrays of equal length, by name
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file of a table."""
-
-    name: str
-    """Its path below the folder of the table."""
-    address: str
-    size: int
-    tag: str
-    """Of the store, or the time of the last change on a disk: another one shows another content."""
-    values: tuple[tuple[str, Any], ...] | None = None
-    """Values of columns that the file lacks, where a log states them; None: those in the names of folders."""
-    changed: int = 0
-    """When anything about it changed on a disk, in nanoseconds since 1970, which no user can set."""
+from dcpred_tasks.storage.addresses import lasting
+from dcpred_tasks.tables.footers import TableFile
 
 
 class TableRows(Protocol):
@@ -36,7 +21,7 @@ class TableRows(Protocol):
     def types(self) -> Mapping[str, Any]:
         """The Arrow types of its columns, in their order."""
 
-    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+    def batches(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """These columns, some rows at a time, from the first to the last."""
 
 
@@ -55,39 +40,39 @@ class ReadOptions:
     form: TextFormat = PLAIN_TEXT
 
 
-class TableSource(Protocol):
-    """A table as it was when it was opened."""
+class TableSource:
+    """A table as it was when it was opened; by default one whose files are read where they lie."""
 
-    endings: ClassVar[tuple[str, ...]]
+    endings: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of its files; empty for one that its folder shows."""
-    in_place: ClassVar[bool]
-    """Whether it is read where it lies; else only an import reads it."""
-    options: ClassVar[tuple[str, ...]]
+    in_place: ClassVar[bool] = True
+    """Whether it is scored where it lies; else only an import reads it."""
+    options: ClassVar[tuple[str, ...]] = ()
     """Options of an import for tables of this kind alone."""
+    address: str
+    """Its address; where a table has versions, that of this version."""
+    version: int | None = None
+    """Its version; None for a table without versions."""
+    schema: Any = None
+    """Its columns in Arrow, where a log states them; None: its files state them."""
 
-    @property
-    def address(self) -> str:
-        """Its address; where a table has versions, that of this version."""
-
-    @property
-    def version(self) -> int | None:
-        """Its version; None for a table without versions."""
-
-    @property
-    def schema(self) -> Any:
-        """Its columns in Arrow, where a log states them; None: its files state them."""
-
-    @property
+    @cached_property
     def files(self) -> Sequence[TableFile]:
         """The files of its rows, in the order of the rows. Raises DataError."""
+        raise NotImplementedError
 
     def rows(self, options: ReadOptions) -> TableRows:
         """Its rows for an import. Raises DataError."""
+        from dcpred_tasks.tables.stored_tables import stored_table
+
+        return stored_table(self.files, self.schema, lasting(self.address), frozenset(options.named))
 
     @classmethod
     def is_at(cls, address: str) -> bool:
         """Whether an address names a table of this kind, also a damaged one."""
+        raise NotImplementedError
 
     @classmethod
     def open(cls, address: str) -> Self:
         """The latest version of a table. Raises DataError."""
+        raise NotImplementedError

@@ -1,24 +1,27 @@
 """CSV files: their format, and their rows in pieces."""
 
+import bz2
 import codecs
 import csv
+import gzip
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.table import Columns, check_names, no_rows, open_bytes
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
 from dcpred_tasks.tables.arrow_columns import Rounding
+from dcpred_tasks.tables.table_columns import Columns, check_names, no_rows
+from dcpred_tasks.tables.table_source import ReadOptions
 
 LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 # A number, or a text that stands for a missing value.
@@ -215,6 +218,12 @@ LINE_BREAK = re.compile(rb"\r\n|\r|\n")
 SHOWN = 60  # letters of a value in a message
 
 
+def open_bytes(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed if necessary."""
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
+    return cast(BinaryIO, opener(path, "rb"))
+
+
 class NotANumberError(DataError):
     """A CSV column, by its name, holds values that are not numbers."""
 
@@ -252,7 +261,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class CsvFile:
-    """A CSV file whose first line was read: a Source.
+    """A CSV file whose first line was read: TableRows.
 
     offset     byte at which the first row begins
     separator  field separator
@@ -501,27 +510,20 @@ class CsvFile:
         return ""
 
 
-def csv_file(
-    path: Path,
-    named: Collection[str] | None = (),
-    *,
-    separator: str | None = None,
-    quotes: bool | None = None,
-    form: TextFormat = PLAIN_TEXT,
-) -> CsvFile:
-    """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …
-
-    named  the columns that options name; None if a schema is followed. pandas writes its index first,
-           without a name: it is called `index`, and an option has to name its use.
+def csv_file(path: Path, options: ReadOptions) -> CsvFile:
+    """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, … pandas
+    writes its index first, without a name: it is called `index`, and an option has to name its use.
     """
-    separator, line = first_line(path, form, separator_of(separator), named or (), quotes=quotes is not False)
+    named, quotes, form = () if options.follows else options.named, options.quotes, options.form
+    separator = separator_of(options.separator)
+    separator, line = first_line(path, form, separator, named, quotes=quotes is not False)
     names, offset, has_rows = [name.strip() for name in line.fields], line.end, line.more
     if is_row(names, form):
         names, offset, has_rows = [str(i) for i in range(len(names))], line.start, True
     if not has_rows:
         raise no_rows(path.name)
     if len(names) > 1 and not names[0] and INDEX not in names:
-        if named is not None and INDEX not in named:
+        if not options.follows and INDEX not in named:
             raise DataError(
                 f"Cannot import {path.name}: its first column has no name, as an index of pandas."
                 f" Keep it by --id {INDEX}, or omit it by --drop {INDEX}."
@@ -529,7 +531,7 @@ def csv_file(
         names[0] = INDEX
     check_names(path.name, names)
     return CsvFile(
-        path, tuple(names), offset, separator=separator, quotes=quotes, form=form, follows=named is None
+        path, tuple(names), offset, separator=separator, quotes=quotes, form=form, follows=options.follows
     )
 
 
