@@ -219,6 +219,7 @@ def headlines(owner: type, document: Mapping[str, Any]) -> list[tuple[str, str]]
         Unit.NUMBER: number,
         Unit.COUNT: "{:,}".format,
         Unit.BYTES: size,
+        Unit.TEXT: plain,
     }
     return [
         (facts.headline, texts[facts.unit](document[name]))

@@ -23,12 +23,14 @@ class Unit(Enum):
     NUMBER = "number"
     COUNT = "integer"
     BYTES = "size"
+    TEXT = "text"
 
-    def text(self, value: float) -> str:
+    def text(self, value: Any) -> str:
         """A value on one line of a terminal."""
         if self is Unit.FRACTION:
             return f"{100 * value:.2f} %"
-        return f"{value:.6g}" if self is Unit.NUMBER else f"{value:,}"
+        form = {Unit.NUMBER: ".6g", Unit.TEXT: ""}.get(self, ",")
+        return f"{value:{form}}"
 
 
 @dataclass(frozen=True)

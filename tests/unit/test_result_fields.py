@@ -4,7 +4,9 @@ import inspect
 from dataclasses import field
 from typing import Any
 
-from dcpred_tasks.result_fields import Key, keys_of, measured, result_class, result_field
+from dcpred.cli.rendering import field_lines
+from dcpred.pages import headlines
+from dcpred_tasks.result_fields import Key, Unit, keys_of, measured, result_class, result_field
 
 
 @result_class
@@ -56,3 +58,19 @@ def test_a_metric_is_a_field_of_a_document_or_of_one_within() -> None:
     assert measured(Holder, {"n": 2, "part": {"class": "a", "size": 3}}) == {"parts": 2, "size": 3}
     assert measured(Holder, {"n": 2, "part": None}) == {"parts": 2, "size": None}
     assert measured(Holder, {}) == {"parts": None, "size": None}
+
+
+def test_a_field_has_a_line_of_a_command_and_a_headline_of_a_page_in_its_unit() -> None:
+    @result_class
+    class Shown:
+        share: float = result_field("A share.", unit=Unit.FRACTION, line=True, headline="a share")
+        n: int = result_field("A number.", unit=Unit.COUNT, line=True, headline="numbers")
+        size: int = result_field("A size.", unit=Unit.BYTES, headline="size")
+        name: str = result_field("A name.", unit=Unit.TEXT, line=True)
+        value: float | None = result_field("A value.", line=True, headline="value")
+        quiet: float = result_field("Another.")
+
+    document = {"share": 0.25, "n": 12_345, "size": 2**21, "name": "a", "value": None, "quiet": 1.0}
+    assert field_lines(Shown, document) == [("share", "25.00 %"), ("n", "12,345"), ("name", "a")]
+    assert headlines(Shown, document) == [("a share", "25.00 %"), ("numbers", "12,345"), ("size", "2.0 MiB")]
+    assert field_lines(Shown, {"value": 1 / 3}) == [("value", "0.333333")]

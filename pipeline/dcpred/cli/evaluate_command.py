@@ -9,11 +9,11 @@ import click
 import dcpred
 from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, PATH, emit
-from dcpred.cli.rendering import beyond_training, drift_words, rows, short
+from dcpred.cli.rendering import beyond_training, drift_words, field_lines, rows, short
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
 from dcpred.figures import figures_of
 from dcpred.pages import check_free, size
-from dcpred_tasks.result_fields import facts_of, result_class, result_field
+from dcpred_tasks.result_fields import result_class, result_field
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
@@ -27,9 +27,7 @@ def evaluated(r: dict[str, Any]) -> str:
     if r.get("n_unlabelled"):
         left_out += f"; {r['n_unlabelled']:,} more without a target"
     pairs = [("rows", f"{r['n_samples']:,}{left_out}")]
-    for name, facts in facts_of(figures_of(r)):
-        if facts.line and r.get(name) is not None:
-            pairs.append((name, facts.unit.text(r[name]) + _means(r, name)))
+    pairs += [(name, text + _means(r, name)) for name, text in field_lines(figures_of(r), r)]
     if r.get("metric"):
         score = "not defined for these rows by this model" if r["score"] is None else f"{r['score']:.6g}"
         pairs.append((r["metric"].partition("=")[0], score))

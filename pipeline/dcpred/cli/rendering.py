@@ -10,8 +10,10 @@ from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.pages import headlines
 from dcpred.runs.bad_rows import without_score
+from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.status import RunStatus
 from dcpred.training.column_report import gaps_in_words, map_in_words
-from dcpred.training.reports import Point
+from dcpred.training.reports import Point, TrainReport
 from dcpred.tuning.search_result import (
     compared,
     interval_words,
@@ -23,6 +25,8 @@ from dcpred.tuning.search_result import (
     with_cost,
     words_of,
 )
+from dcpred.verification.verify import VerifyReport
+from dcpred_tasks.result_fields import facts_of
 
 SHOWN = 30  # columns that are shown one by one
 NAMES = 2  # categories of a column that are shown
@@ -126,6 +130,12 @@ def rows(pairs: Iterable[tuple[str, str | None]]) -> str:
     )
 
 
+def field_lines(owner: type, r: dict[str, Any]) -> list[tuple[str, str]]:
+    """The fields of a result that its class shows as lines of their own."""
+    lines = [(name, facts.unit) for name, facts in facts_of(owner) if facts.line]
+    return [(name, unit.text(r[name])) for name, unit in lines if r.get(name) is not None]
+
+
 def table(lines: list[list[str]], left: tuple[int, ...] = ()) -> list[str]:
     """Lines of cells, each column as wide as necessary; numbers are right-aligned.
 
@@ -171,7 +181,7 @@ def trained(r: dict[str, Any]) -> str:
             ("map", map_in_words(r["feature_map"])),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             _peak_memory(r),
-            ("hash", r["hash"]),
+            *field_lines(TrainReport, r),
         ]
     )
 
@@ -204,6 +214,7 @@ def scored(r: dict[str, Any]) -> str:
             ("not scored", listed),
             ("drift", drift_words(r["manifest"]) or None),
             *beyond_training(r["manifest"]),
+            *field_lines(ScoreReport, r),
         ]
     )
 
@@ -337,6 +348,7 @@ def run_state(r: dict[str, Any]) -> str:
                 ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")
                 for i, f in enumerate(r["failing"][:5])
             ),
+            *field_lines(RunStatus, r),
         ]
     )
 
@@ -382,6 +394,7 @@ def verified(r: dict[str, Any]) -> str:
         ),
         ("Delta table", in_delta),
         ("manifest", f"not written yet; run `dcpred score` again{LIMITED}" if unwritten else None),
+        *field_lines(VerifyReport, r),
     ]
     lines = sentences([f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]])
     more = len(r["findings"]) - len(lines)
@@ -391,6 +404,8 @@ def verified(r: dict[str, Any]) -> str:
 
 
 def imported(r: dict[str, Any]) -> str:
+    from dcpred.datasets.importing import Imported
+
     target = f"y {r['target_dtype']}" if r["target"] else "no target"
     if r["target"] and r["n_classes"]:
         target += f", {r['n_classes']} classes"
@@ -406,6 +421,7 @@ def imported(r: dict[str, Any]) -> str:
             *(schema_lines(r["schema"]) if r["schema"] else []),
             *followed_lines(r),
             *_repeated_ids(r["repeated_ids"]),
+            *field_lines(Imported, r),
         ]
     )
 

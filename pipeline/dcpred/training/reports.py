@@ -18,7 +18,7 @@ class TrainReport(Summary):
     """The result of a training job."""
 
     model: str = result_field("Path or address of the model.")
-    hash: str = result_field("The hash of the model.")
+    hash: str = result_field("The hash of the model.", unit=Unit.TEXT, line=True)
     n_rows: int = result_field("Number of training rows.", metric="rows")
     n_features: int = result_field("Number of features of X.")
     n_leaves: int = result_field("Number of leaves.", metric="leaves")
