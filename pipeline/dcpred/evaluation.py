@@ -128,11 +128,7 @@ def evaluate(
 
 
 def evaluate_blocks(
-    job: EvaluationJob,
-    found: Evaluated,
-    sampled: Statistics,
-    plan: BlockPlan,
-    workers: Workers,
+    job: EvaluationJob, found: Evaluated, sampled: Statistics, plan: BlockPlan, workers: Workers
 ) -> Evaluated:
     """Merge the results of all blocks into `found` as they end, and into `sampled` in their order."""
     if not all(workers.on_each(is_compiled)):

@@ -114,11 +114,7 @@ def check_new(address: str, output: str, schema: Any) -> Any:
 
 
 def commit_run(
-    ledger: Ledger,
-    *,
-    table: str | None = None,
-    restores: str = "",
-    again: bool = False,
+    ledger: Ledger, *, table: str | None = None, restores: str = "", again: bool = False
 ) -> Commitment:
     """Make a Delta table hold the rows of a finished run, each once.
 

@@ -317,7 +317,8 @@ class Ledger:
     def withdrawn(self) -> set[int]:
         """Blocks that a verifying shard took over; see `note_withdrawn`."""
         try:
-            return set(from_document(_Withdrawn, read_document(self.place, WITHDRAWN) or {}).blocks)
+            note = read_document(self.place, WITHDRAWN) or {}
+            return set(from_document(tuple[int, ...], note.get("blocks", ())))
         except (ValueError, IsADirectoryError):
             return set()
 
@@ -499,13 +500,6 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
     except (ValueError, IsADirectoryError):
         return None
     return note
-
-
-@dataclass(frozen=True)
-class _Withdrawn:
-    """Fields of the note on blocks that a verifying shard took over."""
-
-    blocks: tuple[int, ...] = ()
 
 
 def _ours(name: str) -> bool:

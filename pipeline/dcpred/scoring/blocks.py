@@ -62,12 +62,7 @@ class BlockRun:
     """One pass over pending blocks."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        lease: Lease,
-        workers: Workers,
-        tolerance: FailurePolicy,
-        n_bad: int,
+        self, ledger: Ledger, lease: Lease, workers: Workers, tolerance: FailurePolicy, n_bad: int
     ) -> None:
         self.lease = lease
         self.ledger, self.workers, self.tolerance = ledger, workers, tolerance

@@ -109,12 +109,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
 
 
 def _withdraw_what_is_wrong(
-    ledger: Ledger,
-    model: Model,
-    workers: Workers,
-    level: str,
-    tolerance: FailurePolicy,
-    changed: str,
+    ledger: Ledger, model: Model, workers: Workers, level: str, tolerance: FailurePolicy, changed: str
 ) -> None:
     """Reset a run with wrong blocks to the state before they were scored.
 

@@ -366,10 +366,7 @@ def memory_training(
 
 
 def _looked(
-    training: Training,
-    names: tuple[str, ...] | None,
-    policy: SearchPolicy,
-    budget: Budget | None,
+    training: Training, names: tuple[str, ...] | None, policy: SearchPolicy, budget: Budget | None
 ) -> tuple[dict[str, Any], Trials]:
     """The fields of a report by a search over all rows, and its trials."""
     begin = time.perf_counter()
