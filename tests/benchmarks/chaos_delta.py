@@ -5,7 +5,8 @@
 A run is a table, three outputs of two nights, of which two hold the same rows, and a random history. Others
 append, delete, update, overwrite, restore, compact, vacuum, and clean the log up. Outputs are scored into the
 table, delivered, repaired after a correction, and delivered by two processes at once. Some of these processes
-are killed: at any time, or just before or after the transaction, `delivery.json` or the copy of a file.
+are killed: at any time, or just before or after the transaction, `delivery.json`, the copy of a file, or the
+tables of a block that was scored without.
 
 After each event `verify` of each output is compared with the rows that another library reads. At the end all
 is delivered, as the messages advise. Lost are rows that are missing after a delivery that ended well, twice
@@ -31,6 +32,7 @@ from common import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import dcpred
 from dcpred.runs import delta_tables
+from dcpred.scoring import deliver as delivering
 from dcpred_tasks.errors import DcpredError
 from support.delta_histories import NIGHTS, History, make_outputs, small_blocks
 
@@ -51,7 +53,7 @@ CONTEXT.set_forkserver_preload(
         "common",
     ]
 )
-POINTS = ("_added", "_record", "_place")  # of dcpred.runs.delta_tables
+POINTS = {"_added": delta_tables, "_record": delta_tables, "_place": delta_tables, "add_tables": delivering}
 LATEST_SECONDS = 0.5  # of a kill at any time
 KILLED, REFUSED = -signal.SIGKILL, 3
 MOST_CALLS = 20
@@ -72,14 +74,14 @@ def _attacked(call: Any, fault: str, seconds: float) -> None:
         timer.start()
     elif fault:
         when, point = fault.split()
-        real = getattr(delta_tables, point)
+        real = getattr(POINTS[point], point)
 
         def dying(*args: Any) -> Any:
             if when == "after":
                 real(*args)
             _die()
 
-        setattr(delta_tables, point, dying)
+        setattr(POINTS[point], point, dying)
     try:
         with small_blocks():
             call()
@@ -127,15 +129,27 @@ class Arena(History):
             self.wait(process)
 
     def begin(self) -> None:
-        """Score one output into the table, with the same command until it ends well."""
+        """Score one output into the table, at once or later: each command until it ends well."""
         data, output = self.made / "b.zarr", self.folder / "b"
         shutil.rmtree(output)
-        options = {"delta": str(self.table), "id": ["id"]}
-        call = partial(dcpred.score, str(self.made / "model"), str(data), str(output), **options)
-        for number in range(MOST_CALLS):
-            if self.wait(self.start(call, "" if number else self.fault())) == 0:
-                break
-        self.done.append("score b")
+        score = partial(dcpred.score, str(self.made / "model"), str(data), str(output))
+        into = {"delta": str(self.table), "id": ["id"]}
+        deliver = partial(dcpred.deliver, str(output), str(self.table), id=["id"])
+        folder = partial(dcpred.deliver, str(output), id=["id"])
+        calls = self.chance.choice(
+            [
+                [partial(score, **into)],
+                [score, deliver],
+                [score, folder, deliver],
+                [score, partial(score, **into)],
+                [partial(score, parquet=True, id=["id"]), score, deliver],
+            ]
+        )
+        for call in calls:
+            for number in range(MOST_CALLS):
+                if self.wait(self.start(call, "" if number else self.fault())) == 0:
+                    break
+        self.done.append(f"score b in {len(calls)} calls")
         self.check_delivered("b")
         self.check()
 

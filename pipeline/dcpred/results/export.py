@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import zarr
-from numpy.typing import NDArray
 
 from dcpred.execution.progress import show, show_step
 from dcpred.public import typed
@@ -28,7 +27,6 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
 from dcpred_tasks.result_fields import result_class, result_field
-from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage.addresses import (
     absolute,
     check_writable,
@@ -47,7 +45,7 @@ from dcpred_tasks.storage.atomic_files import (
 )
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
-from dcpred_tasks.tables.block_tables import make_table, read_tables, stored_schema
+from dcpred_tasks.tables.block_tables import StoredIds, make_table
 from dcpred_tasks.tables.extra_columns import Beside, find_columns, is_scored, stored_ids
 from dcpred_tasks.tables.score_columns import MADE_HERE, ROW, Field, Rows, TableWriter, new_writer, run_fields
 
@@ -137,14 +135,12 @@ class _Request:
 
     scores: StoredScores
     fields: dict[str, Field]
-    extra: dict[str, Beside]
+    extra: dict[str, Beside | StoredIds]
     """Columns of data sets, by their names."""
     columns: list[str]
     """Names of the columns of the table, in their order."""
     status: list[int] | None
     """Statuses of the rows of the table; None: all."""
-    stored: pa.Schema | None
-    """The columns of the Parquet files of the run, where these have all that is wanted."""
 
     def schema(self) -> pa.Schema:
         run = self.scores.run
@@ -152,24 +148,12 @@ class _Request:
         types = {field.name: field.type for field in self.fields.values()}
         for source in self.extra.values():
             types |= source.types()
-        types |= {} if self.stored is None else dict(zip(self.stored.names, self.stored.types, strict=True))
         metadata = {"dcpred": json.dumps(facts)}
         return pa.schema([(name, types[name]) for name in self.columns], metadata=metadata)
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
         """The number of rows read, and those of the table among them, piece by piece."""
         schema = self.schema()
-        for status, table in self._read(schema):
-            if self.status is not None:
-                table = table.filter(pa.array(np.isin(status, self.status)))
-            yield len(status), table
-
-    def _read(self, schema: pa.Schema) -> Iterator[tuple[NDArray[Any], pa.Table]]:
-        """The status of rows, and their table: from the Parquet files of blocks, or made of the arrays."""
-        if self.stored is not None:
-            for table in read_tables(self.scores.run, [*dict.fromkeys([*self.columns, STATUS.name])]):
-                yield table[STATUS.name].to_numpy(), table.select(self.columns).cast(schema)
-            return
         fields = [self.fields[name] for name in self.columns if name in self.fields]
         outputs = {field.needs for field in fields} - {""}
         sources = list({id(source): source for source in self.extra.values()}.values())
@@ -178,7 +162,10 @@ class _Request:
             extra: dict[str, pa.Array] = {}
             for source in sources:
                 extra |= source.read(self.extra, start, stop)
-            yield status, make_table(schema, fields, Rows(start, values, status), extra)
+            table = make_table(schema, fields, Rows(start, values, status), extra)
+            if self.status is not None:
+                table = table.filter(pa.array(np.isin(status, self.status)))
+            yield len(status), table
 
 
 @typed
@@ -246,8 +233,6 @@ def export(
             written += len(piece)
             advance(n)
     sources = {source.data for source in request.extra.values()}
-    if request.stored is not None and {*run.ids}.intersection(request.columns):
-        sources = {shown(run.x)}
     return Exported(
         output=run.output,
         out=str(out),
@@ -281,9 +266,6 @@ def _request(
     statuses = None if status is None else _statuses(status)
     scores = open_stored(output, partial=partial)
     fields = run_fields(scores.run.output, scores.columns, scores.arrays)
-    stored = stored_schema(scores.run) if scores.finished and not beside else None
-    if stored is not None and columns is None:
-        return _Request(scores, fields, {}, stored.names, statuses, stored)
     sources = _beside(scores, beside, columns is None)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:
@@ -306,9 +288,7 @@ def _request(
             " Omit one of them, by --with and --columns."
         )
     extra = {name: source for source in sources for name in source.names}
-    if stored is not None and not {*names} <= {*stored.names}:
-        stored = None
-    return _Request(scores, fields, extra, names, statuses, stored)
+    return _Request(scores, fields, extra, names, statuses)
 
 
 def _statuses(names: Sequence[str]) -> list[int]:
@@ -321,11 +301,13 @@ def _statuses(names: Sequence[str]) -> list[int]:
     return [known[name] for name in names]
 
 
-def _beside(scores: StoredScores, asked: Sequence[str], ids: bool) -> list[Beside]:
-    """Columns of data sets in the requested order; with `ids` and without a request, those that import
-    stored.
+def _beside(scores: StoredScores, asked: Sequence[str], ids: bool) -> list[Beside] | list[StoredIds]:
+    """Columns of data sets in the requested order; with `ids` and without a request, the ids in Parquet files
+    of the run, else those that import stored.
     """
     if not asked:
+        if ids and scores.finished and scores.run.ids and scores.run.delta is None:
+            return [StoredIds(scores.run)]
         stored = imported_ids(scores.run) if ids else None
         return [] if stored is None else [stored]
     parsed = [parse_beside(text) for text in asked]

@@ -178,9 +178,9 @@ def with_tables(
 
 def check_tables(run: ScoreRun, arrays: dict[str, zarr.Array[Any]], delta: str | Path | None) -> None:
     """Raise a RefusedError if tables of these output arrays, or a Delta table of them, cannot be written."""
-    from dcpred_tasks.tables.block_tables import delta_schema, table_schema
+    from dcpred_tasks.tables.block_tables import delta_schema, run_ids, score_fields, table_schema
 
-    schema = table_schema(run, arrays)
+    schema = table_schema(run, score_fields(run, arrays), run_ids(run))
     if delta is not None:
         check_apart(run.x, str(delta))
         delta_tables.check_new(absolute(delta), run.output, delta_schema(schema))

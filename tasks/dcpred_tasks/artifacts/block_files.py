@@ -96,6 +96,9 @@ class Finding:
 class Ids(Protocol):
     """Reads the ids of rows, chunk by chunk, for tables."""
 
+    reader: Any
+    """Reads their columns; None where they are the numbers of rows."""
+
     @property
     def columns(self) -> dict[str, Any]:
         """Those of the rows that were read last, by name."""

@@ -7,8 +7,8 @@ names the attempt, the process or the output.
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import shown
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
 from dcpred_tasks.storage.digests import digest, file_digest
 from dcpred_tasks.storage.place import local_file
@@ -53,9 +54,8 @@ def planned_ids(x: str, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
     return names
 
 
-def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Schema:
-    """The columns of the Parquet files of a run. Raises SettingsError where two have one name."""
-    ids, fields = run_ids(run), _score_fields(run, arrays)
+def table_schema(run: ScoreRun, fields: Iterable[Field], ids: Beside | None) -> pa.Schema:
+    """The columns of the tables of a run. Raises SettingsError where two have one name."""
     kinds = [] if ids is None else [(name, ids.types()[name]) for name in ids.names]
     kinds += [(field.name, field.type) for field in fields]
     names = [name for name, _ in kinds]
@@ -68,7 +68,7 @@ def table_schema(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> pa.Sch
     return schema if run.delta is None else delta_schema(schema)
 
 
-def _score_fields(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> list[Field]:
+def score_fields(run: ScoreRun, arrays: Mapping[str, zarr.Array[Any]]) -> list[Field]:
     """The columns of the scores, after the numbers of rows where there are no ids."""
     fields = run_fields(run.output, run.columns, arrays)
     chosen = [name for name in fields if name not in MADE_HERE]
@@ -114,34 +114,35 @@ def make_table(
     return pa.table([_cast(columns[field.name], field) for field in schema], schema=schema)
 
 
-def stored_schema(run: ScoreRun) -> pa.Schema | None:
-    """The columns of the Parquet files of a finished run; None if there are none, or their types are those of
-    Delta. Raises DataError.
-    """
-    if PARQUET not in run.tables or run.delta is not None:
-        return None
-    with _stored_file(run, 0) as file:
-        return file.schema_arrow
+class StoredIds:
+    """The ids of a finished run, from its Parquet files, in place of `Beside`: the input may have gone."""
 
+    def __init__(self, run: ScoreRun) -> None:
+        self.run, self.data, self.names = run, shown(run.x), run.ids
+        self.block, self.table = 0, self._read(0)
 
-def read_tables(run: ScoreRun, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Columns of the Parquet files of a finished run, in pieces. Raises DataError for a damaged one."""
-    for block in range(-(-run.n_rows // run.block_rows)):
-        with _stored_file(run, block) as file:
-            yield from map(pa.Table.from_batches, ([batch] for batch in file.iter_batches(columns=names)))
+    def types(self) -> dict[str, pa.DataType]:
+        return dict(zip(self.names, self.table.schema.types, strict=True))
 
+    def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, pa.Array]:
+        """The ids of some rows of one block. Raises DataError for a damaged file."""
+        block = start // self.run.block_rows
+        if block != self.block:
+            self.block, self.table = block, self._read(block)
+        rows = self.table.slice(start - self.run.rows(block)[0], stop - start)
+        return {name: rows[name].combine_chunks() for name in self.names}
 
-@contextmanager
-def _stored_file(run: ScoreRun, block: int) -> Iterator[pq.ParquetFile]:
-    name, record = run.tables[PARQUET].file(block), read_record(run, block)
-    with local_file(run.place, name) as path:
-        if record is None or path is None or file_digest(path) != record.files[PARQUET]["digest"]:
-            raise DataError(
-                f"Cannot read {name} of {run.output}: it is missing or damaged. `dcpred verify` shows what is"
-                " damaged, and `dcpred score --repair` (in Python dcpred.repair) repairs it."
-            )
-        with pq.ParquetFile(path) as file:
-            yield file
+    def _read(self, block: int) -> pa.Table:
+        run = self.run
+        name, record = run.tables[PARQUET].file(block), read_record(run, block)
+        with local_file(run.place, name) as path:
+            facts = {} if record is None else record.files.get(PARQUET, {})
+            if path is None or file_digest(path) != facts.get("digest"):
+                raise DataError(
+                    f"Cannot read {name} of {run.output}: it is missing or damaged. `dcpred verify` shows"
+                    " what is damaged, and `dcpred score --repair` (in Python dcpred.repair) repairs it."
+                )
+            return pq.read_table(path, columns=list(self.names), partitioning=None).select(self.names)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -213,7 +214,8 @@ class BlockTable:
         form = run.tables[name]
         self.place, self.artifact, self.name = run.place, name, form.file(block)
         self.ids, self.retrying = ids, retrying
-        self.fields, self.schema = _score_fields(run, arrays), table_schema(run, arrays)
+        self.fields = score_fields(run, arrays)
+        self.schema = table_schema(run, self.fields, ids.reader)
         self.folder = None
         if self.place.folder is None:
             self.folder = tempfile.TemporaryDirectory(prefix="dcpred-table-")

@@ -98,7 +98,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     retrying = Retrying()
     room = rows_room(run, source)
     lost: list[str] = []
-    last = run.rows(block)[1]
+    last, names = run.rows(block)[1], feature_names(source)
     from_store, ids, draft = path_on_disk(run.x) is None, row_ids(run), RecordDraft(run, model, block)
     reads = (
         partial(retrying, partial(_read, run, source, start, stop, None if from_store else room))
@@ -117,7 +117,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 lost.append(str(error))
             if ids is not None:
                 retrying(partial(ids.read, start, stop))
-            check_exact_rows(X, feature_names(source))
+            check_exact_rows(X, names)
             if run.tables or run.input is not None:  # another run of it may have to be recognised
                 draft.inputs.append(_rows_digest(X, ids))
             if stop < last:
