@@ -224,7 +224,7 @@ class Keys:
         for path in sorted({*self.known, *self.types}, key=lambda name: order.get(name, 0)):
             kinds, title = " or ".join(self.types.get(path, [])), self.title(path)
             text = self.known[path].meaning.replace("|", "\\|").replace("None", "null")
-            if title:
+            if title and self.shared[title].types:
                 text += f" See [{title}](#{title.lower().replace(' ', '-')})."
             yield f"| `{path}` | {kinds} | {text} |\n"
 

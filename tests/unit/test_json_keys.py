@@ -89,6 +89,17 @@ def test_keys_and_meanings_that_differ_are_found() -> None:
     assert found[0] == "dcpred x: describe the keys of d, or by what it lists"
 
 
+def test_a_key_leads_to_the_section_of_its_object_where_the_page_has_one() -> None:
+    keys = json_keys.known_keys()
+    train, feature_map = keys["dcpred train"], keys["Feature map"]
+    [line] = [row for row in train.rows() if row.startswith("| `feature_map`")]
+    assert "#feature-map" not in line
+    train.add({"feature_map": {"name": "clip", "features": [1], "knots": None}})
+    assert feature_map.types.keys() == feature_map.known.keys()
+    [line] = [row for row in train.rows() if row.startswith("| `feature_map`")]
+    assert line.endswith("See [Feature map](#feature-map). |\n")
+
+
 def test_every_command_has_a_section() -> None:
     titles = [one.title for one in json_keys.SECTIONS if one.title.startswith("dcpred ")]
     assert {title.split(",")[0].split()[1] for title in titles} == set(main.list_commands(Context(main)))
