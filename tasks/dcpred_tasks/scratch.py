@@ -225,7 +225,7 @@ def read_fitted(job: TrainJob, folds: int) -> FittedToTargets:
     """Everything that is fitted to targets, also without each of the first so many folds."""
     encoding = read_targets(job) if job.coded else None
     held = tuple(_known(file_stamp(job.known_file(fold))) for fold in range(folds))
-    return FittedToTargets(read_division(job).known, encoding, held)
+    return FittedToTargets(read_division(job).known, read_folds(job), encoding, held)
 
 
 @lru_cache(maxsize=MOST_FOLDS)

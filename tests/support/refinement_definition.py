@@ -53,7 +53,7 @@ class Definition(Objective):
         else:
             values = self._values if X is self.X else self._weighted(X)
         sums, pull = values(U, gamma, beta)
-        value, df = goal_value(goal, sums + b)
+        value, df = goal_value(goal, sums + b if goal.offset is None else sums + b + goal.offset)
         dU, d_log_gamma, d_log_factor, d_beta = pull(df)
         moved = theta - self.rest_point
         pulled = self.stiff * moved
@@ -80,9 +80,9 @@ class Definition(Objective):
 def goal_of(goal: Goal, rows: IntArray) -> Goal:
     """The goal of some rows, with weights that represent all."""
     more = goal.weight.dtype.type(len(goal.weight) / len(rows))
-    return replace(
-        goal, target=goal.target[rows], distilled=goal.distilled[rows], weight=goal.weight[rows] * more
-    )
+    own = {name: getattr(goal, name)[rows] for name in ("target", "distilled")}
+    offset = None if goal.offset is None else goal.offset[rows]
+    return replace(goal, **own, weight=goal.weight[rows] * more, offset=offset)
 
 
 def goal_value(goal: Goal, f: RealArray) -> tuple[float, RealArray]:

@@ -4,11 +4,18 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.model import terms
 from dcpred_tasks.model.leaf_arrays import Line
 from dcpred_tasks.model.terms import RowValues, Term
+from dcpred_tasks.training import term_fits
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import Survey
+
+RIDGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +55,32 @@ class Linear(Term):
             raise ValueError(f"a linear term has other shapes than {n_features} features")
         if not (np.isfinite(self.weight).all() and np.isfinite(self.centre).all()):
             raise ValueError("a linear term holds a value that is not finite")
+
+
+def fit_linear(
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+) -> Linear:
+    """By ridge regression to values, or to ±1 of classes."""
+    if settings.task == "regression":
+        y = target.astype(ACC_DTYPE)[:, None]
+    else:
+        y = 2.0 * (target[:, None] == np.arange(len(survey.classes))) - 1.0
+        y = y if y.shape[1] > 2 else y[:, 1:]
+    centre = np.nanmean(X.astype(ACC_DTYPE), axis=0)
+    Z = np.nan_to_num(X - centre)
+    own = weight / weight.sum()
+    gram = (Z * own[:, None]).T @ Z + RIDGE * np.eye(Z.shape[1])
+    return Linear(np.linalg.solve(gram, Z.T @ (own[:, None] * y)), centre)
+
+
+def register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models have a linear term, and trainings fit one."""
+    monkeypatch.setattr(terms, "TERMS", (Linear,))
+    monkeypatch.setattr(term_fits, "FITS", (fit_linear,))
 
 
 def random_linear(seed: int, n_features: int, n_outputs: int, scale: float = 1.0) -> Linear:

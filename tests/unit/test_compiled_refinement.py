@@ -120,6 +120,24 @@ def test_near_the_local_machine(n: int, k: int) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs - objective.origin).max())
 
 
+@pairwise(n=(1, 17, TILE_ROWS + 1), products=(0, 3), k=(1, 3), loss=LOSSES, own_factors=(False, True))
+def test_decision_values_begin_from_an_offset(
+    n: int, products: int, k: int, loss: str, own_factors: bool
+) -> None:
+    objective = problem("rbf", products, k, loss, n=n, m=5, d=4, own_factors=own_factors)
+    plain, _ = objective(objective.origin)
+    objective.X = objective.X.astype(np.float32)
+    rng = np.random.default_rng(n)
+    objective.goal = replace(objective.goal, offset=rng.normal(size=(n, k)))
+    assert objective(objective.origin)[0] != pytest.approx(plain, rel=1e-3)
+    check(objective, objective.origin + 0.1)
+    orders, rates = [rng.permutation(n) for _ in range(2)], rng.uniform(0.01, 0.1, len(objective.origin))
+    steps = 2 * max(n // 100, 1)
+    ours = compiled_refinement.stochastic(objective, rates, steps // 2, orders, steps)
+    theirs = adam(objective, rates, steps // 2, orders, steps)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-3 * np.abs(theirs - objective.origin).max())
+
+
 def test_gamma_has_limits() -> None:
     objective = problem("rbf", 0, 1, "square")
     theta = objective.origin.copy()

@@ -19,10 +19,11 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.labels import score_with_leaves
+from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.training import held_out, in_memory, learned_scaling
-from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures
-from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known
-from dcpred_tasks.training.folds import Folds
+from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, fit_to_rows
+from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known, TargetSample
+from dcpred_tasks.training.folds import UNITS, Folds
 from dcpred_tasks.training.held_out import (
     HeldOut,
     LeafRowsToFit,
@@ -37,6 +38,7 @@ from dcpred_tasks.training.settings import in_effect, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_group
 from support.pools import inline
+from support.terms import register
 
 N, SHOPS = 160, 8
 RNG = np.random.default_rng(0)
@@ -84,6 +86,11 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], CodedFeatures]] = {
     "means, leaves": (NUMBERS, {"n_leaves": 4, **FEW}, CODED),
     "overlap": (NUMBERS, {"n_leaves": 4, "overlap": 3, **FEW}, NOT_CODED),
     "imputed": (NUMBERS, {"n_leaves": 1, "missing": "impute", "feature_map": "additive", **FEW}, NOT_CODED),
+    "term": (CLASSES, {"n_leaves": 4, "overlap": 2, **FEW}, NOT_CODED),
+    "term, numbers": (NUMBERS, {"n_leaves": 4, **FEW}, NOT_CODED),
+    "term, means": (NUMBERS, {"n_leaves": 1, "loss": "huber", **FEW}, CODED),
+    "term, prior": (RARE, {"n_leaves": 4, **FEW}, NOT_CODED),
+    "term, learned": (CLASSES, {"n_leaves": 4, "scaling": "learned", "loss": "logistic", **FEW}, NOT_CODED),
 }
 
 
@@ -93,6 +100,8 @@ def test_held_out_rows_are_judged_by_nothing_that_knows_their_targets(
 ) -> None:
     """Other targets of a fold change nothing that its rows are judged by."""
     y, settings, coded = CASES[case]
+    if case.startswith("term"):
+        register(monkeypatch)
     monkeypatch.setattr(learned_scaling, "_repetitions", lambda size: 1)
     seen: list[HeldOut] = []
     measured = in_memory.measured
@@ -109,6 +118,42 @@ def test_held_out_rows_are_judged_by_nothing_that_knows_their_targets(
     assert not np.array_equal(first.target, second.target)
 
 
+@pytest.mark.parametrize("coded", [NOT_CODED, CODED])
+@pytest.mark.parametrize("by_units", [False, True])
+def test_terms_of_a_row_that_trains_know_neither_its_target_nor_those_of_the_fold(
+    coded: CodedFeatures, by_units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(monkeypatch)
+    number, unit = np.arange(N), np.repeat(np.arange(5, dtype=np.uint16) * UNITS, N // 5)
+    folds = Folds(0, unit=unit if by_units else None)
+    rows, settings = np.nan_to_num(X), make_settings({"task": "regression", **FEW})
+    survey = survey_rows(rows, NUMBERS, None, 0, "regression")
+
+    def offsets(y: np.ndarray) -> list[np.ndarray]:
+        weight, encoding = np.ones(N), None
+        own = survey
+        if coded:
+            encoding = fit_to_rows(rows, y, weight, coded, survey, settings, folds=folds)
+            own = encoding.survey(survey)
+        sample = TargetSample(rows, y, weight, number, encoding, own, settings, np.empty(0), folds)
+        fitted = sample.without_folds(sample.fit()[1], 2)
+        assert len(fitted.every.terms) == 1
+        again = Known.from_arrays(fitted.held[1].arrays())
+        np.testing.assert_array_equal(again.crossed[0][0].weight, fitted.held[1].crossed[0][0].weight)
+        return [fitted.columns_and_offset(rows, number, 1, fold)[1][:, 0] for fold in (None, 1)]
+
+    before, group = offsets(NUMBERS), folds.groups(number)
+    for changed in range(folds.n_groups):
+        for offset, other in zip(before, offsets(np.where(group == changed, -NUMBERS, NUMBERS)), strict=True):
+            if not coded:  # The means of other rows know it.
+                np.testing.assert_array_equal(offset[group == changed], other[group == changed])
+            rest = (group != changed) & (offset != other)
+            if changed == folds.group_of(1) and offset is before[1]:
+                assert not rest.any(), "nothing knows the fold"
+            else:
+                assert rest.mean() > 0.5
+
+
 def probabilities(model: Model, X: np.ndarray) -> np.ndarray:
     return predictive_outputs.probabilities(model, score_with_leaves(model, X).decision)[:, 1]
 
@@ -122,13 +167,17 @@ NOISE: dict[str, tuple[int, int, float, dict[str, Any]]] = {
     ),
     "additive map, leaves": (400, 12, 0.3, {"feature_map": "additive", "scaling": "none", "n_leaves": 4}),
     "prior": (2_000, 10, 0.04, {"n_leaves": 8, "landmarks": 16}),
+    "term": (300, 60, 0.3, {"n_leaves": 1, "landmarks": 16}),
+    "term, leaves": (600, 60, 0.3, {"n_leaves": 4, "landmarks": 16}),
 }
 
 
 @pytest.mark.parametrize("case", NOISE)
-def test_probabilities_of_noise_are_near_its_rate(case: str) -> None:
+def test_probabilities_of_noise_are_near_its_rate(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twentieth of rows with the highest was given 21 % of 4, and 62 % of 30."""
     n, d, rate, settings = NOISE[case]
+    if case.startswith("term"):
+        register(monkeypatch)
     over, excess = [], []
     for seed in range(2):
         rng = np.random.default_rng(seed)
@@ -177,7 +226,7 @@ def some_leaf() -> FittedLeaf:
     none = np.zeros(60, bool)
     rows = LeafRowsToFit(RNG.normal(size=(60, 1)), np.arange(60), RNG.normal(size=60), np.ones(60), none)
     settings = make_settings({"task": "regression", **FEW})
-    return fit_and_judge(rows, 1, FittedToTargets(known), settings, 0, Folds(0), 0)[0]
+    return fit_and_judge(rows, 1, FittedToTargets(known, Folds(0)), settings, 0, 0)[0]
 
 
 def test_a_threshold_is_chosen_by_rows_that_its_probabilities_do_not_know(
@@ -206,18 +255,28 @@ WORKED: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
     "learned": (CLASSES, {"n_leaves": 1, "scaling": "learned"}),
     "learned, leaves": (NUMBERS, {"n_leaves": 4, "scaling": "learned"}),
     "prior": (RARE, {"n_leaves": 4}),
+    "term": (CLASSES, {"n_leaves": 4, "overlap": 2}),
+    "term, numbers": (NUMBERS, {"n_leaves": 1}),
 }
 
 
 @pytest.mark.parametrize("case", WORKED)
-def test_leaves_in_memory_and_on_workers_are_measured_alike(case: str, tmp_path: Path) -> None:
+def test_leaves_in_memory_and_on_workers_are_measured_alike(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     y, settings = WORKED[case]
+    if case.startswith("term"):
+        register(monkeypatch)
     mine = fitted(X[:, 2:4], y, **settings, **FEW)
     task = "regression" if y.dtype.kind == "f" else "classification"
     data = make_group(tmp_path / "d.zarr", X[:, 2:4], y)
     own = make_settings(in_effect({"task": task, **settings, **FEW}, task))
     train(f"{data}/X", f"{data}/y", tmp_path / "m", own, inline)
-    found = read_model(tmp_path / "m").uncertainty
+    stored = read_model(tmp_path / "m")
+    if case.startswith("term"):
+        assert [term.name for term in stored.terms] == ["linear"]
+        np.testing.assert_array_equal(score_rows(stored, X[:, 2:4])[0], score_rows(mine, X[:, 2:4])[0])
+    found = stored.uncertainty
     assert found is not None
     assert mine.uncertainty is not None
     if task == "regression":

@@ -3,30 +3,40 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cost import predict_cost
 from dcpred.explanation import explain_rows
 from dcpred.model_export.export import compact
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.artifacts.model_layout import check_body, check_model
 from dcpred_tasks.engine.engine import Engine
-from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.model import compact_model, contributions, terms
+from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import Parts
 from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.training import leaf as leaf_module
+from dcpred_tasks.training import term_fits
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.leaf import Kernels, fit_leaf
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
 from support.models import SCALINGS, differences, random_model, random_rows
-from support.terms import Linear, check_term, random_linear
+from support.terms import Linear, check_term, random_linear, register
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "TERMS", (Linear,))
+    register(monkeypatch)
 
 
 def with_term(model: Model, seed: int = 0, scale: float = 1.0) -> Model:
@@ -206,3 +216,138 @@ def test_the_cost_counts_terms_and_files_hold_none() -> None:
     assert predict_cost(model).ns_per_row - predict_cost(plain).ns_per_row == pytest.approx(0.3)
     with pytest.raises(DataError, match="other terms than kernels \\(linear\\)"):
         compact(model)
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+KERNELS = Kernels(*[Kernel("rbf", 0.5)] * 2)
+
+
+def of_leaf(
+    X: np.ndarray, target: np.ndarray, offset: np.ndarray | None, n_outputs: int, **values: Any
+) -> Any:
+    task = "regression" if target.dtype.kind == "f" else "classification"
+    settings = make_settings({"task": task, "landmarks": 12, **values})
+    return fit_leaf(X, target, np.ones(len(X)), n_outputs, KERNELS, settings, 0, None, offset)
+
+
+def values_of(leaf: Any, X: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    basis = LeafBasis(KERNELS.head, "lower", leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)
+    return np.asarray(basis(X) @ leaf.beta + leaf.intercept + offset)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "huber", "quantile"])
+def test_a_leaf_of_numbers_learns_the_residual_within_bounds_of_the_sum(loss: str) -> None:
+    rng = np.random.default_rng(0)
+    X, offset = rng.normal(size=(300, 2)).astype(np.float32), rng.normal(size=(300, 1))
+    y = np.sin(3 * X[:, 0]).astype(float) + offset[:, 0]
+    mine, residual = of_leaf(X, y, offset, 1, loss=loss), of_leaf(X, y - offset[:, 0], None, 1, loss=loss)
+    for name in ("landmarks", "beta", "intercept", "gamma"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(residual, name))
+    assert mine.bounds.tolist() == [y.min(), y.max()]
+    constant = of_leaf(X, np.full(300, 2.0), offset, 1)
+    assert len(constant.landmarks) == 0
+    assert constant.intercept.tolist() == [2.0]
+    assert constant.bounds.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("epochs", [0, 4])
+def test_a_leaf_of_classes_learns_what_the_offset_leaves(loss: str, n_outputs: int, epochs: int) -> None:
+    """A misleading offset is corrected, and one that knows all leaves nothing to learn."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2)).astype(np.float32)
+    target = np.digitize(X[:, 0] * X[:, 1], [0.0] if n_outputs == 1 else [-0.3, 0.3])
+    right = 2.0 * (target[:, None] == (1 if n_outputs == 1 else np.arange(3))) - 1.0
+    settings = {"loss": loss, "refine_epochs": epochs}
+
+    def accuracy(offset: np.ndarray | None, added: np.ndarray) -> float:
+        f = values_of(of_leaf(X, target, offset, n_outputs, **settings), X, added)
+        chosen = (f[:, 0] > 0) if n_outputs == 1 else f.argmax(axis=1)
+        return float((chosen == target).mean())
+
+    side = 2.0 * np.sign(X[:, :1])  # against half of the rows
+    misleading = side * np.array([1.0, -1.0, 0.5])[:n_outputs]
+    plain = accuracy(None, 0 * misleading)
+    assert accuracy(misleading, misleading) > plain - 0.1
+    assert accuracy(None, misleading) < plain - 0.05
+    knows = of_leaf(X, target, 4.0 * right, n_outputs, **settings)
+    assert (np.abs(values_of(knows, X, 0 * right)) < (0.1 if loss == "hinge" else 0.5)).all()
+
+
+def test_a_leaf_of_one_class_is_right_beside_any_offset() -> None:
+    X, offset = np.zeros((20, 1), np.float32), np.linspace(-4, 4, 20)[:, None]
+    for target, sign in ((np.ones(20, int), 1), (np.zeros(20, int), -1)):
+        leaf = of_leaf(X, target, offset, 1)
+        assert (sign * (leaf.intercept + offset)).min() == pytest.approx(1.0)
+
+
+def test_rows_with_other_offsets_are_not_one_row() -> None:
+    X, target = np.zeros((60, 1), np.float32), np.arange(60) // 2 % 2
+    X[:, 0] = np.arange(60) // 4
+    for offset, n_rows in ((np.zeros((60, 1)), 30), (np.arange(60.0)[:, None], 60)):
+        kept, weight = leaf_module._merged_rows(X, target, np.ones(60), np.zeros(60, bool), offset)
+        assert len(weight) == n_rows
+        assert weight.sum() == 60
+        assert len(X[kept]) == n_rows
+
+
+def curved(n: int, seed: int, task: str) -> tuple[np.ndarray, np.ndarray]:
+    """A steep line, and a wave that no line follows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    value = 4.0 * (X[:, 1] - X[:, 2]) + 2.0 * np.sin(4.0 * X[:, 0]) + 0.3 * rng.normal(size=n)
+    return X, value if task == "regression" else np.digitize(value, [0.0] if task == "two" else [-2.0, 2.0])
+
+
+@pytest.mark.parametrize("n_leaves", [1, 4])
+@pytest.mark.parametrize("task", ["regression", "two", "three"])
+def test_a_model_with_a_term_has_the_strengths_of_both(
+    task: str, n_leaves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = DCPredRegressor if task == "regression" else DCPredClassifier
+    (X, y), (new, truth) = curved(1_500, 0, task), curved(4_000, 1, task)
+    settings: Any = {"n_leaves": n_leaves, "landmarks": 32, "random_state": 0}
+    mine = estimator(**settings).fit(X, y)
+    (term,) = mine.model_.terms
+    monkeypatch.setattr(term_fits, "FITS", ())
+    plain = estimator(**settings).fit(X, y)
+    assert not plain.model_.terms
+    linear = term.values(new)
+    if task == "regression":
+        errors = [((truth - f) ** 2).mean() for f in (mine.predict(new), plain.predict(new), linear[:, 0])]
+        assert errors[0] < 0.85 * min(errors[1:])
+        low, high = mine.predict_interval(new, alpha=0.1).T
+        assert 0.87 < ((low <= truth) & (truth <= high)).mean() < 0.95
+    else:
+        by_line = (linear[:, 0] > 0) if task == "two" else linear.argmax(axis=1)
+        right = [(f == truth).mean() for f in (mine.predict(new), plain.predict(new), by_line)]
+        assert right[0] > right[1] - 0.01
+        assert right[0] > right[2] + 0.005
+        p = mine.predict_proba(new)
+        assert abs(p.max(axis=1).mean() - right[0]) < 0.04
+    mine.save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    np.testing.assert_array_equal(served.predict(new), mine.predict(new))
+    decision, _ = compact_model.score_rows(served.model, new)
+    assert not list(
+        differences(served.model, new, score_rows(served.model, new), (decision, np.ones(4_000, np.uint8)))
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"refine": False},
+        {"loss": "distance", "products": 0},
+        {"keep_support_vectors": True},
+        {"distill_weight": 0.5},
+        {"leaf_model": "exact"},
+    ],
+)
+def test_leaves_that_need_the_local_svm_take_no_terms(settings: dict[str, Any]) -> None:
+    X, y = curved(300, 0, "two")
+    survey, own = survey_rows(X, y, None, 0, "classification"), make_settings({"n_leaves": 1, **settings})
+    with pytest.raises(SettingsError, match=r"term linear: local SVMs do not take it into account"):
+        train_rows(X, y, np.ones(300), np.empty(0), survey, own, (0, 1))

@@ -201,7 +201,8 @@ class Training:
             fitted, uncertainty, transform = self._measured(whole, leaves, rows, held, survey)
         scaling = replace(division.scaling, targets=self.targets.encoding if self.targets else None)
         of_leaves = rows, flatten(balanced.root), scaling, division.kernels, classes, stored
-        model = assemble(fitted, *of_leaves, division.reference, uncertainty, transform)
+        of_model = division.reference, uncertainty, transform
+        model = assemble(fitted, *of_leaves, *of_model, terms=read_division(self.job).known.terms)
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
@@ -261,9 +262,9 @@ class Training:
         """Store what is fitted to targets without each of the first so many folds."""
         if all(is_done(self.job.known_file(fold)) for fold in range(count)):
             return
-        fitted = FittedToTargets(read_division(self.job).known, self.targets)
+        fitted = FittedToTargets(read_division(self.job).known, read_folds(self.job), self.targets)
         with show_step("learning without held-out rows", None, ""), one_thread():
-            fitted = self._target_sample(survey).without_folds(fitted, read_folds(self.job), count)
+            fitted = self._target_sample(survey).without_folds(fitted, count)
         for fold, known in enumerate(fitted.held):
             write_known(self.job, fold, known)
 
@@ -380,7 +381,8 @@ class Training:
         sample, settings = self.stored_sample(survey), self.job.settings
         target = TargetTransform(settings.target_transform).forward(sample.target)
         of_rows = sample.X, target, sample.weight, sample.number
-        return TargetSample(*of_rows, self.targets, survey, settings, class_factors(survey, settings))
+        factors, folds = class_factors(survey, settings), read_folds(self.job)
+        return TargetSample(*of_rows, self.targets, survey, settings, factors, folds)
 
     def _division(self, survey: Survey) -> Division:
         sample = self._target_sample(survey)

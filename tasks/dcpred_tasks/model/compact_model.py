@@ -326,9 +326,10 @@ def leaf_values(model: Model, leaf: int, rows: RowArray, offset: FloatArray | No
 
 def summed(model: Model, leaf: int, value: FloatArray, offset: FloatArray | None) -> FloatArray:
     """Decision values of rows of a leaf from those of its kernels and the sum of the terms: within bounds."""
+    bounded = model.bounded[leaf]
     if offset is not None and offset.shape[1]:
-        value = value + offset
-    return np.clip(value, *model.bounds[leaf]) if model.bounded[leaf] else value
+        value, bounded = value + offset, model.bounds.shape[1] > 0
+    return np.clip(value, *model.bounds[leaf]) if bounded else value
 
 
 def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:

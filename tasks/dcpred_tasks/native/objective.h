@@ -124,6 +124,7 @@ NOINLINE void decision_columns(const Problem &p, const Room &room, const Tile &t
         for (int64_t k = 0; k < p.n_outputs; k++) {
             const float *weights = room.beta.at(k * p.terms, p.terms);
             Floats total[UNROLLED] = {every(room.intercept[k])};
+            if (p.offset.size > 0) total[0] += load(p.offset.at(((tile.first + s) * p.n_outputs + k) * LANES, LANES));
             for (int64_t j = 0; j < p.terms; j += UNROLLED)
 UNROLL
                 for (int t = 0; t < UNROLLED; t++)

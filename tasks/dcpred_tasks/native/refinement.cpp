@@ -120,6 +120,7 @@ struct Pass {
             copy_row(p.x, batch.x, p.width, from, to);
             copy_row(p.goals, batch.goals, 4 * p.n_outputs, from, to);
             copy_row(p.weight, batch.weight, 1, from, to);
+            if (p.offset.size > 0) copy_row(p.offset, batch.offset, p.n_outputs, from, to);
             room.batch_weight[to] *= (float)((double)room.order.size / (double)count);
         }
         value_and_gradient(batch, room, x, gradient);
@@ -140,6 +141,7 @@ struct Pass {
     void run() {
         Problem batch = p;
         batch.x = room.batch_x, batch.goals = room.batch_goals, batch.weight = room.batch_weight;
+        batch.offset = room.batch_offset;
         const int64_t rows = room.order.size, count = rows / p.n_batches, longer = rows % p.n_batches;
         for (int64_t number = 0, first = 0; number < p.n_batches; number++) {
             const int64_t own = count + (number < longer);

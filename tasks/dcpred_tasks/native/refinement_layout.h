@@ -72,6 +72,7 @@ struct Problem {
     Array<double> loss_numbers;
     Array<float> weight;
     Array<float> goals;
+    Array<float> offset;
     Array<double> middle;
     Array<float> points;
     Array<float> point_weights;
@@ -116,6 +117,7 @@ struct Room {
     Array<float> batch_x;
     Array<float> batch_weight;
     Array<float> batch_goals;
+    Array<float> batch_offset;
 };
 
 struct Arguments {

@@ -214,8 +214,7 @@ def _fit_leaf(job: TrainJob, own: Rows, borrowed: Rows | None, work: LeafWork) -
     outputs = n_outputs(len(division.classes))
     with one_thread():
         stored = LeafRowsToFit(rows.X, rows.number, target, rows.weight, is_halo)
-        fitted = read_fitted(job, work.folds)
-        return fit_and_judge(stored, outputs, fitted, settings, work.leaf, read_folds(job), work.folds)
+        return fit_and_judge(stored, outputs, read_fitted(job, work.folds), settings, work.leaf, work.folds)
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:

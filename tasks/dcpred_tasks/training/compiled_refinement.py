@@ -104,6 +104,8 @@ class Problem(NamedTuple):
     """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends for the target and for the distillation
     target.
     """
+    offset: SingleArray
+    """float32 (n_strips, n_outputs, 16), which is added to decision values; (0,) without."""
     middle: FloatArray
     """float64 (n_features,)."""
     points: SingleArray
@@ -190,11 +192,13 @@ class Room(NamedTuple):
     order: IntArray
     """int64 (rows,), in which a pass takes them; (0,) for L-BFGS."""
     batch_x: SingleArray
-    """float32 (strips of a batch, width, 16), as `x` of a problem; like the next two (0,) for L-BFGS."""
+    """float32 (strips of a batch, width, 16), as `x` of a problem; like the next three (0,) for L-BFGS."""
     batch_weight: SingleArray
     """float32 (strips of a batch, 16), as `weight`."""
     batch_goals: SingleArray
     """float32 (strips of a batch, n_outputs, 4, 16), as `goals`."""
+    batch_offset: SingleArray
+    """float32 (strips of a batch, n_outputs, 16), as `offset`."""
 
 
 class Arguments(NamedTuple):
@@ -399,6 +403,7 @@ def arguments(
         loss_numbers=np.array(goal.loss.numbers(), np.float64),
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
+        offset=np.empty(0, MODEL_DTYPE) if goal.offset is None else in_strips(goal.offset, k),
         middle=middle.astype(ACC_DTYPE),
         points=in_strips(machine.points - middle, d) if machine else np.empty(0, MODEL_DTYPE),
         point_weights=in_strips(machine.weights, k) if machine else np.empty(0, MODEL_DTYPE),
@@ -476,4 +481,5 @@ def new_room(p: Problem, n_rows: int) -> Room:
         batch_x=singles(strips, p.width, LANES),
         batch_weight=singles(strips, LANES),
         batch_goals=singles(strips, p.n_outputs, 4, LANES),
+        batch_offset=singles(strips if p.offset.size else 0, p.n_outputs, LANES),
     )

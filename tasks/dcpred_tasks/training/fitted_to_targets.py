@@ -1,5 +1,7 @@
-"""What is fitted to targets: target encoding, scaling with its feature map, kernels in scaled features, and
-the prior. Held-out rows are judged only by what was fitted without the targets of their fold.
+"""What is fitted to targets: target encoding, scaling with its feature map, kernels in scaled features, the
+prior, and terms beside kernels. Held-out rows are judged only by what was fitted without the targets of their
+fold. A row that trains a leaf has the value of terms that do not know its target either: those of all rows
+follow their own targets, and would leave nothing to learn.
 
 Where several leaves divide columns that know targets, the tree knows them, too: held-out rows are then judged
 by whole models (in_memory.held_by_models).
@@ -17,11 +19,13 @@ from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import LEARNED, Scaling
+from dcpred_tasks.model.terms import Term, offset_of, read_terms
+from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.categories import CrossFitted
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_scaling import REPETITIONS, USUAL_REPETITIONS
-from dcpred_tasks.training.partition import Division, divide, kernels_of, learn_scaling
+from dcpred_tasks.training.partition import Division, divide, kernels_of, learn_scaling, row_weights
 from dcpred_tasks.training.prior import Prior, fit_prior
 from dcpred_tasks.training.settings import ADDITIVE, AUTO, NONE, Settings
 from dcpred_tasks.training.survey import Survey
@@ -31,24 +35,48 @@ from dcpred_tasks.training.survey import Survey
 class Known:
     """What is fitted to the same targets, apart from the target encoding.
 
-    prior  None where no class is rare
+    prior    None where no class is rare
+    terms    of a model of these rows
+    crossed  the same without each group of rows (`Folds.groups`) in turn; () without terms
     """
 
     scaling: Scaling
     kernels: Kernels
     prior: Prior | None
+    terms: tuple[Term, ...] = ()
+    crossed: tuple[tuple[Term, ...], ...] = ()
+
+    def offset(self, X: NDArray[Any], group: IntArray, n_outputs: int) -> FloatArray | None:
+        """The sum of terms at encoded rows (n, n_features), float64 (n, n_outputs), by terms that do not know
+        the group (n,) of the row; None without terms.
+        """
+        if not self.crossed:
+            return None
+        total = np.zeros((len(X), n_outputs))
+        for one in np.unique(group):
+            rows = np.flatnonzero(group == one)
+            values = [term.values for term in self.crossed[one]]
+            total[rows] += offset_of(values, X[rows], n_outputs) if values else 0.0
+        return total
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        kernels = json.dumps([self.kernels.local.as_dict(), self.kernels.head.as_dict()])
-        own = {"kernels": np.frombuffer(kernels.encode(), np.uint8)}
+        of_kernels = [self.kernels.local.as_dict(), self.kernels.head.as_dict()]
+        names = [[term.name for term in terms] for terms in (self.terms, *self.crossed)]
+        own = {"known": np.frombuffer(json.dumps([*of_kernels, names]).encode(), np.uint8)}
+        for number, terms in enumerate((self.terms, *self.crossed)):
+            own |= {f"terms{number}_{k}": a for term in terms for k, a in term.arrays().items()}
         return {**self.scaling.arrays(), **(self.prior.arrays() if self.prior else {}), **own}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> "Known":
         """The inverse of `arrays`, among others."""
-        local, head = json.loads(arrays["kernels"].tobytes())
-        kernels = Kernels(Kernel(**local), Kernel(**head))
-        return Known(Scaling.of(arrays), kernels, Prior.among(arrays))
+        local, head, names = json.loads(arrays["known"].tobytes())
+        kernels, found = Kernels(Kernel(**local), Kernel(**head)), []
+        for number, of_terms in enumerate(names):
+            prefix = f"terms{number}_"
+            own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            found.append(read_terms(of_terms, own))
+        return Known(Scaling.of(arrays), kernels, Prior.among(arrays), found[0], tuple(found[1:]))
 
 
 @dataclass(frozen=True)
@@ -56,11 +84,13 @@ class FittedToTargets:
     """Everything that is fitted to targets.
 
     every     by all rows
+    folds     how rows are held out
     encoding  of categories; None without target-encoded features
     held      without the rows of each fold, for the folds that are held out of leaves
     """
 
     every: Known
+    folds: Folds
     encoding: CrossFitted | None = None
     held: tuple[Known, ...] = ()
 
@@ -73,6 +103,15 @@ class FittedToTargets:
         without its own target.
         """
         return self.without(fold).scaling(encoded(self.encoding, X, number, fold))
+
+    def columns_and_offset(
+        self, X: NDArray[np.generic], number: IntArray, n_outputs: int, fold: int | None = None
+    ) -> tuple[SingleArray, FloatArray | None]:
+        """The same with the sums of terms, which know neither a target of the fold nor the row's own; None
+        without terms.
+        """
+        rows, known = encoded(self.encoding, X, number, fold), self.without(fold)
+        return known.scaling(rows), known.offset(rows, self.folds.groups(number), n_outputs)
 
 
 def encoded(
@@ -93,6 +132,7 @@ class TargetSample:
     encoding  of categories, by all rows of the data
     survey    of all rows, with encoded features
     factors   float64 (n_classes,), class weights; or (0,)
+    folds     how rows are held out
     """
 
     X: NDArray[np.generic]
@@ -103,6 +143,7 @@ class TargetSample:
     survey: Survey
     settings: Settings
     factors: FloatArray
+    folds: Folds
 
     def fit(
         self,
@@ -122,19 +163,38 @@ class TargetSample:
         division = divide(scaling, sample, self.weight, *given)
         of_prior = sample, self.target, self.weight, *given, self.factors
         prior = fit_prior(scaling, division.kernels, *of_prior)
-        return division, FittedToTargets(Known(scaling, division.kernels, prior), self.encoding)
+        known = Known(scaling, division.kernels, prior, *self._terms(None))
+        return division, FittedToTargets(known, self.folds, self.encoding)
 
-    def without_folds(self, fitted: FittedToTargets, folds: Folds, count: int) -> FittedToTargets:
+    def _terms(self, fold: int | None) -> tuple[tuple[Term, ...], tuple[tuple[Term, ...], ...]]:
+        """`Known.terms` and `Known.crossed`, by the rows of other folds. Raises SettingsError."""
+        if not term_fits.FITS:
+            return (), ()
+        group, held = self.folds.groups(self.number), () if fold is None else (self.folds.group_of(fold),)
+        costs = row_weights(self.target, self.weight, self.factors)
+
+        def fit(without: set[int]) -> tuple[Term, ...]:
+            rest = np.flatnonzero(~np.isin(group, list(without)))
+            X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
+            return term_fits.fit_terms(X, self.target[rest], costs[rest], self.survey, self.settings)
+
+        terms = fit({*held})
+        if not terms:
+            return (), ()
+        each = range(self.folds.n_groups)
+        return terms, tuple(terms if one in held else fit({one, *held}) for one in each)
+
+    def without_folds(self, fitted: FittedToTargets, count: int) -> FittedToTargets:
         """The same with what is fitted without each of the first so many folds."""
-        held = tuple(self._without(fitted.every, folds, fold) for fold in range(count))
-        return replace(fitted, held=held)
+        return replace(fitted, held=tuple(self._without(fitted.every, fold) for fold in range(count)))
 
-    def _without(self, every: Known, folds: Folds, fold: int) -> Known:
-        rest = np.flatnonzero(folds.of(self.number) != fold)
+    def _without(self, every: Known, fold: int) -> Known:
+        rest = np.flatnonzero(self.folds.of(self.number) != fold)
         number, target, weight = self.number[rest], self.target[rest], self.weight[rest]
         known = knows_targets(self.settings, self.encoding is not None)
-        if not len(rest) or not (known or every.prior):
+        if not len(rest) or not (known or every.prior or every.terms):
             return every
+        terms = self._terms(fold)
         sample = encoded(self.encoding, self.X[rest], number, fold)
         settings = with_rare_categories(self.settings)
         scaling, kernels = every.scaling, every.kernels
@@ -143,12 +203,12 @@ class TargetSample:
             try:
                 scaling = learn_scaling(*given)
             except DataError:  # Extreme values lie in the held-out rows alone.
-                return replace(every, prior=None)
+                return Known(every.scaling, every.kernels, None, *terms)
             kernels = kernels_of(scaling(sample), weight, settings)
         if every.prior is None:
-            return Known(scaling, kernels, None)
+            return Known(scaling, kernels, None, *terms)
         of_prior = sample, target, weight, self.survey, settings, self.factors
-        return Known(scaling, kernels, fit_prior(scaling, kernels, *of_prior))
+        return Known(scaling, kernels, fit_prior(scaling, kernels, *of_prior), *terms)
 
 
 def knows_targets(settings: Settings, coded: bool) -> bool:

@@ -69,12 +69,24 @@ class Folds:
         share = row_hash(number, self.seed + 1).astype(ACC_DTYPE) / 2.0**64
         return np.minimum((share * self.n_parts).astype(INDEX_DTYPE), self.n_parts - 1)
 
+    @property
+    def n_groups(self) -> int:
+        return self.n_parts // 2
+
+    def groups(self, number: IntArray) -> IntArray:
+        """int64 (n,), the fold of each row by its number; rows that are never held out have one, too."""
+        return np.asarray(self.parts(number) // 2)
+
+    def group_of(self, fold: int) -> int:
+        """Which of the groups a fold is."""
+        return fold + self.by_units
+
     def of(self, number: IntArray, rare: IntArray | None = None) -> IntArray:
         """int64 (n,), the fold of each row by its number.
 
         rare  int64 (2, m), numbers, ascending, and folds of rows of rare classes (`rare_folds`)
         """
-        fold = self.parts(number) // 2 - self.by_units
+        fold = self.groups(number) - self.by_units
         if rare is not None and rare.shape[1]:
             at = np.minimum(np.searchsorted(rare[0], number), rare.shape[1] - 1)
             fold = np.where(rare[0, at] == number, rare[1, at], fold)

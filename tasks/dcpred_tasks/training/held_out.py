@@ -254,6 +254,7 @@ class LeafRowsToFit:
 
     X       (n, n_features) stored rows, or scaled columns
     number  int64 (n,), row numbers
+    offset  float64 (n, n_outputs), the sum of terms beside leaves; None of stored rows, and without terms
     """
 
     X: NDArray[Any]
@@ -261,13 +262,16 @@ class LeafRowsToFit:
     target: NDArray[np.generic]
     weight: FloatArray
     borrowed: NDArray[np.bool_]
+    offset: FloatArray | None = None
 
     def take(self, index: NDArray[np.generic]) -> "LeafRowsToFit":
-        return LeafRowsToFit(*(value[index] for value in vars(self).values()))
+        own = {name: value[index] for name, value in vars(self).items() if value is not None}
+        return LeafRowsToFit(**own)
 
-    def scaled(self, fitted: FittedToTargets, fold: int | None = None) -> "LeafRowsToFit":
-        """Stored rows as columns that know no target of a fold."""
-        return replace(self, X=fitted.columns(self.X, self.number, fold))
+    def scaled(self, fitted: FittedToTargets, n_outputs: int, fold: int | None = None) -> "LeafRowsToFit":
+        """Stored rows as columns, with the sums of terms, that know no target of a fold."""
+        X, offset = fitted.columns_and_offset(self.X, self.number, n_outputs, fold)
+        return replace(self, X=X, offset=offset)
 
 
 def folds_of_leaves(
@@ -303,13 +307,12 @@ def fit_and_judge(
     fitted: FittedToTargets,
     settings: Settings,
     leaf: int,
-    folds: Folds,
     times: int,
 ) -> tuple[FittedLeaf, HeldOut]:
     """A leaf fitted to all rows, with what Novelty, Intervals and Background need; and the rows of the first
     folds, so many, by leaves fitted without them.
     """
-    rows, kernels = stored.scaled(fitted), fitted.every.kernels
+    rows, kernels = stored.scaled(fitted, n_outputs), fitted.every.kernels
     found = _fit(rows, n_outputs, fitted.every, settings, leaf)
     if not settings.calibrate:
         return found, HeldOut.none(n_outputs)
@@ -328,7 +331,7 @@ def fit_and_judge(
     )
     drawn = np.argsort(row_hash(np.arange(len(own.X)), settings.seed + leaf + 6), kind="stable")[:KEPT_ROWS]
     found = replace(found, own_rows=own.X[drawn])
-    judged = [_judged(stored, n_outputs, fitted, settings, leaf, folds, fold) for fold in range(times)]
+    judged = [_judged(stored, n_outputs, fitted, settings, leaf, fold) for fold in range(times)]
     return found, joined([HeldOut.none(n_outputs), *judged])
 
 
@@ -340,7 +343,7 @@ def _fit(rows: LeafRowsToFit, n_outputs: int, known: Known, settings: Settings, 
         if not (settings.keep_support_vectors or settings.loss == DISTANCE):
             settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
     given = rows.X, rows.target, rows.weight, n_outputs, known.kernels, settings, leaf
-    return fit_leaf(*given, rows.borrowed)
+    return fit_leaf(*given, rows.borrowed, rows.offset)
 
 
 def _judged(
@@ -349,11 +352,11 @@ def _judged(
     fitted: FittedToTargets,
     settings: Settings,
     leaf: int,
-    folds: Folds,
     fold: int,
 ) -> HeldOut:
     """The rows of a fold, by a leaf that knows no target of it."""
-    rows, known, held = stored.scaled(fitted, fold), fitted.without(fold), folds.of(stored.number) == fold
+    rows, known, folds = stored.scaled(fitted, n_outputs, fold), fitted.without(fold), fitted.folds
+    held = folds.of(stored.number) == fold
     rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held & ~rows.borrowed))
     own = rest.take(np.flatnonzero(~rest.borrowed))
     if not len(out.X) or not len(own.X):
@@ -383,7 +386,7 @@ def _seen(
     """Held-out rows by a leaf that so many other rows trained."""
     n = len(out.X)
     return HeldOut(
-        _values(other, out.X),
+        _values(other, out),
         out.target.astype(ACC_DTYPE),
         out.weight,
         np.full(n, residual),
@@ -401,11 +404,11 @@ def _alone(leaf: FittedLeaf, X: SingleArray, kernels: Kernels, settings: Setting
     return assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
 
 
-def _values(model: Model, X: SingleArray) -> FloatArray:
-    """Decision values (n, n_outputs) of scaled rows in one leaf."""
+def _values(model: Model, rows: LeafRowsToFit) -> FloatArray:
+    """Decision values (n, n_outputs) of scaled rows in one leaf, with the terms beside it."""
     # In single precision a baseline omits rows that rounding would decide.
-    rows = X if model.leaf_models is None else X.astype(ACC_DTYPE)
-    return np.array(leaf_values(model, 0, rows), ACC_DTYPE)
+    X = rows.X if model.leaf_models is None else rows.X.astype(ACC_DTYPE)
+    return np.array(leaf_values(model, 0, X, rows.offset), ACC_DTYPE)
 
 
 def _functions(model: Model, X: SingleArray) -> FloatArray:
@@ -417,7 +420,7 @@ def _residuals(model: Model, own: LeafRowsToFit, settings: Settings) -> tuple[fl
     """The root of a leaf's weighted mean squared residual, and how residuals spread; 0 for classes."""
     if settings.task != "regression":
         return 0.0, constant_scale(0)
-    off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own.X)[:, 0])
+    off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own)[:, 0])
     largest = float(off.max())
     if largest == 0:
         return 0.0, constant_scale(len(model.beta))

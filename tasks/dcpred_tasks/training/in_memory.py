@@ -24,6 +24,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.label_rule import HALF
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
+from dcpred_tasks.model.terms import offset_of
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
@@ -129,6 +130,7 @@ def train_rows(
         layout.division.reference,
         uncertainty,
         measured_transform(held, settings),
+        terms=layout.fitted.every.terms,
     )
 
 
@@ -173,7 +175,7 @@ def held_by_models(
         given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes
         otherwise = None if folds.by_units else scaling
         layout = _laid_out(*given, coded, folds.take(rest), unwatched, None, USUAL_REPETITIONS, otherwise)
-        X = layout.scaling(rows.X[out])
+        X, offset = layout.scaling(rows.X[out]), layout.offset(rows.X[out])
         leaf = layout.tree.descend(X)
         counts = np.array([len(one) for one in layout.own])
         chosen = np.unique(leaf)
@@ -184,7 +186,8 @@ def held_by_models(
         for one, fitted in zip(chosen.tolist(), leaves, strict=True):
             here = leaf == one
             at = out[here]
-            judged = LeafRowsToFit(X[here], at, target[at], costs[at], np.zeros(len(at), bool))
+            none, beside = np.zeros(len(at), bool), None if offset is None else offset[here]
+            judged = LeafRowsToFit(X[here], at, target[at], costs[at], none, beside)
             n_rows = min(int(counts[one]), settings.max_leaf_rows)
             with one_thread():
                 found.append(judge_leaf(fitted, n_rows, judged, layout.division.kernels, folds, own))
@@ -239,7 +242,6 @@ class _Layout:
     rows: LabelledSample
     settings: Settings
     outputs: int
-    folds: Folds
     sample: TargetSample
     complete: bool
     division: Division
@@ -254,6 +256,12 @@ class _Layout:
         encoding = self.fitted.encoding
         return replace(self.division.scaling, targets=None if encoding is None else encoding.encoding)
 
+    def offset(self, X: NDArray[np.generic]) -> FloatArray | None:
+        """The sum of terms at stored rows that do not train; None without terms."""
+        targets, terms = self.scaling.targets, self.fitted.every.terms
+        values, rows = [term.values for term in terms], X if targets is None else targets(X)
+        return offset_of(values, rows, self.outputs) if terms else None
+
     def fit(
         self, times: IntArray, n_jobs: int | None, watch: Watch, which: Iterable[int] | None = None
     ) -> tuple[list[FittedLeaf], list[HeldOut]]:
@@ -263,7 +271,7 @@ class _Layout:
         which  the leaves to fit; None: all
         """
         with one_thread():
-            fitted = self.sample.without_folds(self.fitted, self.folds, int(times.max(initial=0)))
+            fitted = self.sample.without_folds(self.fitted, int(times.max(initial=0)))
         costs = row_weights(self.rows.target, self.rows.weight, self.rows.class_factors)
         numbers = range(self.tree.n_leaves) if which is None else [int(one) for one in which]
 
@@ -273,7 +281,7 @@ class _Layout:
             is_halo = np.arange(len(both)) >= len(first)
             of_leaf = LeafRowsToFit(self.rows.X[both], both, self.rows.target[both], costs[both], is_halo)
             with one_thread("openmp"):  # The limit is that of the thread which sets it.
-                given = of_leaf, self.outputs, fitted, self.settings, number, self.folds
+                given = of_leaf, self.outputs, fitted, self.settings, number
                 return fit_and_judge(*given, int(times[number]))
 
         leaves: list[FittedLeaf] = []
@@ -310,13 +318,13 @@ def _laid_out(
         target = TargetTransform(settings.target_transform).forward(given.target)
         with watch("learning the scaling and the tree", None, ""):
             of_sample = X[seen], target[seen], weight[seen], number[seen]
-            sample = TargetSample(*of_sample, encoding, survey, settings, factors)
+            sample = TargetSample(*of_sample, encoding, survey, settings, factors, folds)
             division, fitted = sample.fit(scaling, repetitions, otherwise)
         rows = fitted.columns(X, number)
         tree, own = _own_rows(rows, division, settings)
         borrowed = _overlap_rows(rows, tree, settings.overlap)
     stored = LabelledSample(X, target, weight, factors)
-    of_rows = stored, settings, n_outputs(n_classes), folds, sample, bool(seen.all())
+    of_rows = stored, settings, n_outputs(n_classes), sample, bool(seen.all())
     return _Layout(*of_rows, division, fitted, tree, own, borrowed)
 
 

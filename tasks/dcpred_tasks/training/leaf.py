@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
@@ -158,7 +158,7 @@ def _refined(
     """
     share = weight / weight.max()  # The sum of the weights may be infinite.
     share /= share.sum()
-    loss = loss_from_settings(settings)
+    loss, offset = loss_from_settings(settings), None
     if rows.task == "regression":
         value = rows.target.astype(np.float64)
         value, mean, spread = loss.standardised(value, share)
@@ -170,17 +170,19 @@ def _refined(
             np.array([output for output, _ in problems]),
             np.stack([sign for _, sign in problems], axis=1),
         )
+        offset = None if rows.offset is None else rows.offset[:, outputs]
     machine = _expansion(rows.X, local, local_kernel, outputs) if settings.loss == DISTANCE else None
     distilled = target
     if settings.distill_weight > 0 and rows.task != "regression":
         distilled = _local_values(rows.X, local, local_kernel)[:, outputs]
     if machine is None:
-        loss, (beta, intercept) = loss.settled(target, share, partial(_least_squares, basis, rows.X))
+        lacks = target if offset is None else target * np.maximum(0.0, 1.0 - target * offset)
+        loss, (beta, intercept) = loss.settled(lacks, share, partial(_least_squares, basis, rows.X))
     else:
         basis, beta = _nearest(basis, machine, settings.refine_steps)
         intercept = np.maximum(local.intercept[outputs], UNSEEN)
     single = [a.astype(MODEL_DTYPE) for a in (target, distilled, share)]
-    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss)
+    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss, offset)
     basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
@@ -265,6 +267,7 @@ def fit_leaf(
     settings: Settings,
     seed: int,
     borrowed: NDArray[np.bool_] | None = None,
+    offset: FloatArray | None = None,
 ) -> FittedLeaf:
     """Fit one leaf. Equal rows of one target are one row of all their weight.
 
@@ -273,12 +276,18 @@ def fit_leaf(
     weight  float64 (n,), > 0
     borrowed  (n,), rows of neighbouring leaves: full members of the local SVM, with less weight in
               the compact model
+    offset  float64 (n, n_outputs), the sum of other terms, which is added to decision values; None without
     """
-    constant = constant_decision(target, n_outputs, settings.task)
-    if constant is not None:
-        return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
+    bounds = _bounds(target, settings.task)
+    constant = constant_decision(target, n_outputs, settings.task, offset)
+    if constant is not None:  # The bounds of a regression make it so, whatever terms add.
+        return _constant_leaf(X, constant, bounds, settings)
+    if offset is not None and settings.task == "regression":  # Losses of numbers are of the residual.
+        target, offset = target.astype(ACC_DTYPE) - offset[:, 0], None
     borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed
-    X, target, weight, borrowed = _merged_rows(X, target, weight, borrowed)
+    kept, weight = _merged_rows(X, target, weight, borrowed, offset)
+    X, target, borrowed = X[kept], target[kept], borrowed[kept]
+    offset = None if offset is None else offset[kept]
     if settings.leaf_model != COMPACT:
         rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
@@ -288,7 +297,7 @@ def fit_leaf(
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = leaf_rows(own, target, weight, borrowed, n_outputs, settings)
+    rows = replace(leaf_rows(own, target, weight, borrowed, n_outputs, settings), offset=offset)
     kernels = leaf_kernels(rows, kernels, settings)
     local = local_machine(_start_rows(rows, settings), kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
@@ -306,18 +315,22 @@ def fit_leaf(
         dual=local.dual[kept].astype(MODEL_DTYPE),
         early_intercept=local.intercept,
         early_gamma=np.array([kernels.local.gamma]),
-        bounds=_bounds(target, settings.task),
+        bounds=bounds,
         leaf_factor=_leaf_factor(basis, used, settings),
     )
 
 
 def _merged_rows(
-    X: SingleArray, target: NDArray[np.generic], weight: FloatArray, borrowed: NDArray[np.bool_]
-) -> tuple[SingleArray, NDArray[np.generic], FloatArray, NDArray[np.bool_]]:
-    """The rows of `fit_leaf` without copies, in the order of the first ones."""
-    distinct, group = equal_rows(X)
+    X: SingleArray,
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    borrowed: NDArray[np.bool_],
+    offset: FloatArray | None,
+) -> tuple[IntArray | slice, FloatArray]:
+    """The rows of `fit_leaf` without copies, the first ones in their order, and their weights."""
+    distinct, group = equal_rows(X if offset is None else np.hstack([X, offset.astype(MODEL_DTYPE)]))
     if len(distinct) == len(X):
-        return X, target, weight, borrowed
+        return slice(None), weight
     classes, number = np.unique(target, return_inverse=True)
     _, first, which = np.unique(
         2 * (group * len(classes) + number) + borrowed, return_index=True, return_inverse=True
@@ -325,7 +338,7 @@ def _merged_rows(
     order = np.argsort(first)
     kept = first[order]
     total: FloatArray = np.bincount(which, weight)[order].astype(np.float64)
-    return X[kept], target[kept], total, borrowed[kept]
+    return kept, total
 
 
 def _start_rows(rows: LeafRows, settings: Settings) -> LeafRows:

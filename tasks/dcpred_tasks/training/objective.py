@@ -1,7 +1,7 @@
 """What refinement minimises: the loss of a leaf in its landmarks, the γ of each, and its output weights.
 
-The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by
-L-BFGS on
+The compact leaf f(x) = Σ_q β_q c̄_q(x) + b + f₀(x), with c_j = K(x, u_j; γ_j), products c_i·c_j and fixed f₀,
+the sum of other terms of the model, is trained by L-BFGS on
 
     Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀
       +  spread Σ_j log²(γ_j / γ₀) / m  +  stretch Σ_f log²(s_f) / d,   Σ w_i = 1
@@ -127,6 +127,7 @@ class Goal:
     distilled    (n, k): distillation target, the decision values of the local SVM
     share    share of the loss, 0 to 1, that is the distance to `distilled` (classes only)
     weight   (n,), of sum 1
+    offset   (n, k), the sum of the other terms, which is added to decision values; None without any
     """
 
     target: RealArray
@@ -134,6 +135,7 @@ class Goal:
     share: float
     weight: RealArray
     loss: Loss
+    offset: RealArray | None = None
 
 
 class Objective:

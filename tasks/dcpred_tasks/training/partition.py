@@ -20,6 +20,7 @@ from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, column_sums, fit_scaling, row_strips
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
+from dcpred_tasks.model.terms import Term
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import one_thread
@@ -183,6 +184,7 @@ def assemble(
     uncertainty: Uncertainty | None = None,
     target: TargetTransform = NO_TRANSFORM,
     leaf_model: str | None = None,
+    terms: tuple[Term, ...] = (),
 ) -> Model:
     """Build a model from leaves in the order of their numbers; leaf_rows are the training rows of each. A
     model with uncertainty stores some rows of each leaf.
@@ -214,6 +216,7 @@ def assemble(
         uncertainty=uncertainty,
         background=Background(**background) if background else None,
         target=target,
+        terms=terms,
     )
 
 

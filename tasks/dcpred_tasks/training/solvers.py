@@ -191,6 +191,8 @@ class LeafRows:
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
     borrowed  bool (n,), whether the row belongs to another leaf
+    offset  float64 (n, n_outputs), of classes the sum of other terms, which is added to decision values; None
+            without any, and of numbers, whose target is less the sum
     """
 
     X: SingleArray
@@ -199,6 +201,7 @@ class LeafRows:
     borrowed: NDArray[np.bool_]
     n_outputs: int
     task: str
+    offset: FloatArray | None = None
 
     def compact_weight(self) -> FloatArray:
         """Row weights of the compact fit, in which overlap rows count less."""
@@ -219,21 +222,30 @@ def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
     return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
 
 
-def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
-    """The decision of a leaf whose rows all have one target, or None."""
+def constant_decision(
+    target: NDArray[np.generic], n_outputs: int, task: str, offset: FloatArray | None = None
+) -> FloatArray | None:
+    """The decision of a leaf whose rows all have one target, or None. Of two classes it is ±1 or beyond with
+    the offset of every row.
+    """
     if (target != target[0]).any():
         return None
     if task == "regression":
         return np.array([target[0]], np.float64)
     if n_outputs == 1:
-        return np.array([2.0 * float(target[0]) - 1.0])
+        sign = 2.0 * float(target[0]) - 1.0
+        return np.array([sign if offset is None else sign * float((1.0 - sign * offset).max())])
     decision = np.full(n_outputs, ABSENT)
     decision[int(target[0])] = 1.0
     return decision
 
 
 def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
-    """The local SVM (eq. 1 and 2) of at most local_rows rows; the dual of other rows is 0."""
+    """The local SVM (eq. 1 and 2) of at most local_rows rows; the dual of other rows is 0. LIBSVM takes no
+    offset: beside other terms all duals are 0, and any row may become a landmark.
+    """
+    if rows.offset is not None:
+        return DualSolution(np.zeros((len(rows.X), rows.n_outputs)), np.zeros(rows.n_outputs))
     seen = local_sample(len(rows.X), settings)
     own = replace(
         rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], borrowed=rows.borrowed[seen]

@@ -1,0 +1,50 @@
+"""How terms of a model beside its kernels (model/terms.py) are fitted, before leaves are.
+
+Leaves learn what terms leave: of a regression the residual, of classes a loss of the sum. The local SVM takes
+no offset, so a leaf beside terms is a refined one.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.leaf_model import COMPACT
+from dcpred_tasks.model.terms import Term
+from dcpred_tasks.training.losses import DISTANCE
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import Survey
+
+FitTerm = Callable[[NDArray[np.generic], NDArray[np.generic], FloatArray, Survey, Settings], Term | None]
+"""The term that settings ask for, or None: by encoded rows (n, n_features), where NaN is a missing value, and
+targets (n,), class numbers or values, with weights > 0. Of classes its outputs are decision values: about ±1
+for the second class and the first, or for each of several and the others.
+"""
+
+FITS: tuple[FitTerm, ...] = ()
+
+
+def fit_terms(
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+) -> tuple[Term, ...]:
+    """The terms that settings ask for; none of no rows. Raises SettingsError for leaves that ignore them."""
+    found = [fit(X, target, weight, survey, settings) for fit in FITS] if len(X) else []
+    terms = tuple(term for term in found if term is not None)
+    if terms and not _learns_what_is_left(settings):
+        raise SettingsError(
+            f"Cannot train with the term {terms[0].name}: local SVMs do not take it into account. Set"
+            f" refine=true, leaf_model={COMPACT}, distill_weight=0 and keep_support_vectors=false, and a loss"
+            f" other than {DISTANCE}."
+        )
+    return terms
+
+
+def _learns_what_is_left(settings: Settings) -> bool:
+    of_svm = settings.loss == DISTANCE or settings.distill_weight > 0 or settings.keep_support_vectors
+    return settings.refine and settings.leaf_model == COMPACT and not of_svm
